@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from server.oneswitchd.answers import Stage
-from unoctl import completion, dump, logs, place, plumb, ports, show, tracing
+from unoctl import completion, dump, logs, place, plumb, ports, show
 from unoctl.command import FormatOption, Globals, PrettyOption, carry_out
 from unoctl.doctor import checkup
 from unoctl.nf.commands import app as nf_app
 from unoctl.plumber import OvsdbPlumber
 from unoctl.render import Format, View, table
 from unoctl.session import Choice, Session
+from unoctl.trace import command as trace
 
 app = typer.Typer(
     name="unoctl",
@@ -130,7 +131,7 @@ def trace_command(
     """Trace a packet from a virtual port through every switch to where it leaves."""
 
     def work(session: Session) -> View:
-        return tracing.run(session.server, virtual_port, packet, ct_next or [], show_hex)
+        return trace.run(session.server, virtual_port, packet, ct_next or [], show_hex)
 
     run(ctx, chosen, pretty, work)
 

@@ -1,19 +1,21 @@
-"""Reads data-path actions as Open vSwitch prints them, for example after "Datapath actions:" in ofproto/trace.
+"""Parses data-path actions as Open vSwitch prints them, for example after "Datapath actions:" in ofproto/trace.
 
 The grammar, from ovs-actions(7) and format_odp_actions() of Open vSwitch 3.1, is the same at every depth::
 
     actions := term ("," term)*
     term    := name | name "=" value | name "(" actions ")" | name "=" value "(" ... ")"
 
-``3`` outputs to data-path port 3, ``set(ipv4(ttl=63))`` nests, ``recirc(0x1)`` has a bare number inside. What a term
-means is up to :mod:`unoctl.odp_apply`.
+``3`` outputs to data-path port 3, ``set(ipv4(ttl=63))`` nests, ``recirc(0x1)`` has a bare number inside. Braces and
+square brackets belong to the word around them.
 """
 
+import re
 from dataclasses import dataclass
 
 from server.errors import ActionSyntaxError
 
-OPENING = {"(": ")", "{": "}", "[": "]"}
+_GROUPED = r"\{[^{}]*\}|\[[^\[\]]*\]"
+_WORDS = re.compile(rf"((?:{_GROUPED}|[^(){{}}\[\],=])*)(?:=((?:{_GROUPED}|[^(){{}}\[\],])*))?")
 
 
 @dataclass(frozen=True)
@@ -21,9 +23,9 @@ class Term:
     """One action, or one argument of an action.
 
     Attributes:
-        name: the word before ``=`` or ``(``; of a bare term, all of it.
-        value: what follows ``=``; None: nothing does.
-        inner: the terms in the brackets; None: there are no brackets.
+        name: the word before ``=`` or ``(``.
+        value: the word after ``=``; None without one.
+        inner: the terms in the brackets; None without brackets.
     """
 
     name: str
@@ -31,61 +33,33 @@ class Term:
     inner: tuple["Term", ...] | None = None
 
     def __str__(self) -> str:
-        text = self.name
-        if self.value is not None:
-            text += f"={self.value}"
-        if self.inner is not None:
-            text += f"({','.join(str(term) for term in self.inner)})"
-        return text
-
-    def argument(self, name: str) -> str | None:
-        """The value of ``name=value`` in the brackets; None where there is no such term."""
-        for term in self.inner or ():
-            if term.name == name:
-                return term.value
-        return None
-
-    def number(self, name: str, default: int | None = None) -> int:
-        """The number of ``name=number`` in the brackets, decimal or ``0x``.
-
-        Raises:
-            ActionSyntaxError: there is none and no default, or it is no number.
-        """
-        text = self.argument(name)
-        if text is None:
-            if default is not None:
-                return default
-            raise ActionSyntaxError(f"'{self}' lacks {name}=NUMBER")
-        return to_number(text, f"{name} of '{self}'")
+        value = "" if self.value is None else f"={self.value}"
+        inner = "" if self.inner is None else f"({','.join(map(str, self.inner))})"
+        return self.name + value + inner
 
     def child(self, name: str) -> "Term | None":
-        """The first term of this name in the brackets."""
-        for term in self.inner or ():
-            if term.name == name:
-                return term
-        return None
+        """Return the first term of this name in the brackets."""
+        return next((term for term in self.inner or () if term.name == name), None)
 
+    def number(self, name: str, default: int | None = None) -> int:
+        """Return the number of ``name=NUMBER`` in the brackets, decimal or ``0x``.
 
-def parse(text: str) -> tuple[Term, ...]:
-    """The actions in ``text``; ``drop`` alone, or nothing, is no action.
-
-    Raises:
-        ActionSyntaxError: the brackets do not match or a term is empty; the text says where.
-    """
-    stripped = text.strip()
-    if stripped in ("", "drop"):
-        return ()
-    reader = _Reader(stripped)
-    terms = reader.terms()
-    reader.expect_end()
-    return terms
+        Raises:
+            ActionSyntaxError: it is missing without a default, or is not a number.
+        """
+        term = self.child(name)
+        if term is not None and term.value is not None:
+            return to_number(term.value, f"{name} of '{self}'")
+        if default is None:
+            raise ActionSyntaxError(f"'{self}' lacks {name}=NUMBER")
+        return default
 
 
 def to_number(text: str, what: str) -> int:
-    """A number, decimal or ``0x``.
+    """Return a number, decimal or ``0x``; the error names it as ``what``.
 
     Raises:
-        ActionSyntaxError: it is none.
+        ActionSyntaxError: the text is not a number.
     """
     try:
         return int(text, 0)
@@ -93,62 +67,46 @@ def to_number(text: str, what: str) -> int:
         raise ActionSyntaxError(f"{what} is '{text}'; expected a number") from error
 
 
-class _Reader:
-    """Recursive descent over one text."""
+def parse(text: str) -> tuple[Term, ...]:
+    """Parse actions; ``drop`` alone, like an empty text, has none.
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
+    Raises:
+        ActionSyntaxError: brackets do not match or a term is empty; the text says where.
+    """
+    stripped = text.strip()
+    if stripped in ("", "drop"):
+        return ()
+    terms, end = _terms(stripped, 0)
+    if end < len(stripped):
+        raise _error(stripped, end, "a bracket does not match")
+    return terms
 
-    def terms(self) -> tuple[Term, ...]:
-        found: list[Term] = []
-        while self._peek() not in ("", ")"):
-            found.append(self._term())
-            if self._peek() != ",":
-                break
-            self._at += 1
-        return tuple(found)
 
-    def expect_end(self) -> None:
-        if self._at < len(self._text):
-            raise self._error("a bracket closes that was not opened")
+def _terms(text: str, at: int) -> tuple[tuple[Term, ...], int]:
+    """Parse from an offset up to a closing bracket; return the terms and the offset behind them."""
+    found: list[Term] = []
+    while text[at : at + 1] not in ("", ")"):
+        term, at = _term(text, at)
+        found.append(term)
+        if text[at : at + 1] != ",":
+            break
+        at += 1
+    return tuple(found), at
 
-    def _term(self) -> Term:
-        name = self._word("=(),")
-        value: str | None = None
-        if self._peek() == "=":
-            self._at += 1
-            value = self._word("(),")
-        inner: tuple[Term, ...] | None = None
-        if self._peek() == "(":
-            self._at += 1
-            inner = self.terms()
-            if self._peek() != ")":
-                raise self._error("a bracket is not closed")
-            self._at += 1
-        if not name and inner is None:
-            raise self._error("an action is empty")
-        return Term(name, value, inner)
 
-    def _word(self, end: str) -> str:
-        """Characters up to one of ``end``; what stands in braces or square brackets belongs to the word."""
-        start = self._at
-        expected: list[str] = []
-        while self._at < len(self._text):
-            character = self._text[self._at]
-            if not expected and character in end:
-                break
-            if character in "{[":
-                expected.append(OPENING[character])
-            elif expected and character == expected[-1]:
-                expected.pop()
-            self._at += 1
-        if expected:
-            raise self._error(f"'{expected[-1]}' is missing")
-        return self._text[start : self._at].strip()
+def _term(text: str, start: int) -> tuple[Term, int]:
+    words = _WORDS.match(text, start)
+    name, value, at = (words[1].strip(), words[2], words.end()) if words else ("", None, start)
+    inner: tuple[Term, ...] | None = None
+    if text[at : at + 1] == "(":
+        inner, at = _terms(text, at + 1)
+        if text[at : at + 1] != ")":
+            raise _error(text, at, "a bracket does not match")
+        at += 1
+    if not name and inner is None:
+        raise _error(text, at, "an action is empty")
+    return Term(name, None if value is None else value.strip(), inner), at
 
-    def _peek(self) -> str:
-        return self._text[self._at : self._at + 1]
 
-    def _error(self, problem: str) -> ActionSyntaxError:
-        return ActionSyntaxError(f"data-path actions, character {self._at + 1}: {problem} in {self._text!r}")
+def _error(text: str, at: int, problem: str) -> ActionSyntaxError:
+    return ActionSyntaxError(f"data-path actions, character {at + 1}: {problem} in {text!r}")

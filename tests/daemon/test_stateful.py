@@ -16,7 +16,7 @@ from lab.unixctl import unixctl
 from lab.wires import Place, Wires
 from server.errors import ApiRefusedError
 from server.names import HOME
-from unoctl.packet_input import to_bytes
+from unoctl.trace.packet_text import to_bytes
 
 # Ports 1 to 3: on the hypervisor, on snic0, on snic1.
 SPEC = dataclasses.replace(LabSpec.star(2, 1, substrate="dummy"), executor="snic0")

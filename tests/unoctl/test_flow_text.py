@@ -7,8 +7,8 @@ import pytest
 from server.errors import TextError, ToolError
 from server.openvswitch import dpif, openflow_tools, ovsdb_text
 from tests.unoctl.dummy_ovs import DummySwitch
-from unoctl import trace_text
 from unoctl.flow_text import Flow, parse_flow, parse_flows, parse_port_numbers, parse_ports, split_terms
+from unoctl.trace import translation
 
 DUMP = """OFPST_FLOW reply (OF1.3) (xid=0x2): flags=[more]
  cookie=0x10, duration=7.021s, table=0, n_packets=3, n_bytes=180, idle_timeout=20, hard_timeout=30, send_flow_rem \
@@ -37,7 +37,12 @@ def test_a_rule_is_split_into_fields() -> None:
         importance=7,
         flags=("send_flow_rem", "check_overlap"),
     )
-    assert (second.priority, second.match, second.flags, second.actions) == (32768, (), ("reset_counts",), ("drop",))
+    assert (second.priority, second.match, second.flags, second.actions) == (
+        32768,
+        (),
+        ("reset_counts",),
+        ("drop",),
+    )
     assert third.match == ("reg0=0x1/0x3", "ct_state=+new-est+trk")
     assert third.actions[1:] == ("resubmit(,9)", "CONTROLLER:65535")
 
@@ -101,8 +106,8 @@ def test_output_of_the_installed_tools_is_parsed(module_directory: Path) -> None
         assert database.bridges["edge"].fail_mode == "secure"
         assert (database.interfaces["p1"].ofport, database.interfaces["p1"].mtu) == (1, 1500)
         text = openflow_tools.appctl(switch.control, "ofproto/trace", "edge", "in_port=1,tcp,tcp_dst=80,nw_ttl=9")
-        (translation,) = trace_text.parse(text)
-        assert [step.rule.priority for step in translation.steps if step.rule] == [7]
+        (found,) = translation.parse(text)
+        assert [step.priority for step in found.steps if step.kind == "rule"] == [7]
         with pytest.raises(ToolError, match=r"^(?!.*server returned).*bridge.*ofproto/trace"):
             openflow_tools.appctl(switch.control, "ofproto/trace", "nobridge", "in_port=1")
 
@@ -163,7 +168,7 @@ Datapath actions: drop
 
 
 def test_a_trace_is_split_into_steps() -> None:
-    first, second = trace_text.parse(TRACE)
+    first, second = translation.parse(TRACE)
     assert [(step.bridge, step.kind, step.text) for step in first.steps if step.kind != "bridge"] == [
         ("edge", "rule", "table 0: priority=100,in_port=2 cookie 0x6f"),
         ("edge", "action", "output:1"),
@@ -175,26 +180,26 @@ def test_a_trace_is_split_into_steps() -> None:
         ("virt", "warning", "something odd"),
         ("virt", "detail", "said by the tool"),
     ]
-    assert (first.recirc_id, first.actions, first.slow_path) == (
+    assert (first.recirc_id, first.datapath_actions, first.slow_path) == (
         None,
         "ct,recirc(0x3)",
         ("Uses action(s) not supported by datapath",),
     )
-    assert (second.recirc_id, second.actions) == (3, "drop")
-    assert trace_text.drop_reason(second) == "resumed: no rule of table 5 matches"
+    assert (second.recirc_id, second.datapath_actions) == (3, "drop")
+    assert translation.drop_reason(second) == "resumed: no rule of table 5 matches"
 
 
 def test_a_failed_trace_is_reported() -> None:
     head = 'Flow: x\n\nbridge("edge")\n---\n 0. priority 1\n\n'
     text = f"{head}Translation failed (Recursion too deep), packet is dropped.\n"
-    (translation,) = trace_text.parse(text)
-    assert (translation.actions, translation.failure) == (None, "Recursion too deep")
-    assert trace_text.drop_reason(translation) == "Open vSwitch gives up: Recursion too deep"
+    (found,) = translation.parse(text)
+    assert (found.datapath_actions, found.failure) == (None, "Recursion too deep")
+    assert translation.drop_reason(found) == "Open vSwitch gives up: Recursion too deep"
 
 
 def test_a_malformed_trace_is_refused() -> None:
     with pytest.raises(TextError, match="no 'Datapath actions:'"):
-        trace_text.parse("something else")
+        translation.parse("something else")
 
 
 def test_a_malformed_database_listing_is_refused() -> None:

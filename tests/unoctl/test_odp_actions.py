@@ -50,10 +50,10 @@ def test_a_bare_number_in_brackets() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("set(ipv4(ttl=63)", "character 17: a bracket is not closed"),
-        ("3),4", "character 2: a bracket closes that was not opened"),
+        ("set(ipv4(ttl=63)", "character 17: a bracket does not match"),
+        ("3),4", "character 2: a bracket does not match"),
         ("1,,2", "character 3: an action is empty"),
-        ("geneve({class=1,3", "'}' is missing"),
+        ("geneve({class=1,3", "character 8: an action is empty"),
     ],
 )
 def test_an_error_names_the_place(text: str, problem: str) -> None:

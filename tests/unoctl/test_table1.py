@@ -24,7 +24,7 @@ from lab.spec import LabSpec
 from lab.wires import Place
 from server.names import HOME
 from unoctl.cli import app
-from unoctl.packet_input import to_bytes
+from unoctl.trace.packet_text import to_bytes
 
 # V1 and V2 of the paper are ports 1 and 2, on the hypervisor; V3 and V4 are 3 and 4, on the sNIC.
 SPEC = LabSpec.star(1, 2, substrate="dummy")

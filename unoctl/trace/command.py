@@ -8,42 +8,40 @@ from server.config import ServerConfig
 from server.errors import ApiUnreachableError, UsageError
 from server.oneswitchd.answers import VirtualPort
 from server.oneswitchd.client import Client
-from unoctl import packet_input
 from unoctl.render import View, tree_text
-from unoctl.trace import Tracer
-from unoctl.trace_model import (
-    Again,
+from unoctl.trace import packet_text
+from unoctl.trace.model import (
     Crossing,
     Dropped,
-    Elsewhere,
     Exit,
+    NotFollowed,
     Outcome,
     Pass,
+    Recirculated,
     Stage,
-    Stopped,
+    Step,
     ToController,
     Trace,
     trace_json,
 )
-from unoctl.trace_text import Step
+from unoctl.trace.tracer import Tracer
 
 Line = tuple[int, Text | str]
-# How ofproto/trace tells that it goes on with a recirculated packet; the tree shows that already.
+# Steps in which ofproto/trace continues a recirculated packet; the tree shows that anyway.
 _BOOKKEEPING = ("thaw", "Resuming from ", "Restoring actions: ", "unroll_xlate(", "restored state: ")
 
 
 def run(server: ServerConfig, virtual_port: str, packet: str, ct_next: Sequence[str], show_hex: bool) -> View:
-    """Trace one packet.
+    """Trace one packet; the exit status is 1 where the trace ended before the packet.
 
-    Where oneswitchd does not answer, the ports are those of the configuration file: the rules are still on the
-    switches. The exit status is 1 where the trace had to stop before the packet did.
+    If oneswitchd is down, the ports are those of the configuration file: the rules are still on the switches.
 
     Raises:
-        UsageError: no such port, or no such packet.
+        UsageError: there is no such port or packet.
         TraceError, ToolError, ConfigError: the port's switch cannot be asked.
     """
     ports, port, notes = _ports(server, virtual_port)
-    trace = Tracer(server, ports, ct_next).trace(port, packet_input.to_bytes(packet), notes)
+    trace = Tracer(server, ports, ct_next).trace(port, packet_text.to_bytes(packet), notes)
     return View(trace_json(trace), tree_text(_lines(trace, show_hex)), 0 if trace.complete else 1)
 
 
@@ -69,8 +67,8 @@ def _lines(trace: Trace, show_hex: bool) -> Iterator[Line]:
     for note in trace.notes:
         yield 1, Text(note, style="yellow")
     yield from _stage_lines(0, trace.stage, show_hex)
-    leaving = [_leaving(outcome) for outcome in trace.exits()]
-    yield 0, Text.assemble("Leaves through: ", (", ".join(leaving) or "no port", "bold"))
+    leaving = ", ".join(map(_leaving, trace.exits)) or "no port"
+    yield 0, Text.assemble("Leaves through: ", (leaving, "bold"))
 
 
 def _leaving(outcome: Exit) -> str:
@@ -82,16 +80,15 @@ def _leaving(outcome: Exit) -> str:
 
 def _stage_lines(depth: int, stage: Stage, show_hex: bool) -> Iterator[Line]:
     yield depth, Text.assemble((stage.switch, "bold"), f", in at {stage.interface} (port {stage.ofport} of edge)")
-    yield from _pass_lines(depth + 1, stage.translated, show_hex)
+    yield from _pass_lines(depth + 1, stage.pass_, show_hex)
 
 
 def _pass_lines(depth: int, translated: Pass, show_hex: bool) -> Iterator[Line]:
-    translation = translated.translation
-    for step in translation.steps:
+    for step in translated.steps:
         if step.kind != "bridge" and not step.text.startswith(_BOOKKEEPING):
             yield depth + step.depth, _step(step)
-    yield depth, Text(f"data-path actions: {translation.actions or 'none'}", style="dim")
-    for reason in translation.slow_path:
+    yield depth, Text(f"data-path actions: {translated.datapath_actions or 'none'}", style="dim")
+    for reason in translated.slow_path:
         yield depth, Text(f"slow path: {reason}", style="yellow")
     for outcome in translated.outcomes:
         yield from _outcome_lines(depth, outcome, show_hex)
@@ -100,8 +97,8 @@ def _pass_lines(depth: int, translated: Pass, show_hex: bool) -> Iterator[Line]:
 def _step(step: Step) -> Text:
     if step.kind == "rule":
         return Text.assemble((f"{step.bridge} ", "cyan"), step.text)
-    marks = {"detail": "-> ", "warning": ">> "}
-    return Text(marks.get(step.kind, "") + step.text, style="yellow" if step.kind == "warning" else "")
+    mark = {"detail": "-> ", "warning": ">> "}.get(step.kind, "")
+    return Text(mark + step.text, style="yellow" if step.kind == "warning" else "")
 
 
 def _outcome_lines(depth: int, outcome: Outcome, show_hex: bool) -> Iterator[Line]:
@@ -112,41 +109,38 @@ def _outcome_lines(depth: int, outcome: Outcome, show_hex: bool) -> Iterator[Lin
         yield depth + 1, Text(outcome.flow, style="dim")
     if show_hex and isinstance(outcome, Exit | Crossing | ToController):
         yield depth + 1, outcome.data.hex()
-    if isinstance(outcome, Crossing) and outcome.stage is not None:
+    if isinstance(outcome, Crossing):
         yield from _stage_lines(depth + 1, outcome.stage, show_hex)
-    elif isinstance(outcome, Again):
+    elif isinstance(outcome, Recirculated):
         for branch in outcome.branches:
             if branch.share != branch.shares:
                 yield depth + 1, Text(f"{branch.share} of {branch.shares} hash values:", style="yellow")
-            yield from _pass_lines(depth + 1, branch.translated, show_hex)
+            yield from _pass_lines(depth + 1, branch.pass_, show_hex)
 
 
-def _headline(outcome: Outcome) -> Text:
+def _headline(outcome: Outcome) -> tuple[str, str]:
+    """Return an outcome's line and its style."""
     size = f"{len(outcome.data)} bytes"
     match outcome:
         case Exit(local=True):
-            return Text(f"{outcome.switch}'s own port of bridge {outcome.interface} (LOCAL), {size}", "yellow")
+            return f"{outcome.switch}'s own port of bridge {outcome.interface} (LOCAL), {size}", "yellow"
         case Exit(port=None):
-            return Text(f"exit at {outcome.interface} of {outcome.switch}, which is no virtual port, {size}", "yellow")
+            return f"exit at {outcome.interface} of {outcome.switch}, which is not a virtual port, {size}", "yellow"
         case Exit():
             where = f"interface {outcome.interface} of {outcome.switch}"
-            return Text(f"exit at port {outcome.port} {outcome.name}, {where}, {size}", "green")
-        case Crossing():
-            tag = str(outcome.flow_id) if outcome.flow_id else "no flow-id"
+            return f"exit at port {outcome.port} {outcome.name}, {where}, {size}", "green"
+        case Crossing(flow_id=tag):
+            shown = f"flow-id {tag.vid} = {tag.meaning}" if tag else "no flow-id"
             link = f"{outcome.interface} -- {outcome.peer_interface} of {outcome.peer_switch}"
-            return Text(f"PCIe {link}, {tag}, {size}", "blue")
+            return f"PCIe {link}, {shown}, {size}", "blue"
         case ToController():
             cut = "" if outcome.max_len == 0xFFFF else f", at most {outcome.max_len}"
-            return Text(
-                f"packet-in to the controllers ({outcome.reason}, cookie {outcome.cookie:#x}), {size}{cut}", "blue"
-            )
-        case Again():
-            return Text(f"recirculated: {outcome.why}")
-        case Elsewhere():
-            return Text(f"not followed: {outcome.action}", "yellow")
+            return f"packet-in to the controllers ({outcome.reason}, cookie {outcome.cookie}), {size}{cut}", "blue"
+        case Recirculated():
+            return f"recirculated: {outcome.why}", ""
         case Dropped():
-            return Text(f"dropped: {outcome.reason}", "red")
-        case Stopped():
-            return Text(f"trace stops: {outcome.reason}", "bold red")
+            return f"dropped: {outcome.reason}", "red"
+        case NotFollowed():
+            return f"not followed at {outcome.switch}: {outcome.reason}", "bold red"
         case _:
-            return Text(type(outcome).__name__)
+            return outcome.TYPE, ""

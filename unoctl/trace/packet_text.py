@@ -1,29 +1,26 @@
-"""The PACKET of ``unoctl trace``: hexadecimal bytes, or Open vSwitch's flow syntax."""
+"""Packets as text: PACKET of ``unoctl trace``, and Open vSwitch's flow syntax."""
 
 import re
 
 from server.errors import ToolError, UsageError
 from server.openvswitch import openflow_tools
-from unoctl.errors import TraceError
 from unoctl.flow_text import split_terms
-from unoctl.packet import ETH_LENGTH, VLAN_TYPES
+from unoctl.trace.model import TraceError
+from unoctl.trace.packet import ETH_LENGTH, VLAN_TYPES
 
 DEFAULT_TTL = 64
 _HEX = re.compile(r"^(0x)?[0-9a-fA-F\s:]+$")
 _NETWORK = re.compile(r"^(ip|ipv4|ipv6|tcp6?|udp6?|sctp6?|icmp6?|igmp|(dl|eth)_type=0x0?(800|86dd))$", re.IGNORECASE)
 # Fields that ovs-ofctl parse-packet prints but ofproto/trace does not take.
 _INNER = re.compile(r"^(vlan_tci1|dl_vlan1|dl_vlan_pcp1|mpls_lse\d)=")
-_TRANSPORT = {"tcp": "tcp", "tcp6": "tcp", "udp": "udp", "udp6": "udp", "sctp": "sctp", "sctp6": "sctp"}
+_TRANSPORT = re.compile(r"^(tcp|udp|sctp)6?$")
 
 
 def to_bytes(text: str) -> bytes:
-    """The frame that ``text`` means.
-
-    In flow syntax, what is not given is zero, but the TTL, which is 64: a packet with TTL 0 shows little else.
-    ``tp_src`` and ``tp_dst`` are taken for the transport protocol that is named.
+    """Return the frame that ``text`` means, hexadecimal or in flow syntax; fields left out are zero, except the TTL.
 
     Raises:
-        UsageError: neither hex bytes of a frame nor a flow that is one packet.
+        UsageError: it is neither, or names an in_port, which is the virtual port.
     """
     if _HEX.match(text):
         digits = re.sub(r"[\s:]", "", text.removeprefix("0x"))
@@ -32,8 +29,14 @@ def to_bytes(text: str) -> bytes:
                 f"PACKET has {len(digits)} hex digits; expected two a byte and at least {ETH_LENGTH} bytes"
             )
         return bytes.fromhex(digits)
+    terms = split_terms(text)
+    names = {term.partition("=")[0] for term in terms}
+    if "in_port" in names:
+        raise UsageError("PACKET names in_port; the port is given before it: unoctl trace V PACKET")
+    if any(map(_NETWORK.match, terms)) and not names & {"nw_ttl", "ip_ttl", "hlimit"}:
+        terms.append(f"nw_ttl={DEFAULT_TTL}")
     try:
-        return openflow_tools.compose_packet(normalized(text))
+        return openflow_tools.compose_packet(_with_named_ports(terms))
     except ToolError as error:
         raise UsageError(
             f"PACKET '{text}' is no packet: {error}; expected hex bytes or for example "
@@ -41,31 +44,19 @@ def to_bytes(text: str) -> bytes:
         ) from error
 
 
-def normalized(flow: str) -> str:
-    """The flow as ovs-ofctl compose-packet wants it.
-
-    Raises:
-        UsageError: it names an in_port, which here is the virtual port.
-    """
-    terms = split_terms(flow)
-    names = {term.partition("=")[0] for term in terms}
-    if "in_port" in names:
-        raise UsageError("PACKET names in_port; the port is given before it: unoctl trace V PACKET")
-    transport = next((_TRANSPORT[term] for term in terms if term in _TRANSPORT), None)
-    if transport:
-        terms = [re.sub(r"^tp_(src|dst)=", rf"{transport}_\1=", term) for term in terms]
-    if any(map(_NETWORK.match, terms)) and not names & {"nw_ttl", "ip_ttl", "hlimit"}:
-        terms.append(f"nw_ttl={DEFAULT_TTL}")
-    return ",".join(terms)
+def _with_named_ports(terms: list[str]) -> str:
+    """Write ``tp_src`` and ``tp_dst`` as those of the transport protocol that is named."""
+    protocol = next((match.group(1) for match in map(_TRANSPORT.match, terms) if match), "tp")
+    return ",".join(re.sub(r"^tp_(src|dst)=", rf"{protocol}_\1=", term) for term in terms)
 
 
 def describe(frame: bytes) -> str:
-    """The frame in flow syntax, as Open vSwitch sees it; "" where it cannot say."""
+    """Return the frame in flow syntax, as Open vSwitch prints it; "" where it cannot."""
     try:
         text = openflow_tools.run_binary(["ovs-ofctl", "parse-packet"], stdin=frame).decode(errors="replace")
     except ToolError:
         return ""
-    return text.strip().splitlines()[0].partition(" ")[0] if text.strip() else ""
+    return text.strip().partition("\n")[0].partition(" ")[0]
 
 
 def as_parsed(frame: bytes, vlan_limit: int) -> str:
@@ -83,9 +74,8 @@ def as_parsed(frame: bytes, vlan_limit: int) -> str:
         return ",".join([*(term for term in terms if term.startswith(known)), f"dl_type={types[vlan_limit]:#06x}"])
     if tags > 1 or not terms:
         raise TraceError("Open vSwitch's flow syntax cannot describe this packet")
-    protocol = next((_TRANSPORT[term] for term in terms if term in _TRANSPORT), "tp")
     if "icmp6" in terms:
         # Only one of the two link-layer addresses exists in each kind of neighbour message.
         absent = "nd_sll=" if "icmp_type=136" in terms else "nd_tll="
         terms = [re.sub(r"^icmp_", "icmpv6_", term) for term in terms if not term.startswith(absent)]
-    return ",".join(re.sub(r"^tp_", f"{protocol}_", term) for term in terms)
+    return _with_named_ports(terms)
