@@ -42,173 +42,113 @@ fn with_action(bytes: &[u8]) -> Vec<u8> {
     with_instructions(&instruction)
 }
 
+/// Reads a case, "hexadecimal bytes: the expected error", or without an error for bytes that are accepted.
 #[track_caller]
-fn refused(frame: &[u8], error: ErrorCode) {
-    match decode(frame) {
-        Err(refusal) => assert_eq!(refusal.error, error, "{refusal}"),
-        Ok((_, message)) => panic!("accepted {message:?}"),
+fn check(frame: impl Fn(&[u8]) -> Vec<u8>, cases: &[&str]) {
+    for case in cases {
+        let (bytes, expected) = case.split_once(": ").unwrap_or((case, "accepted"));
+        let digits: String = bytes.split(' ').collect();
+        let pairs = digits.as_bytes().chunks(2);
+        let bytes = pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16));
+        let frame = frame(&bytes.collect::<Result<Vec<u8>, _>>().unwrap());
+        let found =
+            decode(&frame).map_or_else(|refusal| refusal.error.to_string(), |_| "accepted".into());
+        assert_eq!(found, expected, "{case}");
     }
-}
-
-#[track_caller]
-fn accepted(frame: &[u8]) {
-    decode(frame).unwrap();
 }
 
 #[test]
 fn headers() {
-    refused(&[4, 2, 0, 8, 0, 0, 0], ErrorCode::BAD_REQUEST_BAD_LEN);
-    refused(&[4, 2, 0, 9, 0, 0, 0, 0], ErrorCode::BAD_REQUEST_BAD_LEN);
-    refused(
-        &[1, 2, 0, 8, 0, 0, 0, 0],
-        ErrorCode::BAD_REQUEST_BAD_VERSION,
+    check(
+        <[u8]>::to_vec,
+        &[
+            "04020008 000000: BAD_REQUEST_BAD_LEN",
+            "04020009 00000000: BAD_REQUEST_BAD_LEN",
+            "01020008 00000000: BAD_REQUEST_BAD_VERSION",
+            "041e0008 00000000: BAD_REQUEST_BAD_TYPE",
+            "04140009 00000000 00: BAD_REQUEST_BAD_LEN",
+            "06000008 00000000",
+            // Multipart requests: a description, no such kind, aggregate without its body.
+            "04120010 00000000 0000000000000000",
+            "04120010 00000000 000e000000000000: BAD_REQUEST_BAD_MULTIPART",
+            "04120010 00000000 0004000000000000: BAD_REQUEST_BAD_LEN",
+        ],
     );
-    refused(&[4, 30, 0, 8, 0, 0, 0, 0], ErrorCode::BAD_REQUEST_BAD_TYPE);
-    refused(
-        &[4, 20, 0, 9, 0, 0, 0, 0, 0],
-        ErrorCode::BAD_REQUEST_BAD_LEN,
-    );
-    accepted(&[6, 0, 0, 8, 0, 0, 0, 0]);
-    let multipart = |kind: u8| vec![4, 18, 0, 16, 0, 0, 0, 0, 0, kind, 0, 0, 0, 0, 0, 0];
-    accepted(&multipart(0));
-    refused(&multipart(14), ErrorCode::BAD_REQUEST_BAD_MULTIPART);
-    refused(&multipart(4), ErrorCode::BAD_REQUEST_BAD_LEN);
 }
 
 #[test]
 fn matches() {
-    refused(&frame(&[]), ErrorCode::BAD_MATCH_BAD_LEN);
-    refused(
-        &frame(&[0, 1, 0, 3, 0, 0, 0, 0]),
-        ErrorCode::BAD_MATCH_BAD_LEN,
+    check(
+        frame,
+        &[
+            ": BAD_MATCH_BAD_LEN",
+            "00010003 00000000: BAD_MATCH_BAD_LEN",
+            "0001000c 00000000: BAD_MATCH_BAD_LEN",
+            "00020004 00000000: BAD_MATCH_BAD_TYPE",
+            "00010004 00000000 00: BAD_REQUEST_BAD_LEN",
+        ],
     );
-    refused(
-        &frame(&[0, 1, 0, 12, 0, 0, 0, 0]),
-        ErrorCode::BAD_MATCH_BAD_LEN,
-    );
-    refused(
-        &frame(&[0, 2, 0, 4, 0, 0, 0, 0]),
-        ErrorCode::BAD_MATCH_BAD_TYPE,
-    );
-    refused(
-        &frame(&[0, 1, 0, 4, 0, 0, 0, 0, 0]),
-        ErrorCode::BAD_REQUEST_BAD_LEN,
-    );
-    // in_port: truncated, too short, unknown class, masked in part.
-    refused(
-        &with_oxm(&[0x80, 0, 0, 4, 0, 0, 0]),
-        ErrorCode::BAD_MATCH_BAD_LEN,
-    );
-    refused(
-        &with_oxm(&[0x80, 0, 0, 2, 0, 1]),
-        ErrorCode::BAD_MATCH_BAD_FIELD,
-    );
-    refused(
-        &with_oxm(&[0x90, 0, 0, 4, 0, 0, 0, 1]),
-        ErrorCode::BAD_MATCH_BAD_FIELD,
-    );
-    refused(
-        &with_oxm(&[0x80, 0, 1, 8, 0, 0, 0, 1, 0, 0, 0, 1]),
-        ErrorCode::BAD_MATCH_BAD_MASK,
-    );
-    refused(
-        &with_oxm(&[0x80, 0, 1, 8, 0, 0, 0, 2, 0, 0, 0, 1]),
-        ErrorCode::BAD_MATCH_BAD_WILDCARDS,
-    );
-    accepted(&with_oxm(&[0x80, 0, 1, 8, 0, 0, 0, 1, 255, 255, 255, 255]));
-    // Ports between 0xff00 and OFPP_MAX do not exist.
-    refused(
-        &with_oxm(&[0x80, 0, 0, 4, 0, 0, 0xff, 0]),
-        ErrorCode::BAD_MATCH_BAD_VALUE,
-    );
-    // The 16-bit spelling is the same field.
-    refused(
-        &with_oxm(&[0x80, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 2, 0, 1]),
-        ErrorCode::BAD_MATCH_DUP_FIELD,
-    );
-    // reg0 and the extended register that holds it.
-    refused(
-        &with_oxm(&[
-            0, 1, 0, 4, 0, 0, 0, 1, 0x80, 1, 0, 8, 0, 0, 0, 1, 0, 0, 0, 1,
-        ]),
-        ErrorCode::BAD_MATCH_DUP_FIELD,
-    );
-    // An experimenter TLV shorter than its id.
-    refused(
-        &with_oxm(&[0xff, 0xff, 0, 2, 0, 0, 0x23, 0x20]),
-        ErrorCode::BAD_MATCH_BAD_LEN,
+    check(
+        with_oxm,
+        &[
+            // in_port: truncated, too short, unknown class, masked in part.
+            "80000004 000000: BAD_MATCH_BAD_LEN",
+            "80000002 0001: BAD_MATCH_BAD_FIELD",
+            "90000004 00000001: BAD_MATCH_BAD_FIELD",
+            "80000108 00000001 00000001: BAD_MATCH_BAD_MASK",
+            "80000108 00000002 00000001: BAD_MATCH_BAD_WILDCARDS",
+            "80000108 00000001 ffffffff",
+            // Ports between 0xff00 and OFPP_MAX do not exist.
+            "80000004 0000ff00: BAD_MATCH_BAD_VALUE",
+            // The 16-bit spelling is the same field.
+            "80000004 00000001 00000002 0001: BAD_MATCH_DUP_FIELD",
+            // reg0 and the extended register that holds it.
+            "00010004 00000001 80010008 00000001 00000001: BAD_MATCH_DUP_FIELD",
+            // An experimenter TLV shorter than its id.
+            "ffff0002 00002320: BAD_MATCH_BAD_LEN",
+        ],
     );
 }
 
 #[test]
 fn instructions() {
-    let goto = [0, 1, 0, 8, 3, 0, 0, 0];
-    accepted(&with_instructions(&goto));
-    refused(
-        &with_instructions(&[goto, goto].concat()),
-        ErrorCode::ONF_DUP_INST,
-    );
-    refused(
-        &with_instructions(&[0, 1, 0, 16, 3, 0, 0, 0]),
-        ErrorCode::BAD_INSTRUCTION_BAD_LEN,
-    );
-    refused(
-        &with_instructions(&[0, 1, 0, 4, 3, 0, 0, 0]),
-        ErrorCode::BAD_INSTRUCTION_BAD_LEN,
-    );
-    refused(
-        &with_instructions(&[0, 2, 0, 8, 0, 0, 0, 0]),
-        ErrorCode::BAD_INSTRUCTION_BAD_LEN,
-    );
-    refused(
-        &with_instructions(&[0, 9, 0, 8, 0, 0, 0, 0]),
-        ErrorCode::BAD_INSTRUCTION_UNKNOWN_INST,
-    );
-    refused(
-        &with_instructions(&[255, 255, 0, 8, 0, 0, 0, 0]),
-        ErrorCode::BAD_INSTRUCTION_BAD_EXPERIMENTER,
+    check(
+        with_instructions,
+        &[
+            "00010008 03000000",
+            "00010008 03000000 00010008 03000000: ONF_DUP_INST",
+            "00010010 03000000: BAD_INSTRUCTION_BAD_LEN",
+            "00010004 03000000: BAD_INSTRUCTION_BAD_LEN",
+            "00020008 00000000: BAD_INSTRUCTION_BAD_LEN",
+            "00090008 00000000: BAD_INSTRUCTION_UNKNOWN_INST",
+            "ffff0008 00000000: BAD_INSTRUCTION_BAD_EXPERIMENTER",
+        ],
     );
 }
 
 #[test]
 fn actions() {
-    accepted(&with_action(&[0, 22, 0, 8, 0, 0, 0, 1]));
-    refused(
-        &with_action(&[0, 22, 0, 16, 0, 0, 0, 1]),
-        ErrorCode::BAD_ACTION_BAD_LEN,
+    check(
+        with_action,
+        &[
+            "00160008 00000001",
+            "00160010 00000001: BAD_ACTION_BAD_LEN",
+            "00160000 00000001: BAD_ACTION_BAD_LEN",
+            "00630008 00000001: BAD_ACTION_BAD_TYPE",
+            "ffff0008 00000001: BAD_ACTION_BAD_EXPERIMENTER",
+            // Nicira's.
+            "ffff0010 00002320 0011000000000000",
+            "ffff0010 00002320 003c000000000000: BAD_ACTION_BAD_EXP_TYPE",
+            "ffff0010 00002320 0007000000000000: BAD_ACTION_BAD_LEN",
+            // Output to LOCAL, ANY, the lowest port that does not exist, MAX.
+            "00000010 fffffffe 0000000000000000",
+            "00000010 ffffffff 0000000000000000: BAD_ACTION_BAD_OUT_PORT",
+            "00000010 0000ff00 0000000000000000: BAD_ACTION_BAD_OUT_PORT",
+            "00000010 ffffff00 0000000000000000: BAD_ACTION_BAD_OUT_PORT",
+            // A clone of a truncated action.
+            "ffff0018 00002320 002a000000000000 00160010 00000001: BAD_ACTION_BAD_LEN",
+        ],
     );
-    refused(
-        &with_action(&[0, 22, 0, 0, 0, 0, 0, 1]),
-        ErrorCode::BAD_ACTION_BAD_LEN,
-    );
-    refused(
-        &with_action(&[0, 99, 0, 8, 0, 0, 0, 1]),
-        ErrorCode::BAD_ACTION_BAD_TYPE,
-    );
-    refused(
-        &with_action(&[255, 255, 0, 8, 0, 0, 0, 1]),
-        ErrorCode::BAD_ACTION_BAD_EXPERIMENTER,
-    );
-    let nicira = |subtype: u8| {
-        with_action(&[
-            255, 255, 0, 16, 0, 0, 0x23, 0x20, 0, subtype, 0, 0, 0, 0, 0, 0,
-        ])
-    };
-    accepted(&nicira(17));
-    refused(&nicira(60), ErrorCode::BAD_ACTION_BAD_EXP_TYPE);
-    refused(&nicira(7), ErrorCode::BAD_ACTION_BAD_LEN);
-    let output = |port: u32| {
-        let list = ActionList::new().output(port, 0);
-        with_action(list.as_bytes())
-    };
-    accepted(&output(port_no::LOCAL));
-    refused(&output(port_no::ANY), ErrorCode::BAD_ACTION_BAD_OUT_PORT);
-    refused(&output(0xff00), ErrorCode::BAD_ACTION_BAD_OUT_PORT);
-    refused(&output(port_no::MAX), ErrorCode::BAD_ACTION_BAD_OUT_PORT);
-    // A clone of a truncated action.
-    let mut clone = vec![255, 255, 0, 24, 0, 0, 0x23, 0x20, 0, 42, 0, 0, 0, 0, 0, 0];
-    clone.extend([0, 22, 0, 16, 0, 0, 0, 1]);
-    refused(&with_action(&clone), ErrorCode::BAD_ACTION_BAD_LEN);
 }
 
 #[test]
@@ -220,159 +160,127 @@ fn set_fields() {
         action[3] = action.len() as u8;
         with_action(&action)
     };
-    accepted(&set(&[0x80, 0, 12, 2, 0x10, 5]));
-    // No tag to set an id in; a bit above; a mask; a wrong length; in_port;
-    // an unknown field; a read-only one; padding; cut off.
-    refused(
-        &set(&[0x80, 0, 12, 2, 0, 5]),
-        ErrorCode::BAD_ACTION_BAD_SET_ARGUMENT,
-    );
-    refused(
-        &set(&[0x80, 0, 12, 2, 0x30, 5]),
-        ErrorCode::BAD_ACTION_BAD_SET_ARGUMENT,
-    );
-    refused(
-        &set(&[0x80, 0, 13, 4, 0x10, 5, 0x1f, 0xff]),
-        ErrorCode::ONF_BAD_SET_MASK,
-    );
-    refused(
-        &set(&[0x80, 0, 12, 1, 0x10]),
-        ErrorCode::BAD_ACTION_BAD_SET_LEN,
-    );
-    refused(
-        &set(&[0x80, 0, 0, 4, 0, 0, 0, 1]),
-        ErrorCode::BAD_ACTION_BAD_SET_ARGUMENT,
-    );
-    refused(
-        &set(&[0x80, 0, 10, 2, 8, 0]),
-        ErrorCode::BAD_ACTION_BAD_SET_ARGUMENT,
-    );
-    refused(
-        &set(&[0x80, 0, 12, 2, 0x10, 5, 1]),
-        ErrorCode::BAD_ACTION_BAD_SET_ARGUMENT,
-    );
-    refused(
-        &set(&[0x80, 0, 52, 16, 1, 2, 3, 4]),
-        ErrorCode::BAD_MATCH_BAD_LEN,
+    check(
+        set,
+        &[
+            "80000c02 1005",
+            // No tag to set an id in; a bit above; a mask; a wrong length; in_port;
+            // an unknown field; a read-only one; padding; cut off.
+            "80000c02 0005: BAD_ACTION_BAD_SET_ARGUMENT",
+            "80000c02 3005: BAD_ACTION_BAD_SET_ARGUMENT",
+            "80000d04 1005 1fff: ONF_BAD_SET_MASK",
+            "80000c01 10: BAD_ACTION_BAD_SET_LEN",
+            "80000004 00000001: BAD_ACTION_BAD_SET_ARGUMENT",
+            "80000a02 0800: BAD_ACTION_BAD_SET_ARGUMENT",
+            "80000c02 100501: BAD_ACTION_BAD_SET_ARGUMENT",
+            "80003410 01020304: BAD_MATCH_BAD_LEN",
+        ],
     );
 }
 
 #[test]
 fn flow_mod_fields() {
-    let change = |at: usize, value: u8| {
+    // An offset from the flow-mod's start, and the byte there.
+    let change = |changes: &[u8]| {
         let mut bytes = frame(&[0, 1, 0, 4, 0, 0, 0, 0]);
-        bytes[at] = value;
+        for change in changes.chunks(2) {
+            bytes[usize::from(change[0])] = change[1];
+        }
         bytes
     };
-    let (table, command, out_port, flags) = (24, 25, 38, 45);
-    refused(
-        &change(table, 0xff),
-        ErrorCode::FLOW_MOD_FAILED_BAD_TABLE_ID,
+    check(
+        change,
+        &[
+            "18ff: FLOW_MOD_FAILED_BAD_TABLE_ID",
+            "1905: FLOW_MOD_FAILED_BAD_COMMAND",
+            "2d20: FLOW_MOD_FAILED_BAD_FLAGS",
+            "2400: BAD_ACTION_BAD_OUT_PORT",
+            // A delete from all tables.
+            "1903 18ff",
+        ],
     );
-    refused(&change(command, 5), ErrorCode::FLOW_MOD_FAILED_BAD_COMMAND);
-    refused(&change(flags, 0x20), ErrorCode::FLOW_MOD_FAILED_BAD_FLAGS);
-    refused(&change(out_port - 2, 0), ErrorCode::BAD_ACTION_BAD_OUT_PORT);
-    let mut delete = change(command, 3);
-    delete[table] = 0xff;
-    accepted(&delete);
 }
 
 #[test]
 fn groups() {
-    let bucket = |weight: u8, watch: u8| {
-        vec![
-            0, 16, 0, weight, watch, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0,
-        ]
-    };
-    let group = |command: u8, kind: u8, buckets: &[u8]| {
-        let mut frame = vec![4, 15, 0, 16 + buckets.len() as u8, 0, 0, 0, 0];
-        frame.extend([0, command, kind, 0, 0, 0, 0, 1]);
-        frame.extend(buckets);
+    // Command, type, buckets.
+    let group = |bytes: &[u8]| {
+        let mut frame = vec![
+            4,
+            15,
+            0,
+            13 + bytes.len() as u8,
+            0,
+            0,
+            0,
+            0,
+            0,
+            bytes[1],
+            bytes[2],
+            0,
+        ];
+        frame.extend([0, 0, 0, 1]);
+        frame.extend(&bytes[3..]);
         frame
     };
-    accepted(&group(0, group_type::ALL, &bucket(0, 255)));
-    accepted(&group(0, group_type::SELECT, &bucket(9, 255)));
-    accepted(&group(2, group_type::INDIRECT, &[]));
-    refused(
-        &group(2, 0, &bucket(0, 255)),
-        ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP,
-    );
-    refused(&group(0, 4, &[]), ErrorCode::GROUP_MOD_FAILED_BAD_TYPE);
-    refused(&group(4, 0, &[]), ErrorCode::GROUP_MOD_FAILED_BAD_COMMAND);
-    refused(
-        &group(0, group_type::INDIRECT, &[]),
-        ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP,
-    );
-    refused(
-        &group(0, group_type::ALL, &bucket(1, 255)),
-        ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP,
-    );
-    refused(
-        &group(0, group_type::FAST_FAILOVER, &bucket(0, 255)),
-        ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP,
-    );
-    refused(
-        &group(0, 0, &[0; 8]),
-        ErrorCode::GROUP_MOD_FAILED_BAD_BUCKET,
-    );
-    refused(
-        &group(0, 0, &[0; 16]),
-        ErrorCode::GROUP_MOD_FAILED_BAD_BUCKET,
-    );
-    refused(
-        &group(0, 1, &bucket(0, 0)),
-        ErrorCode::GROUP_MOD_FAILED_BAD_WATCH,
+    check(
+        group,
+        &[
+            "0000 00 00100000 ffffffff ffffffff 00000000",
+            "0000 01 00100009 ffffffff ffffffff 00000000",
+            "0002 02",
+            "0002 00 00100000 ffffffff ffffffff 00000000: GROUP_MOD_FAILED_INVALID_GROUP",
+            "0000 04: GROUP_MOD_FAILED_BAD_TYPE",
+            "0004 00: GROUP_MOD_FAILED_BAD_COMMAND",
+            "0000 02: GROUP_MOD_FAILED_INVALID_GROUP",
+            "0000 00 00100001 ffffffff ffffffff 00000000: GROUP_MOD_FAILED_INVALID_GROUP",
+            "0000 03 00100000 ffffffff ffffffff 00000000: GROUP_MOD_FAILED_INVALID_GROUP",
+            "0000 00 0000000000000000: GROUP_MOD_FAILED_BAD_BUCKET",
+            "0000 00 00000000000000000000000000000000: GROUP_MOD_FAILED_BAD_BUCKET",
+            "0000 01 00100000 00ffffff ffffffff 00000000: GROUP_MOD_FAILED_BAD_WATCH",
+        ],
     );
 }
 
 #[test]
 fn meters() {
-    let meter = |command: u8, flags: u8, bands: &[u8]| {
-        let mut frame = vec![4, 29, 0, 16 + bands.len() as u8, 0, 0, 0, 0];
-        frame.extend([0, command, 0, flags, 0, 0, 0, 1]);
-        frame.extend(bands);
+    // Command, flags, bands.
+    let meter = |bytes: &[u8]| {
+        let mut frame = vec![4, 29, 0, 12 + bytes.len() as u8, 0, 0, 0, 0];
+        frame.extend(&bytes[..4]);
+        frame.extend([0, 0, 0, 1]);
+        frame.extend(&bytes[4..]);
         frame
     };
-    let band = |kind: u8, length: u8| vec![0, kind, 0, length, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0];
-    accepted(&meter(0, 1, &band(1, 16)));
-    accepted(&meter(2, 3, &[0; 8]));
-    refused(&meter(3, 1, &[]), ErrorCode::METER_MOD_FAILED_BAD_COMMAND);
-    refused(&meter(0, 3, &[]), ErrorCode::METER_MOD_FAILED_BAD_FLAGS);
-    refused(
-        &meter(0, 1, &band(3, 16)),
-        ErrorCode::METER_MOD_FAILED_BAD_BAND,
+    check(
+        meter,
+        &[
+            "0000 0001 00010010 00000001 00000001 00000000",
+            "0002 0003 0000000000000000",
+            "0003 0001: METER_MOD_FAILED_BAD_COMMAND",
+            "0000 0003: METER_MOD_FAILED_BAD_FLAGS",
+            "0000 0001 00030010 00000001 00000001 00000000: METER_MOD_FAILED_BAD_BAND",
+            "0000 0001 00010018 00000001 00000001 00000000: BAD_REQUEST_BAD_LEN",
+            "0000 0001 0000000000000000: BAD_REQUEST_BAD_LEN",
+        ],
     );
-    refused(&meter(0, 1, &band(1, 24)), ErrorCode::BAD_REQUEST_BAD_LEN);
-    refused(&meter(0, 1, &[0; 8]), ErrorCode::BAD_REQUEST_BAD_LEN);
 }
 
 #[test]
 fn other_requests() {
-    let mut role = vec![4, 24, 0, 24, 0, 0, 0, 0];
-    role.extend([0, 0, 0, 4]);
-    role.extend([0; 12]);
-    refused(&role, ErrorCode::ROLE_REQUEST_FAILED_BAD_ROLE);
-    refused(
-        &[4, 9, 0, 12, 0, 0, 0, 0, 0, 4, 0, 0],
-        ErrorCode::SWITCH_CONFIG_FAILED_BAD_FLAGS,
+    check(
+        <[u8]>::to_vec,
+        &[
+            "04180018 00000000 00000004 000000000000000000000000: ROLE_REQUEST_FAILED_BAD_ROLE",
+            "0409000c 00000000 00040000: SWITCH_CONFIG_FAILED_BAD_FLAGS",
+            // Packet-outs: in_port 1, CONTROLLER, two that do not exist, actions beyond the end.
+            "040d0018 00000000 ffffffff 00000001 0000000000000000",
+            "040d0018 00000000 ffffffff fffffffd 0000000000000000",
+            "040d0018 00000000 ffffffff 0000ff00 0000000000000000: BAD_ACTION_BAD_OUT_PORT",
+            "040d0018 00000000 ffffffff fffffffb 0000000000000000: BAD_REQUEST_BAD_PORT",
+            "040d0018 00000000 ffffffff 00000001 0008000000000000: BAD_REQUEST_BAD_LEN",
+        ],
     );
-    let packet_out = |in_port: [u8; 4], length: u8| {
-        let mut frame = vec![4, 13, 0, 24, 0, 0, 0, 0, 255, 255, 255, 255];
-        frame.extend(in_port);
-        frame.extend([0, length, 0, 0, 0, 0, 0, 0]);
-        frame
-    };
-    accepted(&packet_out([0, 0, 0, 1], 0));
-    accepted(&packet_out([255, 255, 255, 253], 0));
-    refused(
-        &packet_out([0, 0, 255, 0], 0),
-        ErrorCode::BAD_ACTION_BAD_OUT_PORT,
-    );
-    refused(
-        &packet_out([255, 255, 255, 251], 0),
-        ErrorCode::BAD_REQUEST_BAD_PORT,
-    );
-    refused(&packet_out([0, 0, 0, 1], 8), ErrorCode::BAD_REQUEST_BAD_LEN);
 }
 
 #[test]
@@ -385,10 +293,8 @@ fn a_switch_may_say_what_a_controller_may_not() {
         vec![0, 9, 0, 8, 1, 2, 3, 4],
     ]
     .concat();
-    refused(
-        &with_instructions(&instructions),
-        ErrorCode::BAD_INSTRUCTION_UNKNOWN_INST,
-    );
+    let refusal = decode(&with_instructions(&instructions)).unwrap_err();
+    assert_eq!(refusal.error, ErrorCode::BAD_INSTRUCTION_UNKNOWN_INST);
     let mut frame = vec![4, 19, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     frame.extend([0, 56 + 8 + instructions.len() as u8, 0, 0]);
     frame.extend([0; 44]);

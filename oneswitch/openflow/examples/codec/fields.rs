@@ -68,9 +68,7 @@ fn buckets(buckets: &Buckets) -> Vec<Object> {
         .iter()
         .map(|bucket| {
             object! {
-                "weight": bucket.weight,
-                "watch_port": bucket.watch_port,
-                "watch_group": bucket.watch_group,
+                bucket: weight, watch_port, watch_group;
                 "actions": actions(bucket.actions),
             }
         })
@@ -92,33 +90,18 @@ fn bands(bands: &[u8]) -> Vec<Object> {
 
 fn port(port: &Port) -> Object {
     object! {
+        port: config, state, curr, advertised, supported, peer, curr_speed, max_speed;
         "port_no": port.number,
         "hw_addr": address(&port.hw_addr),
         "name": port.name_str().into_owned(),
-        "config": port.config,
-        "state": port.state,
-        "curr": port.curr,
-        "advertised": port.advertised,
-        "supported": port.supported,
-        "peer": port.peer,
-        "curr_speed": port.curr_speed,
-        "max_speed": port.max_speed,
     }
 }
 
 fn flow_mod(message: &FlowMod) -> Object {
     object! {
-        "cookie": message.cookie,
-        "cookie_mask": message.cookie_mask,
-        "table_id": message.table_id,
+        message: cookie, cookie_mask, table_id, idle_timeout, hard_timeout, priority, buffer_id,
+        out_port, out_group, flags;
         "command": message.command as u8,
-        "idle_timeout": message.idle_timeout,
-        "hard_timeout": message.hard_timeout,
-        "priority": message.priority,
-        "buffer_id": message.buffer_id,
-        "out_port": message.out_port,
-        "out_group": message.out_group,
-        "flags": message.flags,
         "match": matching(&message.matching),
         "instructions": instructions(&message.instructions),
     }
@@ -126,16 +109,8 @@ fn flow_mod(message: &FlowMod) -> Object {
 
 fn flow_removed(message: &FlowRemoved) -> Object {
     object! {
-        "cookie": message.cookie,
-        "priority": message.priority,
-        "reason": message.reason,
-        "table_id": message.table_id,
-        "duration_sec": message.duration_sec,
-        "duration_nsec": message.duration_nsec,
-        "idle_timeout": message.idle_timeout,
-        "hard_timeout": message.hard_timeout,
-        "packet_count": message.packet_count,
-        "byte_count": message.byte_count,
+        message: cookie, priority, reason, table_id, duration_sec, duration_nsec, idle_timeout,
+        hard_timeout, packet_count, byte_count;
         "match": matching(&message.matching),
     }
 }
@@ -177,16 +152,8 @@ fn request(request: &Multipart<MultipartRequest>) -> Object {
 
 fn flow_stats(stats: &FlowStats) -> Object {
     object! {
-        "table_id": stats.table_id,
-        "duration_sec": stats.duration_sec,
-        "duration_nsec": stats.duration_nsec,
-        "priority": stats.priority,
-        "idle_timeout": stats.idle_timeout,
-        "hard_timeout": stats.hard_timeout,
-        "flags": stats.flags,
-        "cookie": stats.cookie,
-        "packet_count": stats.packet_count,
-        "byte_count": stats.byte_count,
+        stats: table_id, duration_sec, duration_nsec, priority, idle_timeout, hard_timeout, flags,
+        cookie, packet_count, byte_count;
         "match": matching(&stats.matching),
         "instructions": instructions(&stats.instructions),
     }
@@ -194,21 +161,9 @@ fn flow_stats(stats: &FlowStats) -> Object {
 
 fn port_stats(stats: &PortStats) -> Object {
     object! {
-        "port_no": stats.port_no,
-        "rx_packets": stats.rx_packets,
-        "tx_packets": stats.tx_packets,
-        "rx_bytes": stats.rx_bytes,
-        "tx_bytes": stats.tx_bytes,
-        "rx_dropped": stats.rx_dropped,
-        "tx_dropped": stats.tx_dropped,
-        "rx_errors": stats.rx_errors,
-        "tx_errors": stats.tx_errors,
-        "rx_frame_err": stats.rx_frame_err,
-        "rx_over_err": stats.rx_over_err,
-        "rx_crc_err": stats.rx_crc_err,
-        "collisions": stats.collisions,
-        "duration_sec": stats.duration_sec,
-        "duration_nsec": stats.duration_nsec,
+        stats: port_no, rx_packets, tx_packets, rx_bytes, tx_bytes, rx_dropped, tx_dropped,
+        rx_errors, tx_errors, rx_frame_err, rx_over_err, rx_crc_err, collisions, duration_sec,
+        duration_nsec;
     }
 }
 
@@ -241,22 +196,14 @@ fn reply_body(body: &MultipartReply) -> String {
         .json(),
         R::Table(entries) => all(entries, |stats| {
             object! {
-                "table_id": stats.table_id,
-                "active_count": stats.active_count,
-                "lookup_count": stats.lookup_count,
-                "matched_count": stats.matched_count,
+                stats: table_id, active_count, lookup_count, matched_count;
             }
         }),
         R::PortStats(entries) => all(entries, port_stats),
         R::Queue(entries) => all(entries, |stats| {
             object! {
-                "port_no": stats.port_no,
-                "queue_id": stats.queue_id,
-                "tx_bytes": stats.tx_bytes,
-                "tx_packets": stats.tx_packets,
-                "tx_errors": stats.tx_errors,
-                "duration_sec": stats.duration_sec,
-                "duration_nsec": stats.duration_nsec,
+                stats: port_no, queue_id, tx_bytes, tx_packets, tx_errors, duration_sec,
+                duration_nsec;
             }
         }),
         R::Group(entries) => all(entries, |stats| {
@@ -266,12 +213,7 @@ fn reply_body(body: &MultipartReply) -> String {
                 .map(|one| object! { "packet_count": one.packet_count, "byte_count": one.byte_count })
                 .collect();
             object! {
-                "group_id": stats.group_id,
-                "ref_count": stats.ref_count,
-                "packet_count": stats.packet_count,
-                "byte_count": stats.byte_count,
-                "duration_sec": stats.duration_sec,
-                "duration_nsec": stats.duration_nsec,
+                stats: group_id, ref_count, packet_count, byte_count, duration_sec, duration_nsec;
                 "bucket_stats": buckets,
             }
         }),
@@ -301,12 +243,8 @@ fn reply_body(body: &MultipartReply) -> String {
                 })
                 .collect();
             object! {
-                "meter_id": stats.meter_id,
-                "flow_count": stats.flow_count,
-                "packet_in_count": stats.packet_in_count,
-                "byte_in_count": stats.byte_in_count,
-                "duration_sec": stats.duration_sec,
-                "duration_nsec": stats.duration_nsec,
+                stats: meter_id, flow_count, packet_in_count, byte_in_count, duration_sec,
+                duration_nsec;
                 "band_stats": bands,
             }
         }),
@@ -314,11 +252,7 @@ fn reply_body(body: &MultipartReply) -> String {
             object! { "flags": config.flags, "meter_id": config.meter_id, "bands": bands(&config.bands) }
         }),
         R::MeterFeatures(features) => object! {
-            "max_meter": features.max_meter,
-            "band_types": features.band_types,
-            "capabilities": features.capabilities,
-            "max_bands": features.max_bands,
-            "max_color": features.max_color,
+            features: max_meter, band_types, capabilities, max_bands, max_color;
         }
         .json(),
         // Kept raw.
@@ -358,21 +292,13 @@ pub fn fields(message: &Message) -> String {
         | M::BarrierReply
         | M::GetAsyncRequest => object! {},
         M::FeaturesReply(features) => object! {
-            "datapath_id": features.datapath_id,
-            "n_buffers": features.n_buffers,
-            "n_tables": features.n_tables,
-            "auxiliary_id": features.auxiliary_id,
-            "capabilities": features.capabilities,
+            features: datapath_id, n_buffers, n_tables, auxiliary_id, capabilities;
         },
         M::GetConfigReply(config) | M::SetConfig(config) => {
             object! { "flags": config.flags, "miss_send_len": config.miss_send_len }
         }
         M::PacketIn(packet) => object! {
-            "buffer_id": packet.buffer_id,
-            "total_len": packet.total_len,
-            "reason": packet.reason,
-            "table_id": packet.table_id,
-            "cookie": packet.cookie,
+            packet: buffer_id, total_len, reason, table_id, cookie;
             "match": matching(&packet.matching),
             "data": hex(&packet.data),
         },
@@ -392,11 +318,9 @@ pub fn fields(message: &Message) -> String {
             "buckets": buckets(&message.buckets),
         },
         M::PortMod(message) => object! {
+            message: config, mask, advertise;
             "port_no": message.port,
             "hw_addr": address(&message.hw_addr),
-            "config": message.config,
-            "mask": message.mask,
-            "advertise": message.advertise,
         },
         M::TableMod(message) => object! { "table_id": message.table_id, "config": message.config },
         M::MultipartRequest(message) => request(message),

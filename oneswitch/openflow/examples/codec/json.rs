@@ -83,10 +83,10 @@ impl Json for Object {
     }
 }
 
-/// `object! { "key": value, ... }`
+/// Builds an object: `object! { of: field, ...; "key": value, ... }` takes the fields of `of`.
 macro_rules! object {
-    ($($key:literal : $value:expr),* $(,)?) => {
-        $crate::json::Object::default()$(.with($key, &$value))*
+    ($($of:ident: $($field:ident),+;)? $($key:literal : $value:expr),* $(,)?) => {
+        $crate::json::Object::default()$($(.with(stringify!($field), &$of.$field))+)?$(.with($key, &$value))*
     };
 }
 pub(crate) use object;

@@ -174,93 +174,45 @@ pub fn replies() -> Object {
         count << 33 | count
     };
     let mut object = Object::default();
-    let queue = QueueStats {
-        port_no: next() as u32,
-        queue_id: next() as u32,
-        tx_bytes: next(),
-        tx_packets: next(),
-        tx_errors: next(),
-        duration_sec: next() as u32,
-        duration_nsec: next() as u32,
-    };
-    let port = PortStats {
-        port_no: next() as u32,
-        rx_packets: next(),
-        tx_packets: next(),
-        rx_bytes: next(),
-        tx_bytes: next(),
-        rx_dropped: next(),
-        tx_dropped: next(),
-        rx_errors: next(),
-        tx_errors: next(),
-        rx_frame_err: next(),
-        rx_over_err: next(),
-        rx_crc_err: next(),
-        collisions: next(),
-        duration_sec: next() as u32,
-        duration_nsec: next() as u32,
-    };
-    let table = TableStats {
-        table_id: 3,
-        active_count: next() as u32,
-        lookup_count: next(),
-        matched_count: next(),
-    };
-    let group = GroupStats {
-        group_id: next() as u32,
-        ref_count: next() as u32,
-        packet_count: next(),
-        byte_count: next(),
-        duration_sec: next() as u32,
-        duration_nsec: next() as u32,
+    // The listed fields get the next numbers.
+    macro_rules! numbered {
+        ($($type:ident)::+ { $($number:ident),+ $(; $($rest:tt)+)? }) => {
+            $($type)::+ { $($number: next() as _,)+ $($($rest)+)? }
+        };
+    }
+    let queue = numbered! { QueueStats {
+        port_no, queue_id, tx_bytes, tx_packets, tx_errors, duration_sec, duration_nsec
+    } };
+    let port = numbered! { PortStats {
+        port_no, rx_packets, tx_packets, rx_bytes, tx_bytes, rx_dropped, tx_dropped, rx_errors,
+        tx_errors, rx_frame_err, rx_over_err, rx_crc_err, collisions, duration_sec, duration_nsec
+    } };
+    let table = numbered! { TableStats { active_count, lookup_count, matched_count; table_id: 3 } };
+    let group = numbered! { GroupStats {
+        group_id, ref_count, packet_count, byte_count, duration_sec, duration_nsec;
         buckets: vec![
-            BucketCounter {
-                packet_count: next(),
-                byte_count: next(),
-            },
-            BucketCounter {
-                packet_count: next(),
-                byte_count: next(),
-            },
-        ],
-    };
-    let meter = MeterStats {
-        meter_id: next() as u32,
-        flow_count: next() as u32,
-        packet_in_count: next(),
-        byte_in_count: next(),
-        duration_sec: next() as u32,
-        duration_nsec: next() as u32,
-        bands: vec![MeterBandStats {
-            packet_count: next(),
-            byte_count: next(),
-        }],
-    };
-    let flow = FlowStats {
+            numbered! { BucketCounter { packet_count, byte_count } },
+            numbered! { BucketCounter { packet_count, byte_count } },
+        ]
+    } };
+    let meter = numbered! { MeterStats {
+        meter_id, flow_count, packet_in_count, byte_in_count, duration_sec, duration_nsec;
+        bands: vec![numbered! { MeterBandStats { packet_count, byte_count } }]
+    } };
+    let flow = numbered! { FlowStats {
+        duration_sec, duration_nsec, priority, idle_timeout, hard_timeout, flags, cookie,
+        packet_count, byte_count;
         table_id: 7,
-        duration_sec: next() as u32,
-        duration_nsec: next() as u32,
-        priority: next() as u16,
-        idle_timeout: next() as u16,
-        hard_timeout: next() as u16,
-        flags: next() as u16,
-        cookie: next(),
-        packet_count: next(),
-        byte_count: next(),
         matching: Match::any().with_in_port(1),
-        instructions: Instructions::apply(&ActionList::new().output(2, 3)),
-    };
-    let aggregate = MultipartReply::Aggregate {
-        packet_count: next(),
-        byte_count: next(),
-        flow_count: next() as u32,
-    };
-    let features = MultipartReply::GroupFeatures(GroupFeatures {
-        types: next() as u32,
-        capabilities: next() as u32,
+        instructions: Instructions::apply(&ActionList::new().output(2, 3))
+    } };
+    let aggregate =
+        numbered! { MultipartReply::Aggregate { packet_count, byte_count, flow_count } };
+    let features = MultipartReply::GroupFeatures(numbered! { GroupFeatures {
+        types, capabilities;
         max_groups: [1, 2, 3, 4].map(|_| next() as u32),
-        actions: [1, 2, 3, 4].map(|_| next() as u32),
-    });
+        actions: [1, 2, 3, 4].map(|_| next() as u32)
+    } });
     for (name, reply) in [
         ("queue", MultipartReply::Queue(vec![queue])),
         ("port", MultipartReply::PortStats(vec![port])),

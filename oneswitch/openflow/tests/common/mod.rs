@@ -6,6 +6,17 @@ use openflow13::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+/// Generates a struct: the fields before the semicolon are arbitrary numbers, each of the others has its strategy.
+macro_rules! arbitrary {
+    ($($type:ident)::+ { $($number:ident),* $(; $($field:ident: $strategy:expr),+)? }) => {
+        (any::<[u64; 16]>(), $($($strategy),+)?).prop_map(|(numbers, $($($field),+)?)| {
+            let mut _numbers = numbers.into_iter();
+            $($type)::+ { $($number: _numbers.next().unwrap() as _,)* $($($field),+)? }
+        })
+    };
+}
+pub(crate) use arbitrary;
+
 /// A port that Open vSwitch can output to.
 pub fn output_port() -> impl Strategy<Value = u32> {
     prop_oneof![1u32..0xff00, port_no::IN_PORT..=port_no::LOCAL]
@@ -207,50 +218,32 @@ pub fn instructions() -> impl Strategy<Value = Instructions> {
         .prop_map(|list| Instructions::from_bytes(list.concat()).unwrap())
 }
 
-prop_compose! {
-    pub fn flow_mod()(
-        (cookie, cookie_mask, command) in (any::<u64>(), any::<u64>(), 0usize..5),
-        (idle_timeout, hard_timeout, priority) in any::<(u16, u16, u16)>(),
-        table_id in 0u8..0xff,
-        (buffer_id, out_group) in any::<(u32, u32)>(),
-        out_port in any_port(),
-        flags in 0u16..0x20,
-        matching in matching(),
-        instructions in instructions(),
-    ) -> FlowMod {
-        use FlowModCommand as C;
-        FlowMod {
-            cookie, cookie_mask, table_id, idle_timeout, hard_timeout, priority, buffer_id,
-            out_port, out_group, flags, matching, instructions,
-            command: [C::Add, C::Modify, C::ModifyStrict, C::Delete, C::DeleteStrict][command],
-        }
-    }
+pub fn flow_mod() -> impl Strategy<Value = FlowMod> {
+    use FlowModCommand as C;
+    let commands = [
+        C::Add,
+        C::Modify,
+        C::ModifyStrict,
+        C::Delete,
+        C::DeleteStrict,
+    ];
+    arbitrary! { FlowMod {
+        cookie, cookie_mask, idle_timeout, hard_timeout, priority, buffer_id, out_group;
+        table_id: 0u8..0xff, command: (0usize..5).prop_map(move |command| commands[command]),
+        out_port: any_port(), flags: 0u16..0x20, matching: matching(), instructions: instructions()
+    } }
 }
 
 /// Buckets that fit a group's type, and the type.
 pub fn group() -> impl Strategy<Value = (u8, Buckets)> {
     (0u8..4, vec((any::<u16>(), any_port(), actions()), 1..4)).prop_map(|(kind, buckets)| {
-        let count = if kind == group_type::INDIRECT {
-            1
-        } else {
-            buckets.len()
-        };
-        let failover = kind == group_type::FAST_FAILOVER;
+        let only = (kind == group_type::INDIRECT).then_some(1);
+        let count = only.unwrap_or(buckets.len());
         let built = Buckets::build(buckets.iter().take(count).map(|(weight, port, actions)| {
-            (
-                if kind == group_type::SELECT {
-                    *weight
-                } else {
-                    0
-                },
-                if failover {
-                    *port & 0x7fff
-                } else {
-                    port_no::ANY
-                },
-                group_no::ANY,
-                actions,
-            )
+            let weight = (kind == group_type::SELECT).then_some(*weight);
+            let port = (kind == group_type::FAST_FAILOVER).then_some(*port & 0x7fff);
+            let port = port.unwrap_or(port_no::ANY);
+            (weight.unwrap_or(0), port, group_no::ANY, actions)
         }));
         (kind, built)
     })
@@ -275,64 +268,26 @@ pub fn group_mod() -> impl Strategy<Value = GroupMod> {
 }
 
 pub fn bands() -> impl Strategy<Value = Box<[u8]>> {
-    vec((1u16..3, any::<u32>(), any::<u32>(), any::<u8>()), 0..4).prop_map(|bands| {
+    let band = arbitrary! { MeterBand { rate, burst_size, prec_level; kind: 1u16..3 } };
+    vec(band, 0..4).prop_map(|bands| {
         let mut out = Vec::new();
-        for (kind, rate, burst_size, prec_level) in bands {
-            MeterBand {
-                kind,
-                rate,
-                burst_size,
-                prec_level,
-            }
-            .put(&mut out);
-        }
+        bands.iter().for_each(|band| band.put(&mut out));
         out.into_boxed_slice()
     })
 }
 
 pub fn meter_mod() -> impl Strategy<Value = MeterMod> {
     use MeterModCommand as C;
-    (
-        0usize..3,
-        prop_oneof![Just(1u16), Just(2), Just(0xd)],
-        any::<u32>(),
-        bands(),
-    )
-        .prop_map(|(command, flags, meter_id, bands)| MeterMod {
-            command: [C::Add, C::Modify, C::Delete][command],
-            flags,
-            meter_id,
-            bands,
-        })
+    let command = (0usize..3).prop_map(|command| [C::Add, C::Modify, C::Delete][command]);
+    let flags = prop_oneof![Just(1u16), Just(2), Just(0xd)];
+    arbitrary! { MeterMod { meter_id; command: command, flags: flags, bands: bands() } }
 }
 
 pub fn port() -> impl Strategy<Value = Port> {
-    (
-        any::<u32>(),
-        any::<[u8; 6]>(),
-        any::<[u8; 16]>(),
-        any::<[u32; 8]>(),
-    )
-        .prop_map(
-            |(
-                number,
-                hw_addr,
-                name,
-                [config, state, curr, advertised, supported, peer, curr_speed, max_speed],
-            )| Port {
-                number,
-                hw_addr,
-                name,
-                config,
-                state,
-                curr,
-                advertised,
-                supported,
-                peer,
-                curr_speed,
-                max_speed,
-            },
-        )
+    arbitrary! { Port {
+        number, config, state, curr, advertised, supported, peer, curr_speed, max_speed;
+        hw_addr: any::<[u8; 6]>(), name: any::<[u8; 16]>()
+    } }
 }
 
 pub fn bytes(most: usize) -> impl Strategy<Value = Box<[u8]>> {
@@ -341,36 +296,18 @@ pub fn bytes(most: usize) -> impl Strategy<Value = Box<[u8]>> {
 
 pub fn packet_out() -> impl Strategy<Value = PacketOut> {
     let in_port = prop_oneof![0u32..0xff00, port_no::CONTROLLER..=port_no::ANY];
-    (any::<u32>(), in_port, actions(), bytes(200)).prop_map(
-        |(buffer_id, in_port, actions, data)| PacketOut {
-            buffer_id,
-            in_port,
-            actions,
-            data,
-        },
-    )
+    arbitrary! { PacketOut { buffer_id; in_port: in_port, actions: actions(), data: bytes(200) } }
 }
 
-prop_compose! {
-    pub fn packet_in()(
-        (buffer_id, total_len, reason, table_id, cookie) in any::<(u32, u16, u8, u8, u64)>(),
-        matching in matching(),
-        data in bytes(200),
-    ) -> PacketIn {
-        PacketIn { buffer_id, total_len, reason, table_id, cookie, matching, data }
-    }
+pub fn packet_in() -> impl Strategy<Value = PacketIn> {
+    arbitrary! { PacketIn {
+        buffer_id, total_len, reason, table_id, cookie; matching: matching(), data: bytes(200)
+    } }
 }
 
-prop_compose! {
-    pub fn flow_removed()(
-        (cookie, priority, reason, table_id) in any::<(u64, u16, u8, u8)>(),
-        (duration_sec, duration_nsec, idle_timeout, hard_timeout) in any::<(u32, u32, u16, u16)>(),
-        (packet_count, byte_count) in any::<(u64, u64)>(),
-        matching in matching(),
-    ) -> FlowRemoved {
-        FlowRemoved {
-            cookie, priority, reason, table_id, duration_sec, duration_nsec, idle_timeout,
-            hard_timeout, packet_count, byte_count, matching,
-        }
-    }
+pub fn flow_removed() -> impl Strategy<Value = FlowRemoved> {
+    arbitrary! { FlowRemoved {
+        cookie, priority, reason, table_id, duration_sec, duration_nsec, idle_timeout,
+        hard_timeout, packet_count, byte_count; matching: matching()
+    } }
 }
