@@ -1,10 +1,13 @@
 //! Messages, shortly.
 
+use crate::lab::GRACE;
+use oneswitch_core::{ExecutorRequest, MoveRequest, MoveUntil, PortRequest};
 use openflow13::{
     group_no, group_type, port_no, ActionList, Buckets, FlowMod, FlowModCommand, FlowStatsRequest,
     GroupMod, GroupModCommand, Instructions, Match, Message, MeterBand, MeterMod, MeterModCommand,
     Multipart, MultipartRequest, PacketOut, ALL_TABLES, NO_BUFFER,
 };
+use std::time::Duration;
 
 pub fn any() -> Match {
     Match::any()
@@ -121,4 +124,38 @@ pub fn writes_in_port(port: u8) -> ActionList {
         0xff, 0xff, 0, 24, 0, 0, 0x23, 0x20, 0, 7, 0, 15, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, port,
     ];
     ActionList::from_bytes(bytes).unwrap()
+}
+
+/// A request to map a port to interface ifN of a switch.
+pub fn port_request(number: u32, switch: &str, executor: Option<&str>) -> PortRequest {
+    PortRequest {
+        number: Some(number),
+        name: None,
+        switch: switch.into(),
+        interface: format!("if{number}"),
+        executor: executor.map(Into::into),
+        owner: None,
+    }
+}
+
+pub fn move_request(switch: &str, interface: &str, until: MoveUntil) -> MoveRequest {
+    MoveRequest {
+        switch: switch.into(),
+        interface: interface.into(),
+        until,
+        settle: Duration::ZERO,
+        grace: GRACE,
+        force: false,
+        owner: None,
+    }
+}
+
+pub fn executor_request(executor: &str, until: MoveUntil) -> ExecutorRequest {
+    ExecutorRequest {
+        executor: executor.into(),
+        until,
+        settle: Duration::ZERO,
+        grace: GRACE,
+        force: false,
+    }
 }

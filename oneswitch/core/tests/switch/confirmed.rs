@@ -1,11 +1,11 @@
 //! Moves, and floods, wait for bridges that have not confirmed their rules: away, or refusing them.
 
-use crate::build::{add, from, output};
+use crate::build::{add, from, output, port_request};
 use crate::lab::{Lab, GRACE};
 use crate::moves::{homes, stage};
 use crate::statistics::{count_port, port_stats};
 use crate::verdicts::cookies;
-use oneswitch_core::{Bridge, MoveStage, MoveUntil, PortRequest};
+use oneswitch_core::{Bridge, MoveStage, MoveUntil};
 use openflow13::{ErrorCode, Message, MultipartRequest};
 use std::time::Duration;
 
@@ -23,11 +23,6 @@ fn moving(until: MoveUntil) -> Lab {
     lab
 }
 
-fn go_on(lab: &mut Lab, until: MoveUntil) {
-    lab.core.continue_move(2, until, lab.now).unwrap();
-    lab.run();
-}
-
 fn check_moved(lab: &Lab) {
     assert_eq!(stage(lab, 2), None);
     lab.check_paths(&homes(&[(1, (0, 1)), (2, (2, 5)), (3, (2, 3))]));
@@ -43,7 +38,7 @@ fn code(lab: &mut Lab) -> Option<&'static str> {
 fn a_move_does_not_flip_while_the_hypervisor_cannot_be_told() {
     let mut lab = moving(MoveUntil::Prepared);
     lab.disconnect_bridge(0, Bridge::Edge);
-    go_on(&mut lab, MoveUntil::Done);
+    lab.continue_move(2, MoveUntil::Done);
     lab.wait(LONG);
     assert_eq!(stage(&lab, 2), Some(MoveStage::Prepared));
     assert_eq!(code(&mut lab), Some("move-waits"));
@@ -57,7 +52,7 @@ fn a_move_does_not_flip_while_the_hypervisor_cannot_be_told() {
 fn a_flip_that_the_hypervisor_did_not_hear_of_is_not_reached() {
     let mut lab = moving(MoveUntil::Prepared);
     lab.edge(0).slow = true;
-    go_on(&mut lab, MoveUntil::Done);
+    lab.continue_move(2, MoveUntil::Done);
     lab.disconnect_bridge(0, Bridge::Edge);
     lab.edge(0).slow = false;
     lab.wait(LONG);
@@ -77,7 +72,7 @@ fn a_flip_that_a_bridge_refuses_is_not_reached() {
         _ => None,
     };
     lab.edge(0).refuse = Some(Box::new(refuse));
-    go_on(&mut lab, MoveUntil::Done);
+    lab.continue_move(2, MoveUntil::Done);
     lab.wait(LONG);
     assert_eq!(stage(&lab, 2), Some(MoveStage::Flipping));
     assert_eq!(code(&mut lab), Some("move-waits"));
@@ -92,7 +87,7 @@ fn a_goal_that_comes_back_has_its_rules_before_the_flip() {
     let mut lab = moving(MoveUntil::Prepared);
     lab.disconnect(2);
     lab.virt(2).flows.clear();
-    go_on(&mut lab, MoveUntil::Flipped);
+    lab.continue_move(2, MoveUntil::Flipped);
     lab.connect(2);
     lab.run_until(|lab| lab.core.is_in_step());
     lab.virt(2).slow = true;
@@ -109,7 +104,7 @@ fn a_goal_that_comes_back_has_its_rules_before_the_flip() {
 fn a_goal_that_is_gone_fails_the_move_before_the_flip() {
     let mut lab = moving(MoveUntil::Prepared);
     lab.disconnect(2);
-    go_on(&mut lab, MoveUntil::Done);
+    lab.continue_move(2, MoveUntil::Done);
     lab.wait(LASTING - GRACE);
     assert_eq!(stage(&lab, 2), Some(MoveStage::Prepared));
     lab.wait(GRACE);
@@ -121,7 +116,7 @@ fn a_goal_that_is_gone_fails_the_move_before_the_flip() {
 fn an_old_home_is_waited_for_until_it_is_gone() {
     let mut lab = moving(MoveUntil::Prepared);
     lab.edge(1).slow = true;
-    go_on(&mut lab, MoveUntil::Done);
+    lab.continue_move(2, MoveUntil::Done);
     lab.disconnect(1);
     lab.edge(1).slow = false;
     lab.wait(LASTING - GRACE);
@@ -139,7 +134,7 @@ fn a_forced_move_goes_on_without_who_does_not_answer() {
         let mut lab = moving(stop);
         lab.disconnect_bridge(1, Bridge::Edge);
         lab.core.force_move(2).unwrap();
-        go_on(&mut lab, MoveUntil::Done);
+        lab.continue_move(2, MoveUntil::Done);
         lab.wait(2 * GRACE);
         assert_eq!(code(&mut lab), Some("reached"));
         lab.connect_bridge(1, Bridge::Edge);
@@ -154,7 +149,7 @@ fn a_forced_move_to_who_does_not_answer_fails_before_the_flip() {
         let mut lab = moving(MoveUntil::Prepared);
         lab.disconnect_bridge(2, bridge);
         lab.core.force_move(2).unwrap();
-        go_on(&mut lab, MoveUntil::Done);
+        lab.continue_move(2, MoveUntil::Done);
         assert_eq!(code(&mut lab), Some("move-failed"));
         assert_eq!(stage(&lab, 2), None);
     }
@@ -178,7 +173,7 @@ fn a_forced_move_waits_for_who_only_takes_its_time() {
 fn a_waiting_move_can_be_undone() {
     let mut lab = moving(MoveUntil::Prepared);
     lab.disconnect_bridge(0, Bridge::Edge);
-    go_on(&mut lab, MoveUntil::Done);
+    lab.continue_move(2, MoveUntil::Done);
     lab.core.abort_move(2, lab.now).unwrap();
     lab.connect_bridge(0, Bridge::Edge);
     lab.run();
@@ -202,7 +197,7 @@ fn counters_of_an_old_home_that_is_away_for_a_moment_are_kept() {
     let mut lab = moving(MoveUntil::Flipped);
     count_port(&mut lab, 1, 2, 100);
     lab.disconnect(1);
-    go_on(&mut lab, MoveUntil::Done);
+    lab.continue_move(2, MoveUntil::Done);
     lab.wait(2 * GRACE);
     assert_eq!(stage(&lab, 2), Some(MoveStage::Quiescing));
     lab.connect(1);
@@ -220,7 +215,7 @@ fn what_a_new_interface_has_counted_is_asked_when_its_bridge_is_back() {
     lab.disconnect_bridge(2, Bridge::Edge);
     lab.connect_bridge(2, Bridge::Edge);
     lab.run();
-    go_on(&mut lab, MoveUntil::Done);
+    lab.continue_move(2, MoveUntil::Done);
     lab.wait(2 * GRACE);
     lab.take(1);
     assert_eq!(port_stats(&mut lab, 2)[0].rx_packets, 0);
@@ -229,14 +224,7 @@ fn what_a_new_interface_has_counted_is_asked_when_its_bridge_is_back() {
 #[test]
 fn floods_go_by_the_list_that_every_receiver_knows() {
     let add_port = |lab: &mut Lab| {
-        let request = PortRequest {
-            number: Some(4),
-            name: None,
-            switch: "snic0".into(),
-            interface: "if4".into(),
-            executor: None,
-            owner: None,
-        };
+        let request = port_request(4, "snic0", None);
         lab.core.add_port(request, lab.now).unwrap();
         lab.run();
     };
@@ -290,7 +278,7 @@ fn a_bridge_that_did_not_tell_its_rules_is_asked_again_before_it_is_trusted() {
         _ => None,
     };
     lab.edge(1).refuse = Some(Box::new(refuse));
-    go_on(&mut lab, MoveUntil::Done);
+    lab.continue_move(2, MoveUntil::Done);
     lab.connect_bridge(1, Bridge::Edge);
     lab.wait(2 * GRACE);
     assert_eq!(code(&mut lab), Some("reached"));

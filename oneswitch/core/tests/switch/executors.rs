@@ -1,30 +1,21 @@
 //! Ports whose pipeline runs at another switch than their home.
 
-use crate::build::{add, any, flow_stats, from, group, meter, output, packet_out, request};
+use crate::build::{
+    add, any, executor_request, flow_stats, from, group, meter, move_request, output, packet_out,
+    port_request, request,
+};
 use crate::lab::{switch_name, Lab, GRACE};
-use crate::verdicts::cookies;
-use oneswitch_core::{ExecutorRequest, MoveStage, MoveUntil, PortRequest, HOME};
+use crate::refused::{is_addition, refuse};
+use oneswitch_core::{ExecutorRequest, MoveStage, MoveUntil, HOME};
 use openflow13::{
-    port_no, state, ActionList, ErrorCode, FlowModCommand, GroupModCommand, Message,
-    MeterModCommand, MultipartReply, MultipartRequest, PortStatus,
+    port_no, state, ActionList, ErrorCode, GroupModCommand, Message, MeterModCommand,
+    MultipartReply, MultipartRequest, PortStatus,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 fn change(executor: &str) -> ExecutorRequest {
-    ExecutorRequest {
-        executor: executor.into(),
-        until: MoveUntil::Done,
-        settle: Duration::ZERO,
-        grace: GRACE,
-        force: false,
-    }
-}
-
-/// Cookies of the rules on each switch.
-fn everywhere(lab: &mut Lab) -> Vec<Vec<u64>> {
-    let switches = lab.switches.len();
-    (0..switches).map(|s| cookies(lab.virt(s))).collect()
+    executor_request(executor, MoveUntil::Done)
 }
 
 /// What the virtual rules have counted.
@@ -65,14 +56,14 @@ fn rules_and_packet_outs_of_a_port_go_to_its_executor() {
     lab.ask(2, &Message::FlowMod(add(2, from(2), &output(1))));
     lab.ask(3, &Message::FlowMod(add(3, any(), &output(1))));
     // Nothing is executed at the second switch any more.
-    assert_eq!(everywhere(&mut lab), [vec![1, 3], vec![], vec![2, 3]]);
+    assert_eq!(lab.cookies(), [vec![1, 3], vec![], vec![2, 3]]);
     assert_eq!(lab.core.status().executors, ["hypervisor", "snic1"]);
     lab.ask(4, &packet_out(2, output(1)));
     assert_eq!(lab.virt(2).packet_outs.len(), 1);
     let places = [(1, (0, 1)), (2, (1, 2)), (3, (2, 3))];
     check_paths(&lab, &places, &[0, 2, 2]);
     lab.execute_at(2, None);
-    assert_eq!(everywhere(&mut lab), [vec![1, 3], vec![2, 3], vec![3]]);
+    assert_eq!(lab.cookies(), [vec![1, 3], vec![2, 3], vec![3]]);
     check_paths(&lab, &places, &[0, 1, 2]);
 }
 
@@ -84,7 +75,7 @@ fn where_all_ports_have_one_executor_it_executes_everything() {
     lab.ask(3, &group(GroupModCommand::Add, 1, &[2]));
     lab.ask(4, &meter(MeterModCommand::Add, 1, 10));
     lab.execute_at(1, Some(1));
-    assert_eq!(everywhere(&mut lab), [vec![], vec![1, 2], vec![]]);
+    assert_eq!(lab.cookies(), [vec![], vec![1, 2], vec![]]);
     assert_eq!(lab.core.status().executors, ["snic0"]);
     assert_eq!(lab.virt(0).meters.len(), 0);
     for in_port in [port_no::CONTROLLER, 77] {
@@ -103,7 +94,7 @@ fn where_all_ports_have_one_executor_it_executes_everything() {
     // What it counted for no port stays counted.
     lab.virt(1).flows.iter_mut().for_each(|f| f.packets = 4);
     lab.execute_at(1, Some(2));
-    assert_eq!(everywhere(&mut lab), [vec![1, 2], vec![1], vec![1]]);
+    assert_eq!(lab.cookies(), [vec![1, 2], vec![1], vec![1]]);
     assert_eq!(packets(&mut lab), [4, 4]);
 }
 
@@ -114,12 +105,11 @@ fn a_changing_executor_loses_no_counts() {
     lab.virt(0).flows[0].packets = 5;
     lab.begin_executor_change(1, Some(1), MoveUntil::Flipped);
     lab.run();
-    assert_eq!(everywhere(&mut lab), [[1], [1]]);
+    assert_eq!(lab.cookies(), [[1], [1]]);
     lab.virt(1).flows[0].packets = 3;
     assert_eq!(packets(&mut lab), [8]);
-    lab.core.continue_move(1, MoveUntil::Done, lab.now).unwrap();
-    lab.wait(2 * GRACE);
-    assert_eq!(everywhere(&mut lab), [vec![], vec![1]]);
+    lab.finish_move(1);
+    assert_eq!(lab.cookies(), [vec![], vec![1]]);
     assert_eq!(packets(&mut lab), [8]);
 }
 
@@ -130,10 +120,7 @@ fn both_executors_take_packets_until_the_change_is_done() {
     lab.begin_executor_change(1, Some(2), MoveUntil::Prepared);
     lab.run();
     check_paths(&lab, &places, &[1, 0]);
-    lab.core
-        .continue_move(1, MoveUntil::Flipped, lab.now)
-        .unwrap();
-    lab.run();
+    lab.continue_move(1, MoveUntil::Flipped);
     check_paths(&lab, &places, &[2, 0]);
     let view = &lab.core.ports()[0];
     assert_eq!((&*view.executor, &*view.executes_at), (HOME, "snic1"));
@@ -142,8 +129,7 @@ fn both_executors_take_packets_until_the_change_is_done() {
         (moving.stage, &*moving.executor),
         (MoveStage::Flipped, "snic1")
     );
-    lab.core.continue_move(1, MoveUntil::Done, lab.now).unwrap();
-    lab.wait(2 * GRACE);
+    lab.finish_move(1);
     check_paths(&lab, &places, &[2, 0]);
     assert_eq!(lab.core.ports()[0].executor, "snic1");
     // Back, but not beyond preparation.
@@ -162,7 +148,7 @@ fn a_port_moves_under_an_executor_that_stays() {
     let accepted = lab.virt(0).accepted;
     let home = [(1, (2, 7)), (2, (2, 2))];
     lab.move_port(1, 2, 7);
-    assert_eq!(everywhere(&mut lab), [vec![1], vec![], vec![]]);
+    assert_eq!(lab.cookies(), [vec![1], vec![], vec![]]);
     assert_eq!(lab.virt(0).flows.len(), 1);
     // But for the flood list, nothing was written to the executor.
     assert!(lab.virt(0).accepted - accepted <= 2);
@@ -182,19 +168,14 @@ fn a_rule_of_a_port_that_left_ends_at_its_new_executor() {
     lab.now += Duration::from_secs(30);
     lab.virt(0).expire(1, openflow13::FlowRemoved::IDLE_TIMEOUT);
     lab.run();
-    assert_eq!(everywhere(&mut lab), [vec![], vec![1]]);
+    assert_eq!(lab.cookies(), [vec![], vec![1]]);
 }
 
 #[test]
 fn an_executor_that_refuses_the_copies_is_none() {
     let mut lab = Lab::new(2, &[0, 0]);
     lab.ask(1, &Message::FlowMod(add(1, from(2), &output(1))));
-    lab.virt(1).refuse = Some(Box::new(|message| match message {
-        Message::FlowMod(m) if m.command == FlowModCommand::Add => {
-            Some(ErrorCode::FLOW_MOD_FAILED_TABLE_FULL)
-        }
-        _ => None,
-    }));
+    lab.virt(1).refuse = refuse(usize::MAX, is_addition);
     lab.begin_executor_change(2, Some(1), MoveUntil::Done);
     lab.wait(2 * GRACE);
     let outcome = lab.core.move_outcome(2).unwrap().unwrap_err();
@@ -214,14 +195,7 @@ fn an_executor_must_be_there() {
     lab.disconnect(1);
     let down = lab.core.begin_executor_change(1, &change("snic0"), now);
     assert_eq!(code(down), "switch-down");
-    let added = PortRequest {
-        number: Some(5),
-        name: None,
-        switch: switch_name(0),
-        interface: "if5".into(),
-        executor: Some("snic0".into()),
-        owner: None,
-    };
+    let added = port_request(5, &switch_name(0), Some("snic0"));
     let added = lab.core.add_port(added, now).map(drop);
     assert_eq!(code(added), "switch-down");
     lab.connect(1);
@@ -312,7 +286,7 @@ fn what_all_ports_share_needs_one_executor() {
         assert_eq!(errors(&mut lab, &Message::FlowMod(rule)), []);
         assert_eq!(errors(&mut lab, &packet_out(1, actions)), []);
     }
-    assert_eq!(everywhere(&mut lab), [vec![], vec![1, 2]]);
+    assert_eq!(lab.cookies(), [vec![], vec![1, 2]]);
     // What it learns would be on the switch only.
     let rule = Message::FlowMod(add(3, any(), &learning));
     assert_eq!(errors(&mut lab, &rule), [refusal]);
@@ -327,25 +301,10 @@ fn while_rules_keep_state_it_is_not_split() {
     let now = lab.now;
     let refused = lab.core.begin_executor_change(1, &change(HOME), now);
     assert_eq!(refused.unwrap_err().code(), "stateful-rules");
-    let elsewhere = oneswitch_core::MoveRequest {
-        switch: switch_name(2),
-        interface: "if7".into(),
-        until: MoveUntil::Done,
-        settle: Duration::ZERO,
-        grace: GRACE,
-        force: false,
-        owner: None,
-    };
+    let elsewhere = move_request(&switch_name(2), "if7", MoveUntil::Done);
     let refused = lab.core.begin_move(2, elsewhere, now);
     assert_eq!(refused.unwrap_err().code(), "stateful-rules");
-    let mut added = PortRequest {
-        number: Some(5),
-        name: None,
-        switch: switch_name(2),
-        interface: "if5".into(),
-        executor: None,
-        owner: None,
-    };
+    let mut added = port_request(5, &switch_name(2), None);
     let refused = lab.core.add_port(added.clone(), now);
     assert_eq!(refused.unwrap_err().code(), "stateful-rules");
     assert_eq!(lab.core.ports().len(), 2);
@@ -355,7 +314,7 @@ fn while_rules_keep_state_it_is_not_split() {
     added.executor = Some(switch_name(1));
     assert_eq!(lab.core.add_port(added, now), Ok(5));
     lab.run();
-    assert_eq!(everywhere(&mut lab), [vec![], vec![1], vec![]]);
+    assert_eq!(lab.cookies(), [vec![], vec![1], vec![]]);
     assert_eq!(lab.core.splits_state(), None);
     let gone = crate::build::delete(any());
     lab.ask(2, &Message::FlowMod(gone));

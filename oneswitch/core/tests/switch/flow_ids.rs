@@ -1,19 +1,13 @@
 //! Flow-ids that ports give back: no port gets one while a packet of the port before can have it.
 
+use crate::build::port_request;
 use crate::confirmed::LASTING;
 use crate::lab::{Lab, GRACE};
 use crate::removals::seconds;
-use oneswitch_core::{Bridge, MoveUntil, PortRequest};
+use oneswitch_core::{Bridge, MoveUntil};
 
 fn add_port(lab: &mut Lab, number: u32, executor: Option<&str>) {
-    let request = PortRequest {
-        number: Some(number),
-        name: None,
-        switch: "snic0".into(),
-        interface: format!("if{number}"),
-        executor: executor.map(Into::into),
-        owner: None,
-    };
+    let request = port_request(number, "snic0", executor);
     lab.core.add_port(request, lab.now).unwrap();
     lab.run();
 }

@@ -1,9 +1,11 @@
 //! Counters of copies that go while messages about the same rules, groups and meters are in flight.
 
 use crate::build::{add, any, flow_stats, from, group, meter, output, request};
-use crate::lab::{Lab, GRACE};
+use crate::lab::Lab;
 use crate::moves::stage;
-use crate::statistics::{bodies, count, counted};
+use crate::removals::count;
+use crate::statistics::{bodies, counted};
+use crate::verdicts::refuse_cookie;
 use oneswitch_core::MoveUntil;
 use openflow13::{
     ErrorCode, FlowMod, FlowModCommand, GroupModCommand, Message, MeterModCommand, MultipartReply,
@@ -38,8 +40,7 @@ fn end(lab: &mut Lab, messages: &[Message]) {
         lab.send(1, xid, message);
     }
     lab.run();
-    lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
-    lab.wait(2 * GRACE);
+    lab.finish_move(2);
     assert_eq!(stage(lab, 2), None);
     lab.virt(0).slow = false;
     lab.run();
@@ -70,10 +71,7 @@ fn a_refused_message_does_not_take_folded_counters_along() {
         let mut lab = moving(&[Message::FlowMod(of_two(1))]);
         count(&mut lab, 1, 1, 20);
         // It changes what the slow switch refuses, and so is refused; the other one is not asked.
-        lab.virt(1).refuse = Some(Box::new(|message| match message {
-            Message::FlowMod(m) if m.cookie == REFUSED => Some(ErrorCode::FLOW_MOD_FAILED_UNKNOWN),
-            _ => None,
-        }));
+        lab.virt(1).refuse = Some(refuse_cookie(REFUSED, ErrorCode::FLOW_MOD_FAILED_UNKNOWN));
         end(&mut lab, &[refused(command, flags)]);
         assert_eq!(counted(&mut lab), [(1, 20)], "{command:?} {flags}");
     }

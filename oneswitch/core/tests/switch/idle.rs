@@ -3,9 +3,9 @@
 use crate::build::{add, any, output};
 use crate::confirmed::LASTING;
 use crate::lab::Lab;
-use crate::removals::{count, removed, seconds, timed};
+use crate::removals::{count, removed, seconds, timed, IDLE_TIMEOUT};
 use oneswitch_core::Bridge;
-use openflow13::{ErrorCode, FlowMod, FlowModCommand, FlowRemoved, Message, MultipartRequest};
+use openflow13::{ErrorCode, FlowMod, FlowModCommand, Message, MultipartRequest};
 
 /// A rule on both switches that ends when it is idle for ten seconds; the second has counted.
 fn watched() -> Lab {
@@ -28,7 +28,7 @@ fn a_rule_is_not_idle_while_its_busy_copy_cannot_be_asked() {
     lab.wait(seconds(8));
     assert_eq!(removed(&lab.take_removals(1)), []);
     lab.wait(seconds(5));
-    let ended = [(1, FlowRemoved::IDLE_TIMEOUT, 50, 500)];
+    let ended = [(1, IDLE_TIMEOUT, 50, 500)];
     assert_eq!(removed(&lab.take_removals(1)), ended);
 }
 
@@ -39,7 +39,7 @@ fn a_rule_that_counted_nothing_while_it_could_not_be_asked_was_idle() {
     lab.wait(seconds(40));
     lab.connect_bridge(1, Bridge::Virt);
     lab.wait(seconds(2));
-    let ended = [(1, FlowRemoved::IDLE_TIMEOUT, 5, 50)];
+    let ended = [(1, IDLE_TIMEOUT, 5, 50)];
     assert_eq!(removed(&lab.take_removals(1)), ended);
 }
 
@@ -81,6 +81,6 @@ fn a_modify_restarts_the_timer_that_copies_share() {
     lab.wait(seconds(7));
     assert_eq!(removed(&lab.take_removals(1)), []);
     lab.wait(seconds(5));
-    let ended = [(1, FlowRemoved::IDLE_TIMEOUT, 0, 0)];
+    let ended = [(1, IDLE_TIMEOUT, 0, 0)];
     assert_eq!(removed(&lab.take_removals(1)), ended);
 }

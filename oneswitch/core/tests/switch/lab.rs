@@ -1,9 +1,11 @@
 //! A core over fake switches, and controllers that read what it sends.
 
+use crate::build::{executor_request, move_request};
 use crate::fake::FakeBridge;
+use crate::verdicts::cookies;
 use oneswitch_core::{
-    Bridge, ControllerId, Core, CoreConfig, Destination, ExecutorRequest, JournalError, LinkConfig,
-    MoveRequest, MoveUntil, PortConfig, Restored, SwitchConfig, HOME,
+    Bridge, ControllerId, Core, CoreConfig, Destination, JournalError, LinkConfig, MoveUntil,
+    PortConfig, Restored, SwitchConfig, HOME,
 };
 use openflow13::{decode, encode, Header, Message, Port};
 use std::collections::BTreeMap;
@@ -149,6 +151,11 @@ impl Lab {
 
     pub fn edge(&mut self, switch: usize) -> &mut FakeBridge {
         self.bridge(switch, Bridge::Edge)
+    }
+
+    /// Returns the cookies of the rules on each switch.
+    pub fn cookies(&self) -> Vec<Vec<u64>> {
+        self.switches.iter().map(|s| cookies(&s.virt)).collect()
     }
 
     pub fn connect(&mut self, switch: usize) {
@@ -364,15 +371,7 @@ impl Lab {
     }
 
     pub fn begin_move(&mut self, number: u32, switch: usize, interface: u32, until: MoveUntil) {
-        let request = MoveRequest {
-            switch: switch_name(switch),
-            interface: format!("if{interface}"),
-            until,
-            settle: Duration::ZERO,
-            grace: GRACE,
-            force: false,
-            owner: None,
-        };
+        let request = move_request(&switch_name(switch), &format!("if{interface}"), until);
         self.core.begin_move(number, request, self.now).unwrap();
     }
 
@@ -382,15 +381,21 @@ impl Lab {
         executor: Option<usize>,
         until: MoveUntil,
     ) {
-        let request = ExecutorRequest {
-            executor: executor_name(executor),
-            until,
-            settle: Duration::ZERO,
-            grace: GRACE,
-            force: false,
-        };
+        let request = executor_request(&executor_name(executor), until);
         let begun = self.core.begin_executor_change(number, &request, self.now);
         begun.unwrap();
+    }
+
+    /// Continues a port's move to its next stop.
+    pub fn continue_move(&mut self, number: u32, until: MoveUntil) {
+        let now = self.now;
+        self.core.continue_move(number, until, now).unwrap();
+        self.run();
+    }
+
+    pub fn finish_move(&mut self, number: u32) {
+        self.continue_move(number, MoveUntil::Done);
+        self.wait(2 * GRACE);
     }
 
     /// A whole change of the executor (`None`: the home), with its end checked.

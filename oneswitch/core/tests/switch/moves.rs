@@ -1,13 +1,13 @@
 //! Moves through every stage, with what can happen at each.
 
-use crate::build::{add, any, from, output, packet_out, writes_in_port};
+use crate::build::{add, any, from, move_request, output, packet_out, writes_in_port};
 use crate::confirmed::LASTING;
 use crate::lab::{switch_name, Lab, GRACE};
+use crate::refused::{is_addition, refuse};
 use crate::verdicts::cookies;
-use oneswitch_core::{Bridge, MoveRequest, MoveStage, MoveUntil};
-use openflow13::{ErrorCode, FlowMod, FlowModCommand, Message};
+use oneswitch_core::{Bridge, MoveStage, MoveUntil};
+use openflow13::{FlowMod, Message};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 pub fn homes(places: &[(u32, (usize, u32))]) -> BTreeMap<u32, (usize, u32)> {
     places.iter().copied().collect()
@@ -33,15 +33,7 @@ pub fn move_until_counters_are_read(lab: &mut Lab, awaited: &[Bridge]) {
 fn what_cannot_be_moved_is_refused_by_name() {
     let mut lab = Lab::new(3, &[0, 1, 1]);
     let begin = |lab: &mut Lab, number: u32, switch: &str, interface: &str| {
-        let request = MoveRequest {
-            switch: switch.into(),
-            interface: interface.into(),
-            until: MoveUntil::Done,
-            settle: Duration::ZERO,
-            grace: GRACE,
-            force: false,
-            owner: None,
-        };
+        let request = move_request(switch, interface, MoveUntil::Done);
         let begun = lab.core.begin_move(number, request, lab.now);
         begun.map_err(|error| (error.code(), error.to_string()))
     };
@@ -114,10 +106,7 @@ fn a_move_goes_from_stage_to_stage_as_told() {
         (stage(&lab, 2), lab.core.move_outcome(2)),
         (Some(MoveStage::Prepared), Some(Ok(())))
     );
-    assert_eq!(
-        (cookies(lab.virt(0)), cookies(lab.virt(1))),
-        (vec![1], vec![1])
-    );
+    assert_eq!(lab.cookies(), [vec![1], vec![1]]);
     lab.core
         .continue_move(2, MoveUntil::Prepared, lab.now)
         .unwrap();
@@ -126,10 +115,7 @@ fn a_move_goes_from_stage_to_stage_as_told() {
         Some(Ok(())),
         "it is there already"
     );
-    lab.core
-        .continue_move(2, MoveUntil::Flipped, lab.now)
-        .unwrap();
-    lab.run();
+    lab.continue_move(2, MoveUntil::Flipped);
     assert_eq!(
         (stage(&lab, 2), lab.core.move_outcome(2)),
         (Some(MoveStage::Flipped), Some(Ok(())))
@@ -157,10 +143,7 @@ fn a_move_goes_from_stage_to_stage_as_told() {
         (stage(&lab, 2), lab.core.move_outcome(2)),
         (None, Some(Ok(())))
     );
-    assert_eq!(
-        (cookies(lab.virt(0)), cookies(lab.virt(1))),
-        (vec![1], vec![])
-    );
+    assert_eq!(lab.cookies(), [vec![1], vec![]]);
     lab.check_paths(&homes(&[(1, (0, 1)), (2, (0, 5))]));
 }
 
@@ -197,10 +180,7 @@ fn an_aborted_move_leaves_nothing() {
     lab.ask(1, &Message::FlowMod(timed));
     lab.core.abort_move(2, lab.now).unwrap();
     lab.run();
-    assert_eq!(
-        (cookies(lab.virt(0)), cookies(lab.virt(1))),
-        (vec![], vec![1])
-    );
+    assert_eq!(lab.cookies(), [vec![], vec![1]]);
     assert_eq!(lab.virt(1).flows[0].idle, 30);
     lab.check_paths(&homes(&[(1, (0, 1)), (2, (1, 2))]));
     lab.move_port(2, 0, 5);
@@ -223,10 +203,7 @@ fn a_home_that_dies_while_prepared_is_not_moved_to() {
     assert_eq!(stage(&lab, 2), None);
     lab.connect(1);
     lab.run();
-    assert_eq!(
-        (cookies(lab.virt(0)), cookies(lab.virt(1))),
-        (vec![1], vec![])
-    );
+    assert_eq!(lab.cookies(), [vec![1], vec![]]);
     lab.check_paths(&homes(&[(1, (0, 1)), (2, (0, 2))]));
 }
 
@@ -234,12 +211,7 @@ fn a_home_that_dies_while_prepared_is_not_moved_to() {
 fn a_home_that_refuses_the_copies_is_not_moved_to() {
     let mut lab = Lab::new(2, &[0, 0]);
     lab.ask(1, &Message::FlowMod(add(1, from(2), &output(1))));
-    lab.virt(1).refuse = Some(Box::new(|message| match message {
-        Message::FlowMod(m) if m.command == FlowModCommand::Add => {
-            Some(ErrorCode::FLOW_MOD_FAILED_TABLE_FULL)
-        }
-        _ => None,
-    }));
+    lab.virt(1).refuse = refuse(usize::MAX, is_addition);
     lab.begin_move(2, 1, 5, MoveUntil::Done);
     lab.wait(2 * GRACE);
     let outcome = lab.core.move_outcome(2).unwrap().unwrap_err();
@@ -261,10 +233,7 @@ fn an_old_home_that_dies_does_not_hold_up_the_move_for_long() {
         assert_eq!(lab.core.move_outcome(2), Some(Ok(())));
         lab.connect(1);
         lab.run();
-        assert_eq!(
-            (cookies(lab.virt(0)), cookies(lab.virt(1))),
-            (vec![1], vec![])
-        );
+        assert_eq!(lab.cookies(), [vec![1], vec![]]);
         lab.check_paths(&homes(&[(1, (0, 1)), (2, (0, 5))]));
     }
 }
@@ -298,12 +267,8 @@ fn messages_during_a_move_reach_both_homes_and_packets_one() {
         lab.virt(0).packet_outs.len() + lab.virt(1).packet_outs.len(),
         2
     );
-    lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
-    lab.wait(2 * GRACE);
-    assert_eq!(
-        (cookies(lab.virt(0)), cookies(lab.virt(1))),
-        (vec![1, 2], vec![])
-    );
+    lab.finish_move(2);
+    assert_eq!(lab.cookies(), [vec![1, 2], vec![]]);
 }
 
 #[test]
@@ -314,8 +279,7 @@ fn from_the_flip_on_packets_reach_the_new_interface_of_the_same_switch() {
     // Both interfaces work inward, the new one outward.
     let paths = homes(&[(1, (0, 1)), (2, (1, 5))]);
     lab.check_paths(&paths);
-    lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
-    lab.wait(2 * GRACE);
+    lab.finish_move(2);
     lab.check_paths(&paths);
 }
 
@@ -367,13 +331,9 @@ fn floods_reach_a_moving_port_once_at_every_stage() {
         lab.check_paths(&paths);
     };
     flood(&lab, (1, 2));
-    lab.core
-        .continue_move(2, MoveUntil::Flipped, lab.now)
-        .unwrap();
-    lab.run();
+    lab.continue_move(2, MoveUntil::Flipped);
     flood(&lab, (2, 5));
-    lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
-    lab.wait(2 * GRACE);
+    lab.finish_move(2);
     flood(&lab, (2, 5));
 }
 

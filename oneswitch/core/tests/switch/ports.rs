@@ -1,8 +1,8 @@
 //! Ports, their configuration and state, packet-ins and packet-outs.
 
-use crate::build::{add, failover, from, output, packet_out, writes_in_port};
+use crate::build::{add, failover, from, output, packet_out, port_request, writes_in_port};
 use crate::confirmed::LASTING;
-use crate::lab::{port, Answer, Lab, GRACE};
+use crate::lab::{port, Answer, Lab};
 use crate::verdicts::cookies;
 use oneswitch_core::{Bridge, Claim, MoveUntil, PortError, PortRequest};
 use openflow13::{
@@ -217,12 +217,8 @@ fn ports_are_added_and_removed_under_rules_that_name_them() {
     let mut lab = Lab::new(2, &[0, 1]);
     lab.ask(1, &Message::FlowMod(add(5, from(5), &output(5))));
     let request = PortRequest {
-        number: Some(5),
-        name: None,
-        switch: "snic0".into(),
-        interface: "if5".into(),
-        executor: None,
         owner: Some("me".into()),
+        ..port_request(5, "snic0", None)
     };
     assert_eq!(lab.core.add_port(request.clone(), lab.now), Ok(5));
     lab.run();
@@ -403,8 +399,7 @@ fn a_move_to_an_interface_that_is_live_a_moment_later_is_not_told() {
     lab.run();
     assert_eq!(lab.take(1), []);
     assert_eq!(change(&mut lab, 0, 1, state::LIVE), [(1, state::LIVE)]);
-    lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
-    lab.wait(2 * GRACE);
+    lab.finish_move(2);
     assert_eq!(lab.take(1), []);
     assert_eq!(change(&mut lab, 0, 5, state::LIVE), []);
     assert_eq!(change(&mut lab, 0, 5, 0), [(2, 0)]);

@@ -1,11 +1,11 @@
 //! Any sequence of controllers' messages, moves, port changes and restarts ends in what one bridge would hold.
 
-use crate::build::{add, flow_stats, from, group, meter, output};
+use crate::build::{add, executor_request, flow_stats, from, group, meter, move_request, output};
 use crate::check::{writes_in_port, Executors, FLOOD_GROUP};
 use crate::fake::{FakeBridge, Flow};
 use crate::lab::{executor_name, port, switch_name, Lab, GRACE};
 use crate::steps::{steps, Step, PICKY, SWITCHES};
-use oneswitch_core::{ExecutorRequest, MoveUntil, PortRequest};
+use oneswitch_core::{MoveUntil, PortRequest};
 use openflow13::{
     decode, encode, meter_no, GroupModCommand, Message, MeterModCommand, MultipartReply,
     MultipartRequest,
@@ -95,15 +95,8 @@ impl Twin {
                 if self.occupied((*switch, *interface)) {
                     return;
                 }
-                let request = oneswitch_core::MoveRequest {
-                    switch: switch_name(*switch),
-                    interface: format!("if{interface}"),
-                    until: MoveUntil::Prepared,
-                    settle: std::time::Duration::ZERO,
-                    grace: GRACE,
-                    force: false,
-                    owner: None,
-                };
+                let (name, onto) = (switch_name(*switch), format!("if{interface}"));
+                let request = move_request(&name, &onto, MoveUntil::Prepared);
                 if self
                     .lab
                     .core
@@ -114,13 +107,7 @@ impl Twin {
                 }
             }
             Step::Execute(number, executor) => {
-                let request = ExecutorRequest {
-                    executor: executor_name(*executor),
-                    until: MoveUntil::Prepared,
-                    settle: std::time::Duration::ZERO,
-                    grace: GRACE,
-                    force: false,
-                };
+                let request = executor_request(&executor_name(*executor), MoveUntil::Prepared);
                 let begun = lab.core.begin_executor_change(*number, &request, lab.now);
                 if begun.is_ok() {
                     self.goals.insert(*number, self.homes[number]);

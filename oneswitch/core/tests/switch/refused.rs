@@ -1,13 +1,14 @@
 //! What switches refuse outside of controllers' messages: copies of accepted rules, and questions.
 
-use crate::build::{add, any, from, group, output};
+use crate::build::{add, any, from, group, output, port_request};
 use crate::confirmed::LASTING;
 use crate::fake::Refuser;
 use crate::lab::{Lab, GRACE};
 use crate::moves::{move_until_counters_are_read, stage};
-use crate::statistics::{bodies, count, count_port, counted, port_stats};
+use crate::removals::count;
+use crate::statistics::{bodies, count_port, counted, port_stats};
 use crate::verdicts::cookies;
-use oneswitch_core::{Bridge, MoveStage, MoveUntil, PortRequest};
+use oneswitch_core::{Bridge, MoveStage, MoveUntil};
 use openflow13::{
     ErrorCode, FlowMod, FlowModCommand, GroupModCommand, Message, MultipartReply, MultipartRequest,
 };
@@ -18,12 +19,12 @@ use std::time::Duration;
 /// The core writes refused copies again at least that often.
 const LONGEST_PAUSE: Duration = Duration::from_secs(32);
 
-fn is_addition(message: &Message) -> bool {
+pub fn is_addition(message: &Message) -> bool {
     matches!(message, Message::FlowMod(m) if m.command == FlowModCommand::Add)
 }
 
 /// Refuses the first `times` of the messages that are `meant`.
-fn refuse(times: usize, meant: impl Fn(&Message) -> bool + 'static) -> Option<Refuser> {
+pub fn refuse(times: usize, meant: impl Fn(&Message) -> bool + 'static) -> Option<Refuser> {
     let left = Cell::new(times);
     Some(Box::new(move |message| {
         if left.get() == 0 || !meant(message) {
@@ -45,14 +46,7 @@ fn joined_by(refuser: Option<Refuser>) -> Lab {
     let mut lab = Lab::new(3, &[0, 1]);
     lab.ask(1, &Message::FlowMod(add(1, any(), &output(1))));
     lab.virt(2).refuse = refuser;
-    let request = PortRequest {
-        number: Some(3),
-        name: None,
-        switch: "snic1".into(),
-        interface: "if3".into(),
-        executor: None,
-        owner: None,
-    };
+    let request = port_request(3, "snic1", None);
     lab.core.add_port(request, lab.now).unwrap();
     lab.run();
     lab

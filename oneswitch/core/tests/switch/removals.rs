@@ -2,9 +2,15 @@
 
 use crate::build::{add, any, delete, flow_stats, from, group, output, writes_in_port};
 use crate::lab::{Answer, Lab};
-use crate::verdicts::{cookies, dumped};
+use crate::refused::refuse;
+use crate::verdicts::{cookies, dumped, refuse_cookie};
 use openflow13::{ActionList, ErrorCode, FlowMod, FlowRemoved, GroupModCommand, Match, Message};
 use std::time::Duration;
+
+pub const DELETE: u8 = FlowRemoved::DELETE;
+pub const GROUP_DELETE: u8 = FlowRemoved::GROUP_DELETE;
+pub const HARD_TIMEOUT: u8 = FlowRemoved::HARD_TIMEOUT;
+pub const IDLE_TIMEOUT: u8 = FlowRemoved::IDLE_TIMEOUT;
 
 fn told(cookie: u64, matching: Match) -> FlowMod {
     FlowMod {
@@ -61,7 +67,7 @@ fn a_deletion_is_told_once_with_the_sum() {
     lab.ask(2, &Message::FlowMod(add(2, from(1), &output(1))));
     (0..3).for_each(|s| count(&mut lab, s, 1, 5 + s as u64));
     let answers = lab.ask(3, &Message::FlowMod(delete(any())));
-    assert_eq!(removed(&answers), [(1, FlowRemoved::DELETE, 18, 180)]);
+    assert_eq!(removed(&answers), [(1, DELETE, 18, 180)]);
     lab.wait(seconds(60));
     assert_eq!(lab.take(1), []);
 }
@@ -71,19 +77,16 @@ fn a_hard_timeout_ends_all_copies_and_is_told_once() {
     let mut lab = Lab::new(2, &[0, 1]);
     lab.ask(1, &timed(1, any(), 0, 30));
     (0..2).for_each(|s| count(&mut lab, s, 1, 4));
-    expire(&mut lab, 0, 1, FlowRemoved::HARD_TIMEOUT);
+    expire(&mut lab, 0, 1, HARD_TIMEOUT);
     lab.virt(1).slow = true;
     lab.run();
     assert_eq!(lab.take(1), []);
     assert_eq!(lab.core.status().flows, 0);
     // The other copy's own timer fires before it learns that it is to go.
-    expire(&mut lab, 1, 1, FlowRemoved::HARD_TIMEOUT);
+    expire(&mut lab, 1, 1, HARD_TIMEOUT);
     lab.virt(1).slow = false;
     lab.run();
-    assert_eq!(
-        removed(&lab.take(1)),
-        [(1, FlowRemoved::HARD_TIMEOUT, 8, 80)]
-    );
+    assert_eq!(removed(&lab.take(1)), [(1, HARD_TIMEOUT, 8, 80)]);
     assert_eq!(cookies(lab.virt(1)), []);
     lab.wait(seconds(60));
     assert_eq!(lab.take(1), []);
@@ -95,12 +98,9 @@ fn the_only_copy_keeps_its_idle_timer() {
     lab.ask(1, &timed(1, from(2), 20, 0));
     assert_eq!(lab.virt(1).flows[0].idle, 20);
     count(&mut lab, 1, 1, 3);
-    expire(&mut lab, 1, 1, FlowRemoved::IDLE_TIMEOUT);
+    expire(&mut lab, 1, 1, IDLE_TIMEOUT);
     lab.run();
-    assert_eq!(
-        removed(&lab.take(1)),
-        [(1, FlowRemoved::IDLE_TIMEOUT, 3, 30)]
-    );
+    assert_eq!(removed(&lab.take(1)), [(1, IDLE_TIMEOUT, 3, 30)]);
     assert_eq!(lab.core.next_deadline(), None);
 }
 
@@ -120,14 +120,8 @@ fn copies_are_idle_together_or_not_at_all() {
     lab.wait(seconds(4));
     assert_eq!(lab.take(1), []);
     lab.wait(seconds(7));
-    assert_eq!(
-        removed(&lab.take(1)),
-        [(1, FlowRemoved::IDLE_TIMEOUT, 4, 40)]
-    );
-    assert_eq!(
-        (cookies(lab.virt(0)), cookies(lab.virt(1))),
-        (vec![], vec![])
-    );
+    assert_eq!(removed(&lab.take(1)), [(1, IDLE_TIMEOUT, 4, 40)]);
+    assert_eq!(lab.cookies(), [vec![], vec![]]);
     lab.wait(seconds(10));
     assert_eq!(lab.core.next_deadline(), None);
 }
@@ -144,10 +138,7 @@ fn a_rule_that_gets_a_second_copy_loses_its_timer_and_is_watched() {
     );
     lab.take(1);
     lab.wait(seconds(25));
-    assert_eq!(
-        removed(&lab.take(1)),
-        [(1, FlowRemoved::IDLE_TIMEOUT, 0, 0)]
-    );
+    assert_eq!(removed(&lab.take(1)), [(1, IDLE_TIMEOUT, 0, 0)]);
 }
 
 #[test]
@@ -171,10 +162,7 @@ fn the_watch_outlives_switches_that_are_away() {
     lab.run();
     lab.take(1);
     lab.wait(seconds(30));
-    assert_eq!(
-        removed(&lab.take(1)),
-        [(1, FlowRemoved::IDLE_TIMEOUT, 0, 0)]
-    );
+    assert_eq!(removed(&lab.take(1)), [(1, IDLE_TIMEOUT, 0, 0)]);
 }
 
 #[test]
@@ -184,10 +172,7 @@ fn rules_of_one_port_are_watched_while_any_rule_may_apply_anywhere() {
     lab.ask(2, &timed(1, from(2), 10, 0));
     assert_eq!(cookies(lab.virt(0)), [1, 7]);
     lab.wait(seconds(25));
-    assert_eq!(
-        removed(&lab.take(1)),
-        [(1, FlowRemoved::IDLE_TIMEOUT, 0, 0)]
-    );
+    assert_eq!(removed(&lab.take(1)), [(1, IDLE_TIMEOUT, 0, 0)]);
 }
 
 #[test]
@@ -201,7 +186,7 @@ fn a_deleted_group_takes_its_rules_along_and_tells_why() {
     lab.ask(2, &Message::FlowMod(message));
     (0..2).for_each(|s| count(&mut lab, s, 1, 4));
     let answers = lab.ask(3, &group(GroupModCommand::Delete, 5, &[]));
-    assert_eq!(removed(&answers), [(1, FlowRemoved::GROUP_DELETE, 8, 80)]);
+    assert_eq!(removed(&answers), [(1, GROUP_DELETE, 8, 80)]);
     assert_eq!(lab.core.status().flows, 0);
 }
 
@@ -213,7 +198,7 @@ fn a_copy_that_never_reports_does_not_hold_up_the_others() {
     lab.virt(1).flows.clear();
     assert_eq!(lab.ask(2, &Message::FlowMod(delete(any()))), []);
     lab.wait(seconds(6));
-    assert_eq!(removed(&lab.take(1)), [(1, FlowRemoved::DELETE, 4, 40)]);
+    assert_eq!(removed(&lab.take(1)), [(1, DELETE, 4, 40)]);
     assert_eq!(lab.core.next_deadline(), None);
 }
 
@@ -231,7 +216,7 @@ fn a_switch_that_goes_down_does_not_report() {
         .into_iter()
         .filter(|(_, m)| matches!(m, Message::FlowRemoved(_)))
         .collect();
-    assert_eq!(removed(&told), [(1, FlowRemoved::DELETE, 4, 40)]);
+    assert_eq!(removed(&told), [(1, DELETE, 4, 40)]);
 }
 
 #[test]
@@ -240,10 +225,8 @@ fn a_refused_deletion_removes_nothing_and_tells_nothing() {
     lab.ask(1, &Message::FlowMod(told(1, any())));
     (0..2).for_each(|s| {
         count(&mut lab, s, 1, 4);
-        lab.virt(s).refuse = Some(Box::new(|message| match message {
-            Message::FlowMod(m) if m.cookie == 66 => Some(ErrorCode::FLOW_MOD_FAILED_UNKNOWN),
-            _ => None,
-        }));
+        let is_refused = |m: &Message| matches!(m, Message::FlowMod(m) if m.cookie == 66);
+        lab.virt(s).refuse = refuse(usize::MAX, is_refused);
     });
     let refused = FlowMod {
         cookie: 66,
@@ -253,7 +236,7 @@ fn a_refused_deletion_removes_nothing_and_tells_nothing() {
     assert!(matches!(&answers[..], [(_, Message::Error(_))]));
     assert_eq!(lab.core.next_deadline(), None);
     let answers = lab.ask(3, &Message::FlowMod(delete(any())));
-    assert_eq!(removed(&answers), [(1, FlowRemoved::DELETE, 8, 80)]);
+    assert_eq!(removed(&answers), [(1, DELETE, 8, 80)]);
 }
 
 #[test]
@@ -269,7 +252,7 @@ fn the_report_of_an_untold_rule_is_not_taken_for_that_of_its_successor() {
     lab.send(1, 3, &Message::FlowMod(told(2, from(2))));
     lab.send(1, 4, &Message::FlowMod(delete(any())));
     lab.run();
-    assert_eq!(removed(&lab.take(1)), [(2, FlowRemoved::DELETE, 0, 0)]);
+    assert_eq!(removed(&lab.take(1)), [(2, DELETE, 0, 0)]);
 }
 
 #[test]
@@ -280,13 +263,10 @@ fn a_rule_written_anew_as_it_expires_lives_on() {
     lab.now += seconds(20);
     lab.send(1, 2, &timed(2, from(2), 20, 0));
     lab.flush();
-    lab.virt(1).expire(1, FlowRemoved::IDLE_TIMEOUT);
+    lab.virt(1).expire(1, IDLE_TIMEOUT);
     lab.run();
     // The counters are those of the rule that expired; it cannot be told from its successor any more.
-    assert_eq!(
-        removed(&lab.take(1)),
-        [(2, FlowRemoved::IDLE_TIMEOUT, 4, 40)]
-    );
+    assert_eq!(removed(&lab.take(1)), [(2, IDLE_TIMEOUT, 4, 40)]);
     assert_eq!(dumped(&lab.ask(3, &flow_stats())), [2]);
 }
 
@@ -295,10 +275,7 @@ fn an_expired_rule_does_not_come_back_with_a_refused_message() {
     let mut lab = Lab::new(2, &[0, 1]);
     lab.ask(1, &timed(1, from(2), 20, 0));
     lab.virt(0).slow = true;
-    lab.virt(0).refuse = Some(Box::new(|message| match message {
-        Message::FlowMod(m) if m.cookie == 9 => Some(ErrorCode::FLOW_MOD_FAILED_UNKNOWN),
-        _ => None,
-    }));
+    lab.virt(0).refuse = Some(refuse_cookie(9, ErrorCode::FLOW_MOD_FAILED_UNKNOWN));
     // Refused by one of two; it changes the rule that expires meanwhile.
     let modify = FlowMod {
         command: openflow13::FlowModCommand::Modify,
@@ -308,7 +285,7 @@ fn an_expired_rule_does_not_come_back_with_a_refused_message() {
     };
     lab.send(1, 2, &Message::FlowMod(modify));
     lab.run();
-    expire(&mut lab, 1, 1, FlowRemoved::IDLE_TIMEOUT);
+    expire(&mut lab, 1, 1, IDLE_TIMEOUT);
     lab.run();
     lab.virt(0).slow = false;
     lab.run();
@@ -338,7 +315,7 @@ fn what_was_reported_before_a_refusal_is_told_of_the_right_rule() {
         let is_error = |(_, message): &Answer| matches!(message, Message::Error(_));
         assert_eq!(answers.iter().filter(|a| is_error(a)).count(), 1);
         answers.retain(|a| !is_error(a));
-        assert_eq!(removed(&answers), [(1, FlowRemoved::DELETE, 8, 80)]);
+        assert_eq!(removed(&answers), [(1, DELETE, 8, 80)]);
         lab.wait(seconds(60));
         assert_eq!(lab.take(1), []);
     }
@@ -350,12 +327,9 @@ fn a_copy_whose_age_was_rounded_up_ends_its_rule() {
     lab.ask(1, &timed(1, from(1), 0, 1));
     // The switch says one second.
     lab.now += Duration::from_micros(999_500);
-    lab.virt(0).expire(1, FlowRemoved::HARD_TIMEOUT);
+    lab.virt(0).expire(1, HARD_TIMEOUT);
     lab.run();
-    assert_eq!(
-        removed(&lab.take(1)),
-        [(1, FlowRemoved::HARD_TIMEOUT, 0, 0)]
-    );
+    assert_eq!(removed(&lab.take(1)), [(1, HARD_TIMEOUT, 0, 0)]);
     assert_eq!(lab.core.status().flows, 0);
 }
 
@@ -363,10 +337,7 @@ fn a_copy_whose_age_was_rounded_up_ends_its_rule() {
 fn refusing_late() -> Lab {
     let mut lab = Lab::new(2, &[0, 1]);
     lab.virt(0).slow = true;
-    lab.virt(0).refuse = Some(Box::new(|message| match message {
-        Message::FlowMod(m) if m.cookie == 1 => Some(ErrorCode::FLOW_MOD_FAILED_TABLE_FULL),
-        _ => None,
-    }));
+    lab.virt(0).refuse = Some(refuse_cookie(1, ErrorCode::FLOW_MOD_FAILED_TABLE_FULL));
     lab
 }
 
@@ -397,7 +368,7 @@ fn a_copy_that_expires_before_the_verdict_on_its_rule_is_not_told_before_it() {
     let mut lab = refusing_late();
     lab.send(1, 1, &timed(1, any(), 0, 1));
     lab.run();
-    expire(&mut lab, 1, 1, FlowRemoved::HARD_TIMEOUT);
+    expire(&mut lab, 1, 1, HARD_TIMEOUT);
     check_refused_only(&mut lab);
 }
 
@@ -412,5 +383,5 @@ fn a_switch_that_answers_late_reports_late() {
     assert_eq!(lab.take(1), []);
     lab.virt(0).slow = false;
     lab.run();
-    assert_eq!(removed(&lab.take(1)), [(1, FlowRemoved::DELETE, 8, 80)]);
+    assert_eq!(removed(&lab.take(1)), [(1, DELETE, 8, 80)]);
 }

@@ -4,7 +4,7 @@ use crate::build::{add, any, from, group, meter, output};
 use crate::check::FLOOD_GROUP;
 use crate::fake::FakeBridge;
 use crate::lab::Lab;
-use crate::verdicts::cookies;
+use crate::verdicts::{cookies, refuse_cookie};
 use oneswitch_core::{Bridge, BridgeState};
 use openflow13::{
     encode, port_no, ErrorCode, FlowMod, FlowModCommand, GroupModCommand, Message, MeterModCommand,
@@ -247,10 +247,7 @@ fn messages_during_a_comparison_are_judged_by_the_switch() {
 fn a_message_during_a_comparison_does_not_hide_what_is_wrong() {
     for command in [FlowModCommand::Delete, FlowModCommand::Modify] {
         let mut lab = Lab::new(2, &[0, 1]);
-        lab.virt(0).refuse = Some(Box::new(|message| match message {
-            Message::FlowMod(m) if m.cookie == 66 => Some(ErrorCode::FLOW_MOD_FAILED_TABLE_FULL),
-            _ => None,
-        }));
+        lab.virt(0).refuse = Some(refuse_cookie(66, ErrorCode::FLOW_MOD_FAILED_TABLE_FULL));
         lab.send(1, 1, &Message::FlowMod(add(3, any(), &output(1))));
         lab.send(1, 2, &Message::FlowMod(add(66, any(), &output(2))));
         lab.round();

@@ -1,10 +1,11 @@
 //! Moves that a restart finds under way, or done.
 
-use crate::build::{add, from, group, output, request};
+use crate::build::{add, executor_request, from, group, output, request};
 use crate::confirmed::LASTING;
 use crate::lab::{Lab, GRACE};
 use crate::moves::{homes, move_until_counters_are_read, stage};
-use crate::statistics::{bodies, count, count_port, counted, port_stats};
+use crate::removals::count;
+use crate::statistics::{bodies, count_port, counted, port_stats};
 use oneswitch_core::{Bridge, ExecutorRequest, MoveStage, MoveUntil};
 use openflow13::{GroupModCommand, Message, MultipartReply, MultipartRequest};
 
@@ -144,11 +145,8 @@ fn a_change_of_the_executor_stays_over_a_restart() {
         let mut lab = Lab::new(2, &[0, 1]);
         lab.ask(1, &Message::FlowMod(add(1, from(2), &output(1))));
         let request = ExecutorRequest {
-            executor: "hypervisor".into(),
-            until,
             settle: GRACE,
-            grace: GRACE,
-            force: false,
+            ..executor_request("hypervisor", until)
         };
         lab.core
             .begin_executor_change(2, &request, lab.now)

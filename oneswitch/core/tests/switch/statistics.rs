@@ -4,6 +4,7 @@ use crate::build::{
     add, any, delete, everything, flow_stats, from, group, meter, output, request, writes_in_port,
 };
 use crate::lab::{Answer, Lab, GRACE};
+use crate::removals::count;
 use crate::verdicts::{cookies, dumped};
 use oneswitch_core::MoveUntil;
 use openflow13::{
@@ -62,15 +63,6 @@ pub fn port_stats(lab: &mut Lab, port: u32) -> Vec<PortStats> {
         [MultipartReply::PortStats(stats)] => stats.clone(),
         other => panic!("{other:?}"),
     }
-}
-
-pub fn count(lab: &mut Lab, switch: usize, cookie: u64, packets: u64) {
-    let flow = lab
-        .virt(switch)
-        .flows
-        .iter_mut()
-        .find(|f| f.cookie == cookie);
-    flow.expect("a flow with this cookie").packets = packets;
 }
 
 pub fn count_port(lab: &mut Lab, switch: usize, interface: u32, packets: u64) {
@@ -240,8 +232,7 @@ fn port_statistics_survive_a_move_and_what_the_interfaces_counted_before() {
     count_port(&mut lab, 0, 5, 1010);
     count_port(&mut lab, 1, 2, 103);
     assert_eq!(port_stats(&mut lab, 2)[0].rx_packets, 113);
-    lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
-    lab.wait(2 * GRACE);
+    lab.finish_move(2);
     lab.take(1);
     let stats = port_stats(&mut lab, 2);
     assert_eq!((stats.len(), stats[0].port_no), (1, 2));
@@ -447,10 +438,7 @@ fn nothing_outputs_to_a_hidden_group() {
         ..delete(any())
     };
     assert_eq!(lab.ask(4, &Message::FlowMod(message)), []);
-    assert_eq!(
-        (cookies(lab.virt(0)), cookies(lab.virt(1))),
-        (vec![1], vec![1])
-    );
+    assert_eq!(lab.cookies(), [vec![1], vec![1]]);
 }
 
 #[test]

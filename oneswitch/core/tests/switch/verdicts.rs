@@ -12,7 +12,7 @@ fn xids(answers: &[Answer]) -> Vec<u32> {
 }
 
 /// Refuses every rule with this cookie.
-fn refuse_cookie(cookie: u64, error: ErrorCode) -> crate::fake::Refuser {
+pub fn refuse_cookie(cookie: u64, error: ErrorCode) -> crate::fake::Refuser {
     Box::new(move |message| match message {
         Message::FlowMod(m) if m.cookie == cookie && !m.command.is_delete() => Some(error),
         _ => None,
