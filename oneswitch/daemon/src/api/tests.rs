@@ -37,6 +37,8 @@ switch = "snic0"
 interface = "pf0vf0"
 "#;
 
+const JSON: &str = "Content-Type: application/json; charset=utf-8\r\n";
+
 /// The API over the real engine and core, with no switch connected.
 struct Fixture {
     folder: tempfile::TempDir,
@@ -96,20 +98,12 @@ impl Fixture {
         let mut answer = Vec::new();
         match &self.endpoint {
             ApiEndpoint::Unix(path) => {
-                exchange(
-                    UnixStream::connect(path).await.unwrap(),
-                    request,
-                    &mut answer,
-                )
-                .await
+                let stream = UnixStream::connect(path).await.unwrap();
+                exchange(stream, request, &mut answer).await;
             }
             ApiEndpoint::Tcp(address) => {
-                exchange(
-                    TcpStream::connect(address).await.unwrap(),
-                    request,
-                    &mut answer,
-                )
-                .await
+                let stream = TcpStream::connect(address).await.unwrap();
+                exchange(stream, request, &mut answer).await;
             }
         }
         let text = String::from_utf8(answer).unwrap();
@@ -140,13 +134,20 @@ impl Fixture {
     }
 
     async fn json(&self, method: &str, path: &str, body: Value) -> Response {
-        self.send(
-            method,
-            path,
-            "Content-Type: application/json; charset=utf-8\r\n",
-            &body.to_string(),
-        )
-        .await
+        self.send(method, path, JSON, &body.to_string()).await
+    }
+
+    /// Sends requests and checks their refusals, one a line: "METHOD PATH BODY => STATUS CODE".
+    async fn refuses(&self, cases: &str) {
+        for case in cases.trim().lines() {
+            println!("{case}");
+            let (request, expected) = case.trim().split_once(" => ").unwrap();
+            let (method, rest) = request.split_once(' ').unwrap();
+            let (path, body) = rest.split_once(' ').unwrap_or((rest, ""));
+            let (status, code) = expected.split_once(' ').unwrap();
+            let refused = self.send(method, path, JSON, body).await;
+            Self::refused(&refused, status.parse().unwrap(), code);
+        }
     }
 
     /// Checks that a refused request is a problem document.

@@ -12,6 +12,14 @@ const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 9];
 const OUR_HELLO: [u8; 16] = [4, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 0x10];
 const BARRIER: [u8; 8] = [4, 20, 0, 8, 0, 0, 0, 9];
 
+fn peer_on(target: &str) -> Peer {
+    Peer::Controller {
+        target: Arc::from(target),
+        dialled: None,
+        address: String::new(),
+    }
+}
+
 /// A session over memory: the peer's end, the engine's events, and the result.
 struct Fixture {
     peer: DuplexStream,
@@ -32,12 +40,7 @@ impl Fixture {
     }
 
     fn controller() -> Self {
-        let peer = Peer::Controller {
-            target: Arc::from("ptcp:6653"),
-            dialled: None,
-            address: String::new(),
-        };
-        Self::new(peer, Timing::NETWORK, 1 << 20)
+        Self::new(peer_on("ptcp:6653"), Timing::NETWORK, 1 << 20)
     }
 
     /// Creates a session with a completed handshake.
@@ -48,7 +51,7 @@ impl Fixture {
     }
 
     async fn shake_hands(&mut self) -> Handle {
-        self.peer.write_all(&HELLO).await.unwrap();
+        self.write(&HELLO).await;
         self.expect(&OUR_HELLO).await;
         match self.events.recv().await {
             Some(Event::Up {
@@ -58,6 +61,10 @@ impl Fixture {
             }) => handle,
             other => panic!("{other:?}"),
         }
+    }
+
+    async fn write(&mut self, bytes: &[u8]) {
+        self.peer.write_all(bytes).await.unwrap();
     }
 
     async fn expect(&mut self, bytes: &[u8]) {
@@ -98,16 +105,14 @@ fn error(bytes: &[u8]) -> (u16, u16) {
 async fn messages_in_the_same_packet_as_hello_are_not_lost() {
     let mut fixture = Fixture::controller();
     fixture
-        .peer
-        .write_all(&[&HELLO[..], &BARRIER, &BARRIER[..3]].concat())
-        .await
-        .unwrap();
+        .write(&[&HELLO[..], &BARRIER, &BARRIER[..3]].concat())
+        .await;
     let Some(Event::Up { handle, .. }) = fixture.events.recv().await else {
         panic!()
     };
     assert_eq!(&fixture.frames().await[..], BARRIER);
     handle.resume();
-    fixture.peer.write_all(&BARRIER[3..]).await.unwrap();
+    fixture.write(&BARRIER[3..]).await;
     assert_eq!(&fixture.frames().await[..], BARRIER);
 }
 
@@ -115,7 +120,7 @@ async fn messages_in_the_same_packet_as_hello_are_not_lost() {
 async fn a_handshake_byte_by_byte_is_a_handshake() {
     let mut fixture = Fixture::controller();
     for byte in [&OUR_HELLO[..], &BARRIER].concat() {
-        fixture.peer.write_all(&[byte]).await.unwrap();
+        fixture.write(&[byte]).await;
         tokio::task::yield_now().await;
     }
     assert!(matches!(
@@ -132,7 +137,7 @@ async fn without_a_common_version_the_peer_is_told_why() {
         vec![6, 0, 0, 16, 0, 0, 0, 5, 0, 1, 0, 8, 0, 0, 0, 0x60],
     ] {
         let mut fixture = Fixture::controller();
-        fixture.peer.write_all(&offer).await.unwrap();
+        fixture.write(&offer).await;
         fixture.expect(&OUR_HELLO).await;
         let (bytes, ended) = fixture.end().await;
         assert_eq!(
@@ -166,7 +171,7 @@ async fn peers_that_do_not_begin_with_hello_are_refused_at_once() {
         (&refused, "the peer refused our HELLO: no!"),
     ] {
         let mut fixture = Fixture::controller();
-        fixture.peer.write_all(bytes).await.unwrap();
+        fixture.write(bytes).await;
         let (_, ended) = fixture.end().await;
         assert!(ended.reason.contains(reason), "{ended:?}");
         assert!(!ended.established);
@@ -177,30 +182,26 @@ async fn peers_that_do_not_begin_with_hello_are_refused_at_once() {
 async fn a_silent_peer_and_half_a_hello_are_given_up() {
     for half in [&[][..], &HELLO[..5]] {
         let mut fixture = Fixture::controller();
-        fixture.peer.write_all(half).await.unwrap();
+        fixture.write(half).await;
         let ended = fixture.ended.await.unwrap();
         assert_eq!(ended.reason, "no HELLO within 10 seconds");
     }
     let mut fixture = Fixture::controller();
-    fixture.peer.write_all(&HELLO[..5]).await.unwrap();
+    fixture.write(&HELLO[..5]).await;
     fixture.peer.shutdown().await.unwrap();
-    assert_eq!(
-        fixture.ended.await.unwrap().reason,
-        "closed by the peer during the handshake"
-    );
+    let ended = fixture.ended.await.unwrap();
+    assert_eq!(ended.reason, "closed by the peer during the handshake");
 }
 
 #[tokio::test]
 async fn one_chunk_at_a_time_and_echoes_are_answered_meanwhile() {
     let (mut fixture, handle) = Fixture::established().await;
     fixture
-        .peer
-        .write_all(&[&BARRIER[..], &[4, 2, 0, 9, 0, 0, 0, 3, 0xee]].concat())
-        .await
-        .unwrap();
+        .write(&[&BARRIER[..], &[4, 2, 0, 9, 0, 0, 0, 3, 0xee]].concat())
+        .await;
     fixture.expect(&[4, 3, 0, 9, 0, 0, 0, 3, 0xee]).await;
     assert_eq!(fixture.frames().await.len(), 17);
-    fixture.peer.write_all(&BARRIER.repeat(100)).await.unwrap();
+    fixture.write(&BARRIER.repeat(100)).await;
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
@@ -261,10 +262,8 @@ async fn trouble_is_answered_after_what_came_before_it() {
     ] {
         let (mut fixture, handle) = Fixture::established().await;
         fixture
-            .peer
-            .write_all(&[&BARRIER[..], &bytes, &BARRIER].concat())
-            .await
-            .unwrap();
+            .write(&[&BARRIER[..], &bytes, &BARRIER].concat())
+            .await;
         assert_eq!(&fixture.frames().await[..], BARRIER);
         handle.write(vec![4, 21, 0, 8, 0, 0, 0, 9]);
         handle.resume();
@@ -289,10 +288,11 @@ async fn the_end_of_the_stream_is_told_apart_from_a_broken_message() {
     assert_eq!(reason, "closed by the peer");
 
     let (mut fixture, _handle) = Fixture::established().await;
-    fixture.peer.write_all(&BARRIER[..7]).await.unwrap();
+    fixture.write(&BARRIER[..7]).await;
     fixture.peer.shutdown().await.unwrap();
+    let ended = fixture.end().await.1;
     assert_eq!(
-        fixture.end().await.1.reason,
+        ended.reason,
         "closed by the peer in the middle of a message"
     );
 }
@@ -311,10 +311,8 @@ async fn close_lets_everything_out_and_abort_does_not_wait() {
 
     let (fixture, handle) = Fixture::established().await;
     drop(handle);
-    assert_eq!(
-        fixture.end().await.1.reason,
-        "the engine closed the session"
-    );
+    let ended = fixture.end().await.1;
+    assert_eq!(ended.reason, "the engine closed the session");
 }
 
 #[tokio::test(start_paused = true)]
@@ -322,29 +320,18 @@ async fn an_idle_peer_is_asked_and_then_given_up() {
     let (mut fixture, _handle) = Fixture::established().await;
     for _ in 0..3 {
         fixture.expect(&[4, 2, 0, 8, 0, 0, 0, 0]).await;
-        fixture
-            .peer
-            .write_all(&[4, 3, 0, 8, 0, 0, 0, 0])
-            .await
-            .unwrap();
+        fixture.write(&[4, 3, 0, 8, 0, 0, 0, 0]).await;
         assert_eq!(fixture.frames().await.len(), 8);
         _handle.resume();
     }
     fixture.expect(&[4, 2, 0, 8, 0, 0, 0, 0]).await;
-    assert_eq!(
-        fixture.ended.await.unwrap().reason,
-        "no answer to an echo request for 5 seconds"
-    );
+    let ended = fixture.ended.await.unwrap();
+    assert_eq!(ended.reason, "no answer to an echo request for 5 seconds");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_local_client_may_stay_silent() {
-    let peer = Peer::Controller {
-        target: Arc::from("punix:/x"),
-        dialled: None,
-        address: String::new(),
-    };
-    let mut fixture = Fixture::new(peer, Timing::LOCAL, 1 << 20);
+    let mut fixture = Fixture::new(peer_on("punix:/x"), Timing::LOCAL, 1 << 20);
     let handle = fixture.shake_hands().await;
     tokio::time::sleep(Duration::from_secs(86_400)).await;
     handle.write(BARRIER.to_vec());
@@ -354,7 +341,7 @@ async fn a_local_client_may_stay_silent() {
 #[tokio::test(start_paused = true)]
 async fn waiting_for_the_engine_is_not_held_against_the_peer() {
     let (mut fixture, handle) = Fixture::established().await;
-    fixture.peer.write_all(&BARRIER).await.unwrap();
+    fixture.write(&BARRIER).await;
     fixture.frames().await;
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     assert!(!fixture.ended.is_finished());
@@ -364,19 +351,14 @@ async fn waiting_for_the_engine_is_not_held_against_the_peer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_does_not_read_is_read_no_further_and_then_given_up() {
-    let peer = Peer::Controller {
-        target: Arc::from("ptcp:6653"),
-        dialled: None,
-        address: String::new(),
-    };
-    let mut fixture = Fixture::new(peer, Timing::NETWORK, 1_024);
+    let mut fixture = Fixture::new(peer_on("ptcp:6653"), Timing::NETWORK, 1_024);
     let handle = fixture.shake_hands().await;
     let backlog = handle.write(vec![0; 2 << 20]);
     assert_eq!(backlog, 2 << 20);
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    fixture.peer.write_all(&BARRIER).await.unwrap();
+    fixture.write(&BARRIER).await;
     let ended = fixture.ended.await.unwrap();
     assert!(
         ended
@@ -393,30 +375,19 @@ async fn a_controller_that_does_not_read_is_read_no_further_and_then_given_up() 
 
 #[tokio::test(start_paused = true)]
 async fn last_words_that_nobody_reads_do_not_keep_a_session() {
-    let peer = Peer::Controller {
-        target: Arc::from("punix:/x"),
-        dialled: None,
-        address: String::new(),
-    };
-    let mut fixture = Fixture::new(peer, Timing::LOCAL, 1_024);
+    let mut fixture = Fixture::new(peer_on("punix:/x"), Timing::LOCAL, 1_024);
     let handle = fixture.shake_hands().await;
     handle.write(vec![0; 4_096]);
     handle.close("enough".into());
-    assert_eq!(
-        fixture.ended.await.unwrap().reason,
-        "enough (and 3072 bytes could not be written)"
-    );
+    let ended = fixture.ended.await.unwrap();
+    assert_eq!(ended.reason, "enough (and 3072 bytes could not be written)");
 }
 
 #[tokio::test]
 async fn what_a_peer_said_before_it_left_is_heard() {
     let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
     let (sender, mut events) = mpsc::unbounded_channel();
-    let peer = Peer::Controller {
-        target: Arc::from("punix:/x"),
-        dialled: None,
-        address: String::new(),
-    };
+    let peer = peer_on("punix:/x");
     let ended = tokio::spawn(async move { run(ours, 7, peer, Timing::LOCAL, &sender).await });
     let mut theirs = theirs;
     theirs.write_all(&HELLO).await.unwrap();
@@ -448,13 +419,13 @@ async fn garbage_is_survived() {
     for round in 0..200_u32 {
         let mut fixture = Fixture::controller();
         if round % 2 == 0 {
-            fixture.peer.write_all(&HELLO).await.unwrap();
+            fixture.write(&HELLO).await;
         }
         let mut garbage: Vec<u8> = (0..2_000).map(|_| byte()).collect();
         if round % 4 == 0 {
             garbage[0] = 4;
         }
-        fixture.peer.write_all(&garbage).await.unwrap();
+        fixture.write(&garbage).await;
         let Fixture {
             events: mut seen,
             ended,

@@ -9,42 +9,24 @@ async fn ports_are_listed_and_found() {
     assert_eq!(ports.status, 200);
     let first = &ports.body[0];
     assert_eq!(ports.body.as_array().unwrap().len(), 2);
-    assert_eq!(
-        (
-            &first["number"],
-            &first["name"],
-            &first["switch"],
-            &first["interface"]
-        ),
-        (
-            &json!(1),
-            &json!("vm1"),
-            &json!("hypervisor"),
-            &json!("vm1")
-        )
-    );
-    assert_eq!(
-        (
-            &first["state"],
-            &first["config"],
-            &first["mac"],
-            &first["move"]
-        ),
-        (&json!("down"), &json!([]), &Value::Null, &Value::Null)
-    );
-    assert!(
-        first["reason"].as_str().unwrap().contains("hypervisor"),
-        "{first}"
-    );
+    for (key, value) in [
+        ("number", json!(1)),
+        ("name", json!("vm1")),
+        ("switch", json!("hypervisor")),
+        ("interface", json!("vm1")),
+        ("state", json!("down")),
+        ("config", json!([])),
+        ("mac", Value::Null),
+        ("move", Value::Null),
+        ("executor", json!("home")),
+        ("executes_at", json!("hypervisor")),
+        ("ingress_id", Value::Null),
+    ] {
+        assert_eq!(first[key], value, "{key}");
+    }
+    let reason = first["reason"].as_str().unwrap();
+    assert!(reason.contains("hypervisor"), "{first}");
     assert!(first["flow_id"].as_u64().unwrap() > 0);
-    assert_eq!(
-        (
-            &first["executor"],
-            &first["executes_at"],
-            &first["ingress_id"]
-        ),
-        (&json!("home"), &json!("hypervisor"), &Value::Null)
-    );
     assert_eq!(&fixture.get("/v1/ports/1").await.body, first);
     for unknown in ["7", "abc", "-1", "99999999999", ""] {
         let refused = fixture.get(&format!("/v1/ports/{unknown}")).await;
@@ -61,48 +43,22 @@ async fn a_deleted_port_is_gone_from_the_file_before_the_answer() {
     let state = fixture.state();
     assert_eq!(state["ports"].as_array().unwrap().len(), 1);
     assert_eq!(state["deleted"][0]["number"], 2);
-    Fixture::refused(
-        &fixture.send("DELETE", "/v1/ports/2", "", "").await,
-        404,
-        "port-unknown",
-    );
+    let again = "DELETE /v1/ports/2 => 404 port-unknown";
+    fixture.refuses(again).await;
 }
 
 #[tokio::test]
 async fn an_executor_that_cannot_be_is_refused_with_the_contracts_word() {
     let fixture = Fixture::new().await;
-    for (path, body, status, code) in [
-        (
-            "/v1/ports/1/executor",
-            json!({"executor": "snic9"}),
-            404,
-            "switch-unknown",
-        ),
-        (
-            "/v1/ports/9/executor",
-            json!({"executor": "home"}),
-            404,
-            "port-unknown",
-        ),
-        (
-            "/v1/ports/1/executor",
-            json!({"executor": "home"}),
-            409,
-            "switch-down",
-        ),
-        ("/v1/ports/1/executor", json!({}), 400, "malformed"),
-        (
-            "/v1/ports/1/executor",
-            json!({"executor": "home", "grace_ms": 600_001}),
-            400,
-            "malformed",
-        ),
-    ] {
-        let refused = fixture.json("POST", path, body).await;
-        Fixture::refused(&refused, status, code);
-    }
-    let wrong = fixture.send("DELETE", "/v1/ports/1/executor", "", "").await;
-    Fixture::refused(&wrong, 405, "method-not-allowed");
+    let cases = r#"
+POST /v1/ports/1/executor {"executor": "snic9"} => 404 switch-unknown
+POST /v1/ports/9/executor {"executor": "home"} => 404 port-unknown
+POST /v1/ports/1/executor {"executor": "home"} => 409 switch-down
+POST /v1/ports/1/executor {} => 400 malformed
+POST /v1/ports/1/executor {"executor": "home", "grace_ms": 600001} => 400 malformed
+DELETE /v1/ports/1/executor => 405 method-not-allowed
+"#;
+    fixture.refuses(cases).await;
 }
 
 #[tokio::test]
@@ -115,12 +71,7 @@ async fn a_port_that_cannot_be_mapped_is_refused_with_the_contracts_word() {
         ("number", json!(0), 422, "number-out-of-range"),
         ("number", json!(65_024), 422, "number-out-of-range"),
         ("number", json!(-1), 422, "number-out-of-range"),
-        (
-            "number",
-            json!(99_999_999_999_u64),
-            422,
-            "number-out-of-range",
-        ),
+        ("number", json!(1u64 << 40), 422, "number-out-of-range"),
         ("name", json!("vm1"), 409, "name-taken"),
         ("name", json!("0123456789abcdef"), 422, "name-too-long"),
         ("interface", json!("vm1"), 409, "interface-taken"),
@@ -135,54 +86,19 @@ async fn a_port_that_cannot_be_mapped_is_refused_with_the_contracts_word() {
 #[tokio::test]
 async fn moves_are_refused_with_the_contracts_word() {
     let fixture = Fixture::new().await;
-    let good = json!({"switch": "snic0", "interface": "pf0vf1", "until": "prepared", "grace_ms": 0, "force": true});
-    for (number, body, status, code) in [
-        (9, good.clone(), 404, "port-unknown"),
-        (
-            1,
-            json!({"switch": "snic9", "interface": "x"}),
-            404,
-            "switch-unknown",
-        ),
-        (
-            1,
-            json!({"switch": "snic0", "interface": "pf0vf0"}),
-            409,
-            "interface-taken",
-        ),
-        (1, good, 409, "switch-down"),
-        (
-            1,
-            json!({"switch": "snic0", "interface": "x", "until": "never"}),
-            400,
-            "malformed",
-        ),
-        (
-            1,
-            json!({"switch": "snic0", "interface": "x", "grace_ms": 600_001}),
-            400,
-            "malformed",
-        ),
-    ] {
-        let refused = fixture
-            .json("POST", &format!("/v1/ports/{number}/move"), body)
-            .await;
-        Fixture::refused(&refused, status, code);
-    }
-    for body in ["", "{}", r#"{"until": "flipped", "force": true}"#] {
-        Fixture::refused(
-            &fixture
-                .send("POST", "/v1/ports/1/move/continue", "", body)
-                .await,
-            409,
-            "no-move",
-        );
-    }
-    Fixture::refused(
-        &fixture.send("DELETE", "/v1/ports/1/move", "", "").await,
-        409,
-        "no-move",
-    );
+    let cases = r#"
+POST /v1/ports/9/move {"switch": "snic0", "interface": "pf0vf1", "until": "prepared", "grace_ms": 0, "force": true} => 404 port-unknown
+POST /v1/ports/1/move {"switch": "snic9", "interface": "x"} => 404 switch-unknown
+POST /v1/ports/1/move {"switch": "snic0", "interface": "pf0vf0"} => 409 interface-taken
+POST /v1/ports/1/move {"switch": "snic0", "interface": "pf0vf1", "until": "prepared", "grace_ms": 0, "force": true} => 409 switch-down
+POST /v1/ports/1/move {"switch": "snic0", "interface": "x", "until": "never"} => 400 malformed
+POST /v1/ports/1/move {"switch": "snic0", "interface": "x", "grace_ms": 600001} => 400 malformed
+POST /v1/ports/1/move/continue => 409 no-move
+POST /v1/ports/1/move/continue {} => 409 no-move
+POST /v1/ports/1/move/continue {"until": "flipped", "force": true} => 409 no-move
+DELETE /v1/ports/1/move => 409 no-move
+"#;
+    fixture.refuses(cases).await;
 }
 
 #[tokio::test]
@@ -276,10 +192,7 @@ async fn what_is_not_the_name_of_an_owner_is_refused() {
         let detail = Fixture::refused(&refused.await, 400, "malformed");
         assert!(detail.contains("owner"), "{detail}");
         let added = json!({"switch": "hypervisor", "interface": "vm9", "owner": owner});
-        Fixture::refused(
-            &fixture.json("POST", "/v1/ports", added).await,
-            400,
-            "malformed",
-        );
+        let refused = fixture.json("POST", "/v1/ports", added).await;
+        Fixture::refused(&refused, 400, "malformed");
     }
 }

@@ -10,26 +10,19 @@ async fn broken_bodies_are_told_what_is_wrong() {
         ("{", "EOF"),
         ("[]", "invalid"),
         (
-            "{\"switch\": 1, \"interface\": \"x\"}",
+            r#"{"switch": 1, "interface": "x"}"#,
             "invalid type: integer `1`, expected a string",
         ),
         (
-            "{\"switch\": \"hypervisor\", \"interface\": \"x\", \"nubmer\": 5}",
+            r#"{"switch": "hypervisor", "interface": "x", "nubmer": 5}"#,
             "unknown field `nubmer`, expected one of `number`",
         ),
         (
-            "{\"switch\": \"a\", \"switch\": \"b\", \"interface\": \"x\"}",
+            r#"{"switch": "a", "switch": "b", "interface": "x"}"#,
             "duplicate field `switch`",
         ),
     ] {
-        let refused = fixture
-            .send(
-                "POST",
-                "/v1/ports",
-                "Content-Type: application/json\r\n",
-                body,
-            )
-            .await;
+        let refused = fixture.send("POST", "/v1/ports", JSON, body).await;
         let detail = Fixture::refused(&refused, 400, "malformed");
         assert!(detail.contains(complaint), "{detail}");
     }
@@ -38,14 +31,7 @@ async fn broken_bodies_are_told_what_is_wrong() {
         .await;
     Fixture::refused(&refused, 415, "unsupported-media-type");
     let large = format!("{{\"switch\": \"{}\"}}", "x".repeat(64 * 1024));
-    let refused = fixture
-        .send(
-            "POST",
-            "/v1/ports",
-            "Content-Type: application/json\r\n",
-            &large,
-        )
-        .await;
+    let refused = fixture.send("POST", "/v1/ports", JSON, &large).await;
     Fixture::refused(&refused, 413, "too-large");
 }
 
@@ -88,14 +74,8 @@ async fn wrong_paths_and_methods_say_what_is_possible() {
     ] {
         let refused = fixture.send(method, path, "", "").await;
         Fixture::refused(&refused, 405, "method-not-allowed");
-        assert!(
-            refused
-                .head
-                .lines()
-                .any(|line| line == format!("allow: {allowed}")),
-            "{}",
-            refused.head
-        );
+        let (head, allowed) = (&refused.head, format!("allow: {allowed}"));
+        assert!(head.lines().any(|line| line == allowed), "{head}");
     }
 }
 
@@ -126,11 +106,8 @@ async fn log_levels_are_read_and_changed() {
         ),
         (json!({"core": 3}), "invalid type"),
     ] {
-        let detail = Fixture::refused(
-            &fixture.json("PUT", "/v1/log", body).await,
-            400,
-            "malformed",
-        );
+        let refused = fixture.json("PUT", "/v1/log", body).await;
+        let detail = Fixture::refused(&refused, 400, "malformed");
         assert!(detail.contains(complaint), "{detail}");
     }
     assert_eq!(fixture.get("/v1/log").await.body, changed.body);
@@ -195,13 +172,9 @@ async fn what_is_not_http_harms_nobody() {
         let ApiEndpoint::Unix(path) = &fixture.endpoint else {
             panic!()
         };
-        let mut answer = Vec::new();
-        exchange(
-            UnixStream::connect(path).await.unwrap(),
-            &[garbage, b"\r\n\r\n"].concat(),
-            &mut answer,
-        )
-        .await;
+        let stream = UnixStream::connect(path).await.unwrap();
+        let request = [garbage, b"\r\n\r\n"].concat();
+        exchange(stream, &request, &mut Vec::new()).await;
     }
     assert_eq!(fixture.get("/v1/status").await.status, 200);
 }
