@@ -21,14 +21,27 @@ fn refusal(config: Value) -> String {
     }
 }
 
-fn vip_with(key: &str, value: Value) -> Value {
-    config(json!([with(vip("ipip", &[11, 12]), key, value)]))
+/// Applies each case's changes to `base`; a case is "path = value | path = value => what the refusal contains".
+fn check(base: &Value, cases: &str) {
+    for case in cases.trim().lines() {
+        let (changes, expected) = case.trim().split_once(" => ").unwrap();
+        let mut config = base.clone();
+        for change in changes.split(" | ") {
+            let (path, value) = change.split_once(" = ").unwrap();
+            let value = serde_json::from_str(value).unwrap();
+            let (parent, key) = path.rsplit_once('/').unwrap();
+            match config.pointer_mut(path) {
+                Some(place) => *place = value,
+                None => config.pointer_mut(parent).unwrap()[key] = value,
+            }
+        }
+        let said = refusal(config);
+        assert!(said.contains(expected), "{case}\n got {said:?}");
+    }
 }
 
-fn backend_with(mode: &str, key: &str, value: Value) -> Value {
-    let mut web = vip(mode, &[11, 12]);
-    web["backends"][1][key] = value;
-    config(json!([web]))
+fn vip_with(key: &str, value: Value) -> Value {
+    config(json!([with(vip("ipip", &[11, 12]), key, value)]))
 }
 
 /// Another VIP with backend 11, in mode nat and with the same port.
@@ -99,51 +112,18 @@ fn each_address_belongs_to_one_host() {
             "{said}"
         );
     }
-    let changed = |key: &str, value: Value| {
-        let mut config = config(json!([vip("ipip", &[11])]));
-        *config.pointer_mut(key).unwrap() = value;
-        refusal(config)
-    };
-    for (key, value, expected) in [
-        (
-            "/vips/0/address",
-            json!("10.0.0.255"),
-            "vips[0].address: 10.0.0.255 is not a host address",
-        ),
-        (
-            "/interfaces/0/addresses/0",
-            json!("10.0.0.0/24"),
-            "interfaces[0].addresses[0]: 10.0.0.0 is not a host",
-        ),
-        (
-            "/interfaces/0/addresses",
-            json!(["10.0.0.2/24", "fd00::2/64", "10.0.0.2/24"]),
-            "interfaces[0].addresses[2]: 10.0.0.2 is an",
-        ),
-        (
-            "/interfaces/0/gateways/0",
-            json!("10.0.0.2"),
-            "interfaces[0].gateways[0]: 10.0.0.2 is an",
-        ),
-        (
-            "/interfaces/0/gateways/0",
-            json!("10.0.0.255"),
-            "interfaces[0].gateways[0]: 10.0.0.255 is not a host",
-        ),
-        (
-            "/neighbours/0/address",
-            json!("10.0.0.2"),
-            "neighbours[0].address: 10.0.0.2 is an",
-        ),
-        (
-            "/neighbours/2/address",
-            json!("10.0.0.1"),
-            "neighbours[2].address: 10.0.0.1 is already the address of neigh",
-        ),
-    ] {
-        let said = changed(key, value);
-        assert!(said.starts_with(expected), "{said}");
-    }
+    check(
+        &config(json!([vip("ipip", &[11])])),
+        r#"
+/vips/0/address = "10.0.0.255" => vips[0].address: 10.0.0.255 is not a host address
+/interfaces/0/addresses/0 = "10.0.0.0/24" => interfaces[0].addresses[0]: 10.0.0.0 is not a host
+/interfaces/0/addresses = ["10.0.0.2/24", "fd00::2/64", "10.0.0.2/24"] => interfaces[0].addresses[2]: 10.0.0.2 is an
+/interfaces/0/gateways/0 = "10.0.0.2" => interfaces[0].gateways[0]: 10.0.0.2 is an
+/interfaces/0/gateways/0 = "10.0.0.255" => interfaces[0].gateways[0]: 10.0.0.255 is not a host
+/neighbours/0/address = "10.0.0.2" => neighbours[0].address: 10.0.0.2 is an
+/neighbours/2/address = "10.0.0.1" => neighbours[2].address: 10.0.0.1 is already the address of neigh
+"#,
+    );
     // In networks without such addresses (RFC 3021, RFC 6164), hosts may have all of them.
     let mut small = config(json!([with(
         vip("ipip", &[]),
@@ -204,7 +184,9 @@ fn long_and_unprintable_names_are_refused() {
         "vips[0].name: 4000000 bytes, expected at most 128: every metric contains it"
     );
     assert!(name("a\nb".into()).contains("vips[0].name: \"a\\nb\" has control characters"));
-    let said = refusal(backend_with("ipip", "name", json!("y".repeat(129))));
+    let mut long = config(json!([vip("ipip", &[11, 12])]));
+    long["vips"][0]["backends"][1]["name"] = json!("y".repeat(129));
+    let said = refusal(long);
     assert!(
         said.starts_with("vips[0].backends[1].name: 129 bytes"),
         "{said}"
@@ -218,207 +200,79 @@ fn long_and_unprintable_names_are_refused() {
 
 #[test]
 fn each_refusal_names_the_path_and_the_value() {
-    let twice = |key: &str, value: Value| {
-        config(json!([
-            vip("ipip", &[11]),
-            with(vip("ipip", &[12]), key, value)
-        ]))
-    };
-    let health =
-        |key: &str, value: Value| vip_with("health", with(json!({"kind": "http"}), key, value));
-    let cases = [
-        (
-            twice("port", json!(81)),
-            "vips[1].name: \"web\" is already the name of vips[0]",
-        ),
-        (
-            twice("name", json!("other")),
-            "vips[1]: tcp port 80 of 192.0.2.1 already belongs to VIP \"web\"",
-        ),
-        (vip_with("port", json!(0)), "vips[0].port: 0"),
-        (vip_with("port", json!(70_000)), "70000"),
-        (
-            vip_with("address", json!("10.0.0.2")),
-            "an interface's own address",
-        ),
-        (
-            vip_with("address", json!("224.0.0.1")),
-            "224.0.0.1 is not a host address",
-        ),
-        (
-            vip_with("address", json!("web.example")),
-            "invalid IP address",
-        ),
-        (
-            with(
-                vip_with("backends", many_backends(4096)),
-                "tables",
-                json!({"backends": 5000}),
-            ),
-            "vips[0].backends: 4096 of them, expected at most 4095",
-        ),
-        (
-            config(json!([
-                vip("nat", &[11]),
-                with(other_nat(), "proxy_protocol", json!(true))
-            ])),
-            "vips[1].backends[1]: tcp port 80 of 10.0.0.11 already serves VIP \"web\"",
-        ),
-        (vip_with("mode", json!("dsr")), "unknown variant `dsr`"),
-        (
-            vip_with("algorithm", json!("random")),
-            "unknown variant `random`",
-        ),
-        (vip_with("weight", json!(1)), "unknown field `weight`"),
-        (
-            vip_with("snat", json!(true)),
-            "vips[0].snat: requires mode nat",
-        ),
-        (
-            vip_with("proxy_protocol", json!(true)),
-            "vips[0].proxy_protocol: requires mode nat",
-        ),
-        (
-            backend_with("ipip", "name", json!("web11")),
-            "vips[0].backends[1].name: \"web11\" is already the name of backends[0]",
-        ),
-        (
-            backend_with("ipip", "address", json!("10.0.0.11")),
-            "10.0.0.11 port 80 already belongs to backend \"web11\"",
-        ),
-        (
-            backend_with("ipip", "port", json!(8080)),
-            "vips[0].backends[1].port: 8080, but modes ipip and gue keep the VIP's port, 80",
-        ),
-        (
-            backend_with("nat", "address", json!("fd00::11")),
-            "is IPv6, the VIP IPv4",
-        ),
-        (
-            backend_with("nat", "address", json!("192.0.2.1")),
-            "192.0.2.1 is the address of VIP",
-        ),
-        (backend_with("nat", "weight", json!(-1)), "-1"),
-        (
-            health("interval", json!(5)),
-            "5 has no unit: write \"5s\" or \"5ms\"",
-        ),
-        (
-            health("interval", json!("5 parsecs")),
-            "not a time with a unit",
-        ),
-        (
-            health("timeout", json!("6s")),
-            "vips[0].health.timeout: 6s, expected more than 0 and at most the interval, 5s",
-        ),
-        (
-            health("path", json!("healthy")),
-            "vips[0].health.path: \"healthy\"",
-        ),
-        (health("path", json!("/a b")), "vips[0].health.path"),
-        (health("host", json!("a\r\nX: y")), "vips[0].health.host"),
-        (health("status", json!([20])), "vips[0].health.status: [20]"),
-        (health("rise", json!(0)), "vips[0].health.rise: 0"),
-        (
-            with(config(json!([])), "timeouts", json!({"established": "30m"})),
-            "timeouts.established: 1800s, expected more than 0 and at most 900s",
-        ),
-        (
-            with(config(json!([])), "full", json!({"table": 90})),
-            "full.table: 90, expected a share",
-        ),
-        (
-            with(config(json!([])), "interfaces", json!([])),
-            "interfaces: empty",
-        ),
-        (
-            with(
-                config(json!([])),
-                "interfaces",
-                json!([{"addresses": ["10.0.0.2"]}]),
-            ),
-            "not an address with a prefix length",
-        ),
-        (
-            with(
-                config(json!([])),
-                "interfaces",
-                json!([{"addresses": ["10.0.0.2/24"], "gateways": ["10.1.0.1"]}]),
-            ),
-            "interfaces[0].gateways[0]: 10.1.0.1",
-        ),
-        (
-            with(
-                config(json!([])),
-                "interfaces",
-                json!([{"addresses": ["10.0.0.2/24"], "mtu": 100}]),
-            ),
-            "interfaces[0].mtu: 100",
-        ),
-        (
-            with(
-                config(json!([])),
-                "neighbours",
-                json!([{"address": "10.0.0.9", "mac": "2:3"}]),
-            ),
-            "neighbours[0].mac",
-        ),
-        (
-            with(
-                config(json!([])),
-                "neighbours",
-                json!([{"address": "10.0.0.9", "mac": "01:00:00:00:00:01"}]),
-            ),
-            "not the address of a station",
-        ),
-        (
-            with(
-                config(json!([])),
-                "neighbours",
-                json!([{"address": "10.0.0.9", "mac": "02:00:00:00:00:01", "interface": 3}]),
-            ),
-            "neighbours[0].interface: 3",
-        ),
-        (
-            with(config(json!([])), "tables", json!({"backends": 70_000})),
-            "tables.backends: 70000, expected 1 to 65535",
-        ),
-        (
-            with(
-                vip_with("port", json!(80)),
-                "tables",
-                json!({"backends": 1}),
-            ),
-            "vips: 2 backends, but tables.backends allows 1",
-        ),
-        (
-            with(
-                vip_with("port", json!(80)),
-                "interfaces",
-                json!([{"addresses": ["fd00::2/64"]}]),
-            ),
-            "no interface has an IPv4 address",
-        ),
-    ];
-    for (config, expected) in cases {
-        let said = refusal(config);
-        assert!(
-            said.contains(expected),
-            "expected {expected:?}\n     got {said:?}"
-        );
-    }
-    let udp = with(
-        with(vip("nat", &[11]), "protocol", json!("udp")),
-        "proxy_protocol",
-        json!(true),
+    check(
+        &config(json!([vip("ipip", &[11]), vip("ipip", &[12])])),
+        r#"
+/vips/1/port = 81 => vips[1].name: "web" is already the name of vips[0]
+/vips/1/name = "other" => vips[1]: tcp port 80 of 192.0.2.1 already belongs to VIP "web"
+"#,
     );
-    assert!(refusal(config(json!([udp]))).contains("vips[0].proxy_protocol: requires TCP"));
-    let udp = with(
-        with(vip("nat", &[11]), "protocol", json!("udp")),
-        "health",
-        json!({"kind": "tcp"}),
+    check(
+        &config(json!([vip("ipip", &[11, 12])])),
+        r#"
+/vips/0/port = 0 => vips[0].port: 0
+/vips/0/port = 70000 => 70000
+/vips/0/address = "10.0.0.2" => an interface's own address
+/vips/0/address = "224.0.0.1" => 224.0.0.1 is not a host address
+/vips/0/address = "web.example" => invalid IP address
+/vips/0/mode = "dsr" => unknown variant `dsr`
+/vips/0/algorithm = "random" => unknown variant `random`
+/vips/0/weight = 1 => unknown field `weight`
+/vips/0/snat = true => vips[0].snat: requires mode nat
+/vips/0/proxy_protocol = true => vips[0].proxy_protocol: requires mode nat
+/vips/0/backends/1/name = "web11" => vips[0].backends[1].name: "web11" is already the name of backends[0]
+/vips/0/backends/1/address = "10.0.0.11" => 10.0.0.11 port 80 already belongs to backend "web11"
+/vips/0/backends/1/port = 8080 => vips[0].backends[1].port: 8080, but modes ipip and gue keep the VIP's port, 80
+/vips/0/health = {"kind": "http", "interval": 5} => 5 has no unit: write "5s" or "5ms"
+/vips/0/health = {"kind": "http", "interval": "5 parsecs"} => not a time with a unit
+/vips/0/health = {"kind": "http", "timeout": "6s"} => vips[0].health.timeout: 6s, expected more than 0 and at most the interval, 5s
+/vips/0/health = {"kind": "http", "path": "healthy"} => vips[0].health.path: "healthy"
+/vips/0/health = {"kind": "http", "path": "/a b"} => vips[0].health.path
+/vips/0/health = {"kind": "http", "host": "a\r\nX: y"} => vips[0].health.host
+/vips/0/health = {"kind": "http", "status": [20]} => vips[0].health.status: [20]
+/vips/0/health = {"kind": "http", "rise": 0} => vips[0].health.rise: 0
+/tables = {"backends": 1} => vips: 2 backends, but tables.backends allows 1
+/interfaces = [{"addresses": ["fd00::2/64"]}] => no interface has an IPv4 address
+"#,
     );
-    assert!(refusal(config(json!([udp]))).contains("vips[0].health.port: required with UDP"));
+    check(
+        &config(json!([vip("nat", &[11, 12])])),
+        r#"
+/vips/0/backends/1/address = "fd00::11" => is IPv6, the VIP IPv4
+/vips/0/backends/1/address = "192.0.2.1" => 192.0.2.1 is the address of VIP
+/vips/0/backends/1/weight = -1 => -1
+/vips/0/protocol = "udp" | /vips/0/proxy_protocol = true => vips[0].proxy_protocol: requires TCP
+/vips/0/protocol = "udp" | /vips/0/health = {"kind": "tcp"} => vips[0].health.port: required with UDP
+"#,
+    );
+    check(
+        &config(json!([])),
+        r#"
+/timeouts = {"established": "30m"} => timeouts.established: 1800s, expected more than 0 and at most 900s
+/full = {"table": 90} => full.table: 90, expected a share
+/interfaces = [] => interfaces: empty
+/interfaces = [{"addresses": ["10.0.0.2"]}] => not an address with a prefix length
+/interfaces = [{"addresses": ["10.0.0.2/24"], "gateways": ["10.1.0.1"]}] => interfaces[0].gateways[0]: 10.1.0.1
+/interfaces = [{"addresses": ["10.0.0.2/24"], "mtu": 100}] => interfaces[0].mtu: 100
+/neighbours = [{"address": "10.0.0.9", "mac": "2:3"}] => neighbours[0].mac
+/neighbours = [{"address": "10.0.0.9", "mac": "01:00:00:00:00:01"}] => not the address of a station
+/neighbours = [{"address": "10.0.0.9", "mac": "02:00:00:00:00:01", "interface": 3}] => neighbours[0].interface: 3
+/tables = {"backends": 70000} => tables.backends: 70000, expected 1 to 65535
+"#,
+    );
+    let shared = config(json!([vip("nat", &[11]), other_nat()]));
+    let expected = "vips[1].backends[1]: tcp port 80 of 10.0.0.11 already serves VIP \"web\"";
+    check(
+        &shared,
+        &format!("/vips/1/proxy_protocol = true => {expected}"),
+    );
+    let mut many = vip_with("backends", many_backends(4096));
+    many["tables"] = json!({"backends": 5000});
+    let said = refusal(many);
+    assert!(
+        said.contains("vips[0].backends: 4096 of them, expected at most 4095"),
+        "{said}"
+    );
 }
 
 #[test]
