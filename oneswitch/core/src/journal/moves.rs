@@ -3,7 +3,6 @@
 //! Write-ahead: journalled before taking effect. A finished move stays until the daemon has saved the port map, which then contains its
 //! result.
 
-use super::records::array;
 use crate::api::{MoveStage, MoveUntil};
 use crate::server::counters::counters;
 use crate::server::ports::{Executor, Move, VirtualPort};
@@ -186,4 +185,11 @@ fn text(input: &mut &[u8]) -> Option<String> {
     let (text, rest) = input.split_at_checked(length.into())?;
     *input = rest;
     std::str::from_utf8(text).ok().map(Into::into)
+}
+
+/// Takes the next `N` bytes.
+pub fn array<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, rest) = input.split_first_chunk()?;
+    *input = rest;
+    Some(*head)
 }

@@ -10,7 +10,7 @@
 //! Numbers are big-endian, times nanoseconds since 1970. The complement of the length distinguishes a truncated record, which is normal
 //! after a kill, from a damaged length.
 
-use crate::journal::moves;
+use crate::journal::moves::{self, array};
 use crate::layout::translate::removal_of;
 use crate::model::rule::{Counters, Rule, RuleKey};
 use crate::model::truth::{Changes, Group, Meter, Request};
@@ -381,13 +381,6 @@ impl Settings {
         }
         Some(settings)
     }
-}
-
-/// Takes the next `N` bytes.
-pub fn array<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
-    let (head, rest) = input.split_first_chunk()?;
-    *input = rest;
-    Some(*head)
 }
 
 /// Returns the rule that a flow-mod of the journal names.

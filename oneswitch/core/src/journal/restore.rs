@@ -1,10 +1,10 @@
 //! Writing and restoring the journal.
 
 use crate::api::Restored;
-use crate::journal::moves::{self, SavedMove};
+use crate::journal::moves::{self, array, SavedMove};
 use crate::journal::records::{
-    array, checksum, key_of, kind, put_group, put_meter, put_rule, Clock, Journal, JournalError,
-    Settings, FRAMING, HEAD, LENGTH_MAX, MAGIC,
+    checksum, key_of, kind, put_group, put_meter, put_rule, Clock, Journal, JournalError, Settings,
+    FRAMING, HEAD, LENGTH_MAX, MAGIC,
 };
 use crate::model::facts::Facts;
 use crate::model::in_flight::InFlight;
