@@ -1,7 +1,7 @@
 //! The REST API: HTTP/1.1 with JSON on a unix socket, or on a loopback address with a token (docs/architecture.md).
 
 mod json;
-mod problem;
+mod metrics;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use oneswitch_core::PortView;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, oneshot};
@@ -26,29 +25,12 @@ use tracing::{debug, warn};
 
 use crate::config::Config;
 use crate::endpoint::ApiEndpoint;
-use crate::engine::{Event, Request, Status};
+use crate::events::{Event, Problem, Reply, Request};
 use crate::log::Levels;
 use crate::stream::{bind_unix, SocketFile};
-pub use problem::Problem;
 
 /// Limit for a client to send the head of its request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// An answer of the engine.
-#[derive(Debug)]
-pub enum Answer {
-    Status(Box<Status>),
-    Ports(Vec<PortView>),
-    Port(PortView),
-    /// A new port.
-    Added(PortView),
-    /// Markers were sent from these switches.
-    Markers(Vec<String>),
-    /// Success without content.
-    Nothing,
-}
-
-pub type Reply = Result<Answer, Problem>;
 
 /// The shared state of all requests.
 #[derive(Debug)]

@@ -6,8 +6,10 @@
 mod intake;
 mod report;
 mod requests;
+mod status;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -15,18 +17,17 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use oneswitch_core::{Bridge, ControllerId, Core, Destination, SwitchIndex};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep_until, Instant};
 use tracing::{debug, enabled, info, trace, Level};
 
-use crate::api::Reply;
 use crate::aside::drop_aside;
+use crate::events::{Dialled, Event, Handle, Link, Peer};
 use crate::journal::{wall_clock, Journal};
-use crate::session::{is_private, messages, Handle, Peer};
+use crate::session::{is_private, messages};
 use crate::state::Saver;
-pub use report::{Link, Report, Status};
-pub use requests::Request;
-use requests::Waiting;
+pub use report::Report;
+use waiting::Waiting;
 
 /// Events per round; further ones wait for the next, so that a flood of input does not block output.
 const ROUND: usize = 256;
@@ -34,39 +35,6 @@ const ROUND: usize = 256;
 const TICK: Duration = Duration::from_millis(1);
 /// A controller with this many unsent bytes is disconnected. Replies and packet-ins stop earlier; other notifications do not.
 const BACKLOG_LIMIT: usize = 64 << 20;
-
-/// An event for the engine.
-#[derive(Debug)]
-pub enum Event {
-    /// A session has completed its handshake.
-    Up {
-        connection: u64,
-        peer: Peer,
-        handle: Handle,
-    },
-    /// Complete messages; the session waits for [`Handle::resume`].
-    Frames { connection: u64, bytes: BytesMut },
-    /// A controller has read enough to receive more; see [`Handle::tell_room`].
-    Room { connection: u64 },
-    /// A session has ended.
-    Down { connection: u64, reason: String },
-    /// A peer that oneswitchd connects to has changed its state without a session.
-    Dial { dialled: Dialled, link: Link },
-    /// A request of the REST API.
-    Request {
-        request: Request,
-        reply: oneshot::Sender<Reply>,
-    },
-    /// Stop the engine.
-    Stop,
-}
-
-/// A peer that oneswitchd keeps connecting to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialled {
-    Controller(usize),
-    Switch(SwitchIndex, Bridge),
-}
 
 struct Session {
     peer: Peer,
@@ -464,11 +432,4 @@ fn kind_name(kind: u8) -> &'static str {
         .get(usize::from(kind))
         .copied()
         .unwrap_or("unknown type")
-}
-
-/// Answers a request, unless the client has disconnected.
-fn answer(reply: oneshot::Sender<Reply>, result: Reply) {
-    if reply.send(result).is_err() {
-        debug!(target: "api", "a client disconnected before its answer");
-    }
 }

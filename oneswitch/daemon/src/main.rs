@@ -14,6 +14,7 @@ mod aside;
 mod config;
 mod endpoint;
 mod engine;
+mod events;
 mod journal;
 mod log;
 mod peers;

@@ -11,8 +11,8 @@ use tokio::time::{sleep, timeout, Instant};
 use tracing::{debug, info, warn};
 
 use crate::endpoint::{Active, Passive};
-use crate::engine::{Dialled, Event, Link};
-use crate::session::{self, Ended, Peer, Timing};
+use crate::events::{Dialled, Event, Link, Peer};
+use crate::session::{self, Ended, Timing};
 use crate::stream::{Accepted, Listener, Stream};
 use crate::tls::Tls;
 

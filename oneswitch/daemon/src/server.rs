@@ -13,7 +13,8 @@ use tracing::{info, warn};
 
 use crate::api;
 use crate::config::Config;
-use crate::engine::{Engine, Event, Report};
+use crate::engine::{Engine, Report};
+use crate::events::Event;
 use crate::journal::{self, Journal};
 use crate::log::Levels;
 use crate::peers::{accept_controllers, dial_controller, dial_switch, Context};

@@ -1,8 +1,8 @@
 //! One OpenFlow connection, to a controller or to a switch: handshake, splitting, echoes, keep-alive, writing.
 //!
 //! A session is one task. It hands chunks of complete messages to the engine as [`Event::Frames`] and resumes reading on
-//! [`Command::Resume`]: at most one chunk per connection is in flight, so a busy engine slows its peers down instead of filling memory. The
-//! engine's output arrives as [`Command::Write`].
+//! [`Command::Resume`](crate::events::Command::Resume): at most one chunk per connection is in flight, so a busy engine slows its peers down instead of filling memory. The
+//! engine's output arrives as [`Command::Write`](crate::events::Command::Write).
 
 mod frames;
 mod hello;
@@ -10,92 +10,18 @@ mod pump;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use oneswitch_core::{Bridge, SwitchIndex};
 use openflow13::{encode_error, frame_length, kind, ErrorCode, Header, HEADER_LEN};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::engine::Event;
+use crate::events::{Event, Handle, Peer};
 pub use frames::{is_private, messages};
-
-/// A command of the engine to a session.
-#[derive(Debug)]
-pub enum Command {
-    /// Complete messages to write, in order.
-    Write(Vec<u8>),
-    /// The last chunk is processed: resume reading.
-    Resume,
-    /// Report once when the peer has read enough to receive more.
-    TellRoom,
-    /// Disconnect after writing everything queued before.
-    Close(String),
-    /// Disconnect now.
-    Abort(String),
-}
-
-/// The engine's end of a session.
-#[derive(Clone, Debug)]
-pub struct Handle {
-    commands: mpsc::UnboundedSender<Command>,
-    backlog: Arc<AtomicUsize>,
-}
-
-impl Handle {
-    /// Queues complete messages; returns the number of bytes waiting to be written.
-    pub fn write(&self, bytes: Vec<u8>) -> usize {
-        let length = bytes.len();
-        let backlog = self.backlog.fetch_add(length, Ordering::Relaxed) + length;
-        self.send(Command::Write(bytes));
-        backlog
-    }
-
-    /// Returns the number of bytes waiting to be written.
-    pub fn backlog(&self) -> usize {
-        self.backlog.load(Ordering::Relaxed)
-    }
-
-    pub fn resume(&self) {
-        self.send(Command::Resume);
-    }
-
-    /// Requests one [`Event::Room`] when little of the queue is left to be written.
-    pub fn tell_room(&self) {
-        self.send(Command::TellRoom);
-    }
-
-    pub fn close(&self, reason: String) {
-        self.send(Command::Close(reason));
-    }
-
-    pub fn abort(&self, reason: String) {
-        self.send(Command::Abort(reason));
-    }
-
-    fn send(&self, command: Command) {
-        // An ended session has reported it, or will with the next event.
-        let _ = self.commands.send(command);
-    }
-}
-
-/// The peer of a session.
-#[derive(Clone, Debug)]
-pub enum Peer {
-    Controller {
-        /// The endpoint as configured.
-        target: Arc<str>,
-        /// Its index among the controllers that oneswitchd connects to; `None` if it connected to us.
-        dialled: Option<usize>,
-        /// Its address, for people.
-        address: String,
-    },
-    Switch(SwitchIndex, Bridge),
-}
 
 /// Times of a session; the tests do not shorten them but stop the clock.
 #[derive(Clone, Copy, Debug)]
@@ -153,10 +79,7 @@ where
     }
     let (sender, commands) = mpsc::unbounded_channel();
     let backlog = Arc::new(AtomicUsize::new(0));
-    let handle = Handle {
-        commands: sender,
-        backlog: Arc::clone(&backlog),
-    };
+    let handle = Handle::new(sender, Arc::clone(&backlog));
     let patient = matches!(peer, Peer::Switch(..));
     let up = Event::Up {
         connection,

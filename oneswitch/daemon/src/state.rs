@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::error;
 
-use crate::api::{Problem, Reply};
 use crate::config::{Config, Port};
+use crate::events::{Problem, Reply};
 use crate::stream::make_parent;
 
 /// Version of the file's format.
@@ -50,42 +50,27 @@ struct SavedPort {
 
 impl From<&PortConfig> for SavedPort {
     fn from(port: &PortConfig) -> Self {
-        let PortConfig {
-            number,
-            name,
-            switch,
-            interface,
-            executor,
-            owner,
-        } = port.clone();
+        let port = port.clone();
         Self {
-            number,
-            name,
-            switch,
-            interface,
-            executor,
-            owner,
+            number: port.number,
+            name: port.name,
+            switch: port.switch,
+            interface: port.interface,
+            executor: port.executor,
+            owner: port.owner,
         }
     }
 }
 
 impl From<SavedPort> for PortConfig {
     fn from(port: SavedPort) -> Self {
-        let SavedPort {
-            number,
-            name,
-            switch,
-            interface,
-            executor,
-            owner,
-        } = port;
         Self {
-            number,
-            name,
-            switch,
-            interface,
-            executor,
-            owner,
+            number: port.number,
+            name: port.name,
+            switch: port.switch,
+            interface: port.interface,
+            executor: port.executor,
+            owner: port.owner,
         }
     }
 }

@@ -9,7 +9,7 @@ use oneswitch_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::Problem;
+use crate::events::Problem;
 
 /// The default grace period of a move.
 const GRACE_MS: u64 = 500;
@@ -93,23 +93,14 @@ impl TryFrom<AddPort> for PortRequest {
     type Error = Problem;
 
     fn try_from(body: AddPort) -> Result<Self, Problem> {
-        let AddPort {
-            number,
-            name,
-            switch,
-            interface,
-            executor,
-            owner,
-        } = body;
-        check_owner(owner.as_deref())?;
-        let number = number.map(port_number).transpose()?;
+        check_owner(body.owner.as_deref())?;
         Ok(Self {
-            number,
-            name,
-            switch,
-            interface,
-            executor,
-            owner,
+            number: body.number.map(port_number).transpose()?,
+            name: body.name,
+            switch: body.switch,
+            interface: body.interface,
+            executor: body.executor,
+            owner: body.owner,
         })
     }
 }
@@ -198,11 +189,10 @@ impl TryFrom<BeginMove> for MoveRequest {
 
     fn try_from(body: BeginMove) -> Result<Self, Problem> {
         let grace = grace(body.grace_ms)?;
-        let (switch, interface, until) = (body.switch, body.interface, body.until.into());
         Ok(Self {
-            switch,
-            interface,
-            until,
+            switch: body.switch,
+            interface: body.interface,
+            until: body.until.into(),
             settle: grace.min(SETTLE),
             grace,
             force: body.force,
@@ -242,10 +232,9 @@ impl TryFrom<ChangeExecutor> for ExecutorRequest {
 
     fn try_from(body: ChangeExecutor) -> Result<Self, Problem> {
         let grace = grace(body.grace_ms)?;
-        let (executor, until) = (body.executor, body.until.into());
         Ok(Self {
-            executor,
-            until,
+            executor: body.executor,
+            until: body.until.into(),
             settle: grace.min(SETTLE),
             grace,
             force: body.force,

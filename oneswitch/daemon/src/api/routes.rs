@@ -17,8 +17,8 @@ use super::json::{
     AddPort, BeginMove, ChangeExecutor, ContinueMove, Markers, Ownership, Port, SendMarkers,
 };
 use super::wait::Wait;
-use super::{Answer, Problem, Shared};
-use crate::engine::Request;
+use super::Shared;
+use crate::events::{Answer, Problem, Request};
 
 /// Limit of a request's body in bytes.
 const BODY_MAX: usize = 64 * 1024;

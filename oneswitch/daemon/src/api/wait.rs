@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{Problem, Reply, Shared};
-use crate::engine::Request;
+use super::Shared;
+use crate::events::{Problem, Reply, Request};
 
 const TIMEOUT_MAX_S: f64 = 3600.0;
 

@@ -9,7 +9,8 @@ use bytes::{Buf, BytesMut};
 use oneswitch_core::ControllerId;
 
 use super::{Engine, Session};
-use crate::session::{is_private, messages, Peer};
+use crate::events::Peer;
+use crate::session::{is_private, messages};
 
 /// While a switch leaves this many bytes unread, controllers are not read.
 pub(super) const SWITCH_BACKLOG: usize = 8 << 20;

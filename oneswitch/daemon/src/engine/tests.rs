@@ -3,11 +3,12 @@ use std::time::Instant as StdInstant;
 
 use openflow13::kind;
 use tokio::io::{duplex, AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::api::Answer;
 use crate::config::Config;
+use crate::events::{Answer, Request};
 use crate::session::{run, Ended, Timing};
 
 mod backlog;

@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep_until, Instant};
 
 use super::frames::{bare, scan, Trouble};
-use super::{Command, Timing};
-use crate::engine::Event;
+use super::Timing;
+use crate::events::{Command, Event};
 
 /// Bytes of one read. Larger than the largest message, so that a buffer always holds one.
 const READ_SIZE: usize = 128 * 1024;

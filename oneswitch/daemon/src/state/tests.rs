@@ -235,7 +235,7 @@ async fn answers_wait_for_the_disk_and_tell_when_it_fails() {
         let (reply, answer) = oneshot::channel();
         saver.submit(Job {
             ports,
-            answers: vec![(reply, Ok(crate::api::Answer::Nothing))],
+            answers: vec![(reply, Ok(crate::events::Answer::Nothing))],
         });
         answer
     };
@@ -270,7 +270,7 @@ async fn of_changes_that_wait_for_the_disk_the_newest_is_kept() {
         let (reply, answer) = oneshot::channel();
         saver.submit(Job {
             ports,
-            answers: vec![(reply, Ok(crate::api::Answer::Nothing))],
+            answers: vec![(reply, Ok(crate::events::Answer::Nothing))],
         });
         answer
     };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::Status;
+use crate::events::{Status, SwitchStatus};
 
 /// Name, kind and help of a metric, then its lines.
 struct Page(String);
@@ -115,7 +115,7 @@ impl Status {
             "Whether a PCIe link carries packets.",
             &links,
         );
-        let per_switch = |value: &dyn Fn(&super::SwitchStatus) -> u64| -> Vec<_> {
+        let per_switch = |value: &dyn Fn(&SwitchStatus) -> u64| -> Vec<_> {
             self.switches
                 .iter()
                 .map(|s| (vec![("switch", s.name.as_str())], value(s)))

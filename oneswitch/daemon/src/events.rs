@@ -1,0 +1,160 @@
+//! The engine's events, and its ends of sessions and requests.
+
+mod problem;
+mod requests;
+mod status;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use oneswitch_core::{Bridge, SwitchIndex};
+use tokio::sync::{mpsc, oneshot};
+
+pub use problem::Problem;
+pub use requests::{Answer, Reply, Request};
+pub use status::{BridgeStatus, ControllerStatus, LinkStatus, Status, SwitchStatus, VirtualStatus};
+
+/// An event for the engine.
+#[derive(Debug)]
+pub enum Event {
+    /// A session has completed its handshake.
+    Up {
+        connection: u64,
+        peer: Peer,
+        handle: Handle,
+    },
+    /// Complete messages; the session waits for [`Handle::resume`].
+    Frames { connection: u64, bytes: BytesMut },
+    /// A controller has read enough to receive more; see [`Handle::tell_room`].
+    Room { connection: u64 },
+    /// A session has ended.
+    Down { connection: u64, reason: String },
+    /// A peer that oneswitchd connects to has changed its state without a session.
+    Dial { dialled: Dialled, link: Link },
+    /// A request of the REST API.
+    Request {
+        request: Request,
+        reply: oneshot::Sender<Reply>,
+    },
+    /// Stop the engine.
+    Stop,
+}
+
+/// A peer that oneswitchd keeps connecting to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialled {
+    Controller(usize),
+    Switch(SwitchIndex, Bridge),
+}
+
+/// State of a peer that oneswitchd connects to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Link {
+    Connected,
+    Connecting {
+        last_error: Option<String>,
+    },
+    Backoff {
+        last_error: String,
+    },
+    /// As backoff. Its socket refuses connections, so the process has ended.
+    Dead {
+        last_error: String,
+    },
+}
+
+impl Link {
+    pub fn state(&self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Connecting { .. } => "connecting",
+            Self::Backoff { .. } | Self::Dead { .. } => "backoff",
+        }
+    }
+
+    pub fn last_error(&self) -> Option<String> {
+        match self {
+            Self::Connected => None,
+            Self::Connecting { last_error } => last_error.clone(),
+            Self::Backoff { last_error } | Self::Dead { last_error } => Some(last_error.clone()),
+        }
+    }
+}
+
+/// The peer of a session.
+#[derive(Clone, Debug)]
+pub enum Peer {
+    Controller {
+        /// The endpoint as configured.
+        target: Arc<str>,
+        /// Its index among the controllers that oneswitchd connects to; `None` if it connected to us.
+        dialled: Option<usize>,
+        /// Its address, for people.
+        address: String,
+    },
+    Switch(SwitchIndex, Bridge),
+}
+
+/// A command of the engine to a session.
+#[derive(Debug)]
+pub enum Command {
+    /// Complete messages to write, in order.
+    Write(Vec<u8>),
+    /// The last chunk is processed: resume reading.
+    Resume,
+    /// Report once when the peer has read enough to receive more.
+    TellRoom,
+    /// Disconnect after writing everything queued before.
+    Close(String),
+    /// Disconnect now.
+    Abort(String),
+}
+
+/// The engine's end of a session.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    commands: mpsc::UnboundedSender<Command>,
+    backlog: Arc<AtomicUsize>,
+}
+
+impl Handle {
+    pub fn new(commands: mpsc::UnboundedSender<Command>, backlog: Arc<AtomicUsize>) -> Self {
+        Self { commands, backlog }
+    }
+
+    /// Queues complete messages; returns the number of bytes waiting to be written.
+    pub fn write(&self, bytes: Vec<u8>) -> usize {
+        let length = bytes.len();
+        let backlog = self.backlog.fetch_add(length, Ordering::Relaxed) + length;
+        self.send(Command::Write(bytes));
+        backlog
+    }
+
+    /// Returns the number of bytes waiting to be written.
+    pub fn backlog(&self) -> usize {
+        self.backlog.load(Ordering::Relaxed)
+    }
+
+    pub fn resume(&self) {
+        self.send(Command::Resume);
+    }
+
+    /// Requests one [`Event::Room`] when little of the queue is left to be written.
+    pub fn tell_room(&self) {
+        self.send(Command::TellRoom);
+    }
+
+    pub fn close(&self, reason: String) {
+        self.send(Command::Close(reason));
+    }
+
+    pub fn abort(&self, reason: String) {
+        self.send(Command::Abort(reason));
+    }
+
+    fn send(&self, command: Command) {
+        // An ended session has reported it, or will with the next event.
+        let _ = self.commands.send(command);
+    }
+}

@@ -1,0 +1,69 @@
+//! `Status` of the contract.
+
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+pub struct Status {
+    pub version: &'static str,
+    pub datapath_id: String,
+    pub uptime_s: u64,
+    pub listen: Vec<String>,
+    pub api: String,
+    pub controllers: Vec<ControllerStatus>,
+    pub switches: Vec<SwitchStatus>,
+    #[serde(rename = "virtual")]
+    pub virtual_switch: VirtualStatus,
+    pub refused: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ControllerStatus {
+    /// `None` while there is no connection.
+    pub id: Option<u64>,
+    pub target: String,
+    pub peer: String,
+    pub state: &'static str,
+    pub role: Option<&'static str>,
+    pub messages_in: u64,
+    pub messages_out: u64,
+    /// Packet-ins that it lost because it did not read.
+    pub packet_ins_dropped: u64,
+    pub last_error: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct SwitchStatus {
+    pub name: String,
+    pub hub: bool,
+    pub virt: BridgeStatus,
+    pub edge: BridgeStatus,
+    pub link: Option<LinkStatus>,
+    pub physical_flows: usize,
+    pub physical_groups: usize,
+    pub physical_meters: usize,
+    pub edge_flows: usize,
+    pub repairs: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct BridgeStatus {
+    pub target: String,
+    pub state: &'static str,
+    pub last_error: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct LinkStatus {
+    pub hypervisor: String,
+    pub local: String,
+    pub state: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+pub struct VirtualStatus {
+    pub ports: usize,
+    pub flows: usize,
+    pub groups: usize,
+    pub meters: usize,
+    pub executors: Vec<String>,
+}
