@@ -1,12 +1,12 @@
-//! Keeps the crates layered, and their files free of cycles. An arrow is a path in `use` or in code; in `l4lb` also a call of a method of `Pass`.
+//! Keeps the crates layered, and their files free of cycles.
 
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
-};
+#[path = "../../../tools/rooms.rs"]
+#[allow(dead_code)]
+mod rooms;
+
+use std::{fs, path::Path};
 
 /// Each crate, and the crates that it may use.
 const CRATES: [(&str, &[&str]); 8] = [
@@ -20,167 +20,11 @@ const CRATES: [(&str, &[&str]); 8] = [
     ("nf", &["arena", "l4lb", "limiter", "ports", "runtime"]),
 ];
 
-type Module = Vec<String>;
-type Files = BTreeMap<Module, String>;
-type Arrows = BTreeMap<Module, BTreeSet<Module>>;
-
-/// Reads the files below a folder as modules, without comments and unit tests, each on one line.
-fn read(folder: &Path, parent: &[String], files: &mut Files) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let mut module = parent.to_vec();
-        module.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
-        if path.is_dir() {
-            read(&path, &module, files);
-        } else {
-            let text = fs::read_to_string(&path).unwrap();
-            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-            let lines = code.lines().map(|line| line.split("//").next().unwrap());
-            let code = lines.map(str::trim).collect::<Vec<_>>().join(" ");
-            module.retain(|name| name != "lib" && name != "main");
-            files.insert(module, code.replace(" .", "."));
-        }
-    }
-}
-
-/// Parses the paths at the start of a text, `a::{b, c::d}`; returns them and the rest.
-fn paths(text: &str) -> (Vec<Module>, &str) {
-    if let Some(mut rest) = text.strip_prefix('{') {
-        let mut all = Vec::new();
-        loop {
-            rest = rest.trim_start_matches([' ', ',']);
-            if rest.is_empty() || rest.starts_with('}') {
-                return (all, rest.get(1..).unwrap_or_default());
-            }
-            let (some, after) = paths(rest);
-            all.extend(some);
-            rest = after.trim_start_matches(|c| c != ',' && c != '}');
-        }
-    }
-    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
-    let (name, rest) = text.split_at(end.unwrap_or(text.len()));
-    let (mut all, rest) = match rest.strip_prefix("::") {
-        Some(rest) => paths(rest),
-        None => (vec![Vec::new()], rest),
-    };
-    all.iter_mut()
-        .for_each(|path| path.insert(0, name.to_owned()));
-    (all, rest)
-}
-
-/// Returns the file that a path leads to, through the `pub use` of the files on its way.
-fn resolve(files: &Files, from: &Module, path: &[String]) -> Module {
-    let mut at = from.clone();
-    for name in path {
-        let mut child = at.clone();
-        child.push(name.clone());
-        match name.as_str() {
-            "self" => {}
-            "crate" => at.clear(),
-            "super" => drop(at.pop()),
-            _ if files.contains_key(&child) => at = child,
-            _ => {
-                let uses = files[&at].split("pub use ").skip(1);
-                let uses = uses.chain(files[&at].split("pub(crate) use ").skip(1));
-                let found = uses.flat_map(|text| paths(text).0);
-                let found = found.filter(|path| path.len() > 1 && path.last() == Some(name));
-                let found = found.map(|path| resolve(files, &at, &path)).next();
-                return found.unwrap_or(at);
-            }
-        }
-    }
-    at
-}
-
-fn arrows(files: &Files) -> Arrows {
-    let mut arrows = Arrows::new();
-    let mut methods = BTreeMap::new();
-    for (module, code) in files {
-        for body in code.split("impl Pass<'_> {").skip(1) {
-            let names = body
-                .split("fn ")
-                .skip(1)
-                .map(|rest| rest.split(['(', '<']).next());
-            methods.extend(names.map(|name| (name.unwrap(), module)));
-        }
-    }
-    for (module, code) in files {
-        // A facade forwards names and depends on none of them.
-        let code: String =
-            ["pub use ", "pub(crate) use "]
-                .iter()
-                .fold(code.clone(), |code, facade| {
-                    let mut parts = code.split(facade);
-                    let first = parts.next().unwrap().to_owned();
-                    parts.fold(first, |all, part| {
-                        all + part.split_once(';').map_or("", |(_, rest)| rest)
-                    })
-                });
-        let children = files
-            .keys()
-            .filter(|file| file.len() == module.len() + 1 && file.starts_with(module));
-        let children = children.map(|file| file.last().unwrap().as_str());
-        let all = arrows.entry(module.clone()).or_default();
-        for start in children.chain(["crate", "super"]) {
-            for (index, _) in code.match_indices(&format!("{start}::")) {
-                let before = code[..index].chars().next_back().unwrap_or(' ');
-                if !before.is_alphanumeric() && before != '_' && before != ':' {
-                    all.extend(
-                        paths(&code[index..])
-                            .0
-                            .iter()
-                            .map(|path| resolve(files, module, path)),
-                    );
-                }
-            }
-        }
-        for (name, owner) in &methods {
-            if ["self", "pass"]
-                .iter()
-                .any(|of| code.contains(&format!("{of}.{name}(")))
-            {
-                all.insert((*owner).clone());
-            }
-        }
-        all.remove(module);
-    }
-    arrows
-}
-
-/// Removes the files that are on no cycle: those without an arrow to a remaining file, or from one.
-fn cyclic(mut arrows: Arrows) -> Arrows {
-    loop {
-        let before = arrows.len();
-        let sources: BTreeSet<Module> = arrows.keys().cloned().collect();
-        let targets: BTreeSet<Module> = arrows.values().flatten().cloned().collect();
-        arrows.retain(|module, to| {
-            to.retain(|to| sources.contains(to));
-            !to.is_empty() && targets.contains(module)
-        });
-        if arrows.len() == before {
-            return arrows;
-        }
-    }
-}
-
 #[test]
 fn no_files_of_a_crate_depend_on_each_other_in_a_circle() {
     for (name, _) in CRATES {
-        let mut files = Files::new();
-        read(
-            &Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../{name}/src")),
-            &[],
-            &mut files,
-        );
-        let arrows = arrows(&files);
-        let count: usize = arrows.values().map(BTreeSet::len).sum();
-        println!("{name}: {} files, {count} arrows", files.len());
-        assert!(
-            files.len() == 1 || count >= files.len() - 2,
-            "{name}: {count} arrows found"
-        );
-        let cyclic = cyclic(arrows);
-        assert!(cyclic.is_empty(), "{name}: a cycle among {cyclic:#?}");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../{name}/src"));
+        rooms::check_circles(&folder, usize::MAX);
     }
 }
 
