@@ -142,7 +142,7 @@ fn decode_body(header: Header, body: &[u8]) -> Result<Message, Refusal> {
         kind::ERROR => Message::Error(ErrorMessage::decode(body)?),
         kind::ECHO_REQUEST => Message::EchoRequest(body.to_vec()),
         kind::ECHO_REPLY => Message::EchoReply(body.to_vec()),
-        kind::EXPERIMENTER => Message::Experimenter(Experimenter::decode(body)?),
+        kind::EXPERIMENTER => Message::Experimenter(Experimenter::pull(&mut Reader::new(body))?),
         kind::FEATURES_REQUEST => Message::FeaturesRequest,
         kind::FEATURES_REPLY => Message::FeaturesReply(Features::decode(body)?),
         kind::GET_CONFIG_REQUEST => Message::GetConfigRequest,

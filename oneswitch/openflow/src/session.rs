@@ -270,8 +270,7 @@ pub struct Experimenter {
 }
 
 impl Experimenter {
-    pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
-        let mut reader = Reader::new(body);
+    pub(crate) fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
         Ok(Self {
             vendor: reader.u32()?,
             subtype: reader.u32()?,

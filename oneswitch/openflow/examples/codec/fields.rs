@@ -142,11 +142,9 @@ fn request(request: &Multipart<MultipartRequest>) -> Object {
         R::Group { group } => object.with("group_id", group),
         R::Meter { meter } | R::MeterConfig { meter } => object.with("meter_id", meter),
         R::TableFeatures(_) => object,
-        R::Experimenter {
-            vendor, subtype, ..
-        } => object
-            .with("experimenter", vendor)
-            .with("exp_type", subtype),
+        R::Experimenter(message) => object
+            .with("experimenter", &message.vendor)
+            .with("exp_type", &message.subtype),
     }
 }
 
@@ -256,7 +254,7 @@ fn reply_body(body: &MultipartReply) -> String {
         }
         .json(),
         // Kept raw.
-        R::TableFeatures(_) | R::Experimenter { .. } => "{}".into(),
+        R::TableFeatures(_) | R::Experimenter(_) => "{}".into(),
         R::PortDesc(entries) => all(entries, port),
     }
 }

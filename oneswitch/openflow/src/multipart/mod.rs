@@ -12,7 +12,7 @@ pub use reply::{encode_multipart_reply, FlowStatsMessages, MultipartReply};
 pub use request::{FlowStatsRequest, MultipartRequest};
 pub use stats::{FlowStats, PortStats, QueueStats, SwitchDesc, TableStats};
 
-use crate::error::Refusal;
+use crate::error::{ErrorCode, Refusal};
 use crate::wire::{Put, Reader};
 
 /// `ofp_multipart_type`.
@@ -69,9 +69,16 @@ pub(crate) fn decode<B: Body>(body: &[u8]) -> Result<Multipart<B>, Refusal> {
     let kind = reader.u16()?;
     let flags = reader.u16()?;
     reader.skip(4)?;
+    let body = B::pull(kind, &mut reader)?;
+    if !reader.is_empty() {
+        return Err(Refusal::new(
+            ErrorCode::BAD_REQUEST_BAD_LEN,
+            format!("multipart message of type {kind} is too long"),
+        ));
+    }
     Ok(Multipart {
         more: flags & MORE != 0,
-        body: B::pull(kind, &mut reader)?,
+        body,
     })
 }
 

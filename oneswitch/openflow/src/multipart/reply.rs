@@ -9,6 +9,7 @@ use crate::error::{ErrorCode, Refusal};
 use crate::header::{kind, HEADER_LEN};
 use crate::message::{finish, start};
 use crate::port::Port;
+use crate::session::Experimenter;
 use crate::wire::{u16_at, Put, Reader};
 
 /// Maximum bytes of a message.
@@ -53,11 +54,7 @@ pub enum MultipartReply {
     /// Raw `ofp_table_features`.
     TableFeatures(Box<[u8]>),
     PortDesc(Vec<Port>),
-    Experimenter {
-        vendor: u32,
-        subtype: u32,
-        body: Box<[u8]>,
-    },
+    Experimenter(Experimenter),
 }
 
 fn pull_all<E: Entry>(reader: &mut Reader<'_>) -> Result<Vec<E>, Refusal> {
@@ -91,12 +88,12 @@ impl Body for MultipartReply {
             Self::MeterFeatures(_) => k::METER_FEATURES,
             Self::TableFeatures(_) => k::TABLE_FEATURES,
             Self::PortDesc(_) => k::PORT_DESC,
-            Self::Experimenter { .. } => k::EXPERIMENTER,
+            Self::Experimenter(_) => k::EXPERIMENTER,
         }
     }
 
     fn pull(kind: u16, reader: &mut Reader<'_>) -> Result<Self, Refusal> {
-        let reply = match kind {
+        Ok(match kind {
             k::DESC => Self::Desc(SwitchDesc::pull(reader)?),
             k::FLOW => Self::Flow(pull_all(reader)?),
             k::AGGREGATE => {
@@ -119,25 +116,14 @@ impl Body for MultipartReply {
             k::METER_FEATURES => Self::MeterFeatures(MeterFeatures::pull(reader)?),
             k::TABLE_FEATURES => Self::TableFeatures(reader.rest().into()),
             k::PORT_DESC => Self::PortDesc(pull_all(reader)?),
-            k::EXPERIMENTER => Self::Experimenter {
-                vendor: reader.u32()?,
-                subtype: reader.u32()?,
-                body: reader.rest().into(),
-            },
+            k::EXPERIMENTER => Self::Experimenter(Experimenter::pull(reader)?),
             _ => {
                 return Err(Refusal::new(
                     ErrorCode::BAD_REQUEST_BAD_MULTIPART,
                     format!("multipart reply of type {kind}"),
                 ))
             }
-        };
-        if !reader.is_empty() {
-            return Err(Refusal::new(
-                ErrorCode::BAD_REQUEST_BAD_LEN,
-                format!("multipart reply of type {kind} is too long"),
-            ));
-        }
-        Ok(reply)
+        })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -165,15 +151,7 @@ impl Body for MultipartReply {
             Self::MeterFeatures(features) => features.put(out),
             Self::TableFeatures(body) => out.put(body),
             Self::PortDesc(entries) => put_all(out, entries),
-            Self::Experimenter {
-                vendor,
-                subtype,
-                body,
-            } => {
-                out.put_u32(*vendor);
-                out.put_u32(*subtype);
-                out.put(body);
-            }
+            Self::Experimenter(message) => message.put(out),
         }
     }
 }
@@ -273,7 +251,7 @@ pub fn encode_multipart_reply(xid: u32, reply: &MultipartReply) -> Vec<Vec<u8>> 
         | MultipartReply::Aggregate { .. }
         | MultipartReply::GroupFeatures(_)
         | MultipartReply::MeterFeatures(_)
-        | MultipartReply::Experimenter { .. } => splitter.add(|out| reply.put(out)),
+        | MultipartReply::Experimenter(_) => splitter.add(|out| reply.put(out)),
     }
     splitter.finish()
 }

@@ -4,6 +4,7 @@ use super::{multipart_kind as k, Body};
 use crate::error::{ErrorCode, Refusal};
 use crate::oxm::Match;
 use crate::port::is_representable;
+use crate::session::Experimenter;
 use crate::wire::{Put, Reader};
 
 /// `ofp_flow_stats_request`.
@@ -99,11 +100,7 @@ pub enum MultipartRequest {
     /// Raw `ofp_table_features`; empty to read.
     TableFeatures(Box<[u8]>),
     PortDesc,
-    Experimenter {
-        vendor: u32,
-        subtype: u32,
-        body: Box<[u8]>,
-    },
+    Experimenter(Experimenter),
 }
 
 impl Body for MultipartRequest {
@@ -123,7 +120,7 @@ impl Body for MultipartRequest {
             Self::MeterFeatures => k::METER_FEATURES,
             Self::TableFeatures(_) => k::TABLE_FEATURES,
             Self::PortDesc => k::PORT_DESC,
-            Self::Experimenter { .. } => k::EXPERIMENTER,
+            Self::Experimenter(_) => k::EXPERIMENTER,
         }
     }
 
@@ -133,7 +130,7 @@ impl Body for MultipartRequest {
             reader.skip(4)?;
             Ok(number)
         };
-        let request = match kind {
+        Ok(match kind {
             k::DESC => Self::Desc,
             k::FLOW => Self::Flow(FlowStatsRequest::pull(reader)?),
             k::AGGREGATE => Self::Aggregate(FlowStatsRequest::pull(reader)?),
@@ -165,25 +162,14 @@ impl Body for MultipartRequest {
                 ))
             }
             k::PORT_DESC => Self::PortDesc,
-            k::EXPERIMENTER => Self::Experimenter {
-                vendor: reader.u32()?,
-                subtype: reader.u32()?,
-                body: reader.rest().into(),
-            },
+            k::EXPERIMENTER => Self::Experimenter(Experimenter::pull(reader)?),
             _ => {
                 return Err(Refusal::new(
                     ErrorCode::BAD_REQUEST_BAD_MULTIPART,
                     format!("multipart request of type {kind}"),
                 ))
             }
-        };
-        if !reader.is_empty() {
-            return Err(Refusal::new(
-                ErrorCode::BAD_REQUEST_BAD_LEN,
-                format!("multipart request of type {kind} is too long"),
-            ));
-        }
-        Ok(request)
+        })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -207,15 +193,7 @@ impl Body for MultipartRequest {
                 out.put_u32(*queue);
             }
             Self::TableFeatures(body) => out.put(body),
-            Self::Experimenter {
-                vendor,
-                subtype,
-                body,
-            } => {
-                out.put_u32(*vendor);
-                out.put_u32(*subtype);
-                out.put(body);
-            }
+            Self::Experimenter(message) => message.put(out),
         }
     }
 }

@@ -12,6 +12,10 @@ fn flow_stats_request() -> impl Strategy<Value = FlowStatsRequest> {
     } }
 }
 
+fn experimenter() -> impl Strategy<Value = Experimenter> {
+    arbitrary! { Experimenter { vendor, subtype; body: bytes(100) } }
+}
+
 pub fn multipart_request() -> impl Strategy<Value = MultipartRequest> {
     use MultipartRequest as R;
     prop_oneof![
@@ -31,7 +35,7 @@ pub fn multipart_request() -> impl Strategy<Value = MultipartRequest> {
         arbitrary! { R::Meter { meter } },
         arbitrary! { R::MeterConfig { meter } },
         vec(any::<[u8; 8]>(), 0..20).prop_map(|b| R::TableFeatures(b.concat().into())),
-        arbitrary! { R::Experimenter { vendor, subtype; body: bytes(40) } },
+        experimenter().prop_map(R::Experimenter),
     ]
 }
 
@@ -115,7 +119,7 @@ pub fn multipart_reply() -> impl Strategy<Value = MultipartReply> {
         meter_features.prop_map(R::MeterFeatures),
         bytes(300).prop_map(R::TableFeatures),
         vec(port(), 0..4).prop_map(R::PortDesc),
-        arbitrary! { R::Experimenter { vendor, subtype; body: bytes(40) } },
+        experimenter().prop_map(R::Experimenter),
     ]
 }
 
@@ -161,9 +165,7 @@ pub fn each_message() -> Vec<BoxedStrategy<Message>> {
         error().prop_map(M::Error).boxed(),
         bytes(100).prop_map(|b| M::EchoRequest(b.into())).boxed(),
         bytes(100).prop_map(|b| M::EchoReply(b.into())).boxed(),
-        arbitrary! { Experimenter { vendor, subtype; body: bytes(100) } }
-            .prop_map(M::Experimenter)
-            .boxed(),
+        experimenter().prop_map(M::Experimenter).boxed(),
         Just(M::FeaturesRequest).boxed(),
         features.prop_map(M::FeaturesReply).boxed(),
         Just(M::GetConfigRequest).boxed(),
