@@ -66,12 +66,8 @@ async fn read_message(stream: &mut DuplexStream) -> Vec<u8> {
 
 async fn status(events: &mpsc::UnboundedSender<Event>) -> serde_json::Value {
     let (reply, answer) = oneshot::channel();
-    events
-        .send(Event::Request {
-            request: Request::Status,
-            reply,
-        })
-        .unwrap();
+    let request = Request::Status;
+    events.send(Event::Request { request, reply }).unwrap();
     match answer.await.unwrap() {
         Ok(Answer::Status(status)) => serde_json::to_value(status).unwrap(),
         other => panic!("{other:?}"),
@@ -84,10 +80,8 @@ async fn a_controller_is_answered_counted_and_forgotten() {
     let running = tokio::spawn(engine().run(queue));
     let (mut stream, session) = peer(7, controller(Some(0)), &events).await;
     for xid in 1..=3 {
-        stream
-            .write_all(&[4, kind::FEATURES_REQUEST, 0, 8, 0, 0, 0, xid])
-            .await
-            .unwrap();
+        let request = [4, kind::FEATURES_REQUEST, 0, 8, 0, 0, 0, xid];
+        stream.write_all(&request).await.unwrap();
         let reply = read_message(&mut stream).await;
         assert_eq!((reply[1], reply[7]), (kind::FEATURES_REPLY, xid));
         assert_eq!(reply[8..16], [0, 0, 0, 0, 0, 0, 0, 0xa1]);
@@ -121,26 +115,13 @@ async fn the_state_of_what_is_dialled_is_reported() {
     let (events, queue) = mpsc::unbounded_channel();
     tokio::spawn(engine().run(queue));
     let refused = || "Connection refused".to_owned();
-    for (link, state, error) in [
-        (
-            Link::Connecting { last_error: None },
-            "connecting",
-            serde_json::Value::Null,
-        ),
-        (
-            Link::Backoff {
-                last_error: refused(),
-            },
-            "backoff",
-            refused().into(),
-        ),
-        (
-            Link::Connecting {
-                last_error: Some(refused()),
-            },
-            "connecting",
-            refused().into(),
-        ),
+    let connecting = |last_error| (Link::Connecting { last_error }, "connecting");
+    let last_error = refused();
+    let backoff = (Link::Backoff { last_error }, "backoff");
+    for ((link, state), error) in [
+        (connecting(None), serde_json::Value::Null),
+        (backoff, refused().into()),
+        (connecting(Some(refused())), refused().into()),
     ] {
         for dialled in [
             Dialled::Controller(0),
@@ -148,32 +129,16 @@ async fn the_state_of_what_is_dialled_is_reported() {
             Dialled::Controller(9),
             Dialled::Switch(9, Bridge::Virt),
         ] {
-            events
-                .send(Event::Dial {
-                    dialled,
-                    link: link.clone(),
-                })
-                .unwrap();
+            let link = link.clone();
+            events.send(Event::Dial { dialled, link }).unwrap();
         }
         let status = status(&events).await;
-        assert_eq!(
-            (
-                &status["controllers"][0]["state"],
-                &status["controllers"][0]["last_error"]
-            ),
-            (&state.into(), &error)
-        );
-        assert_eq!(
-            (
-                &status["switches"][0]["edge"]["state"],
-                &status["switches"][0]["edge"]["last_error"]
-            ),
-            (&"down".into(), &error)
-        );
-        assert_eq!(
-            status["switches"][0]["virt"]["last_error"],
-            serde_json::Value::Null
-        );
+        let (controller, switch) = (&status["controllers"][0], &status["switches"][0]);
+        let shown = (&controller["state"], &controller["last_error"]);
+        assert_eq!(shown, (&state.into(), &error));
+        let shown = (&switch["edge"]["state"], &switch["edge"]["last_error"]);
+        assert_eq!(shown, (&"down".into(), &error));
+        assert_eq!(switch["virt"]["last_error"], serde_json::Value::Null);
     }
 }
 
@@ -185,10 +150,8 @@ async fn a_bridge_is_up_as_soon_as_its_session_is_and_down_when_it_ends() {
     // The core asks at once for what it needs.
     let asked = read_message(&mut stream).await;
     assert_eq!(asked[0], 4);
-    assert_eq!(
-        status(&events).await["switches"][0]["virt"]["state"],
-        "syncing"
-    );
+    let shown = status(&events).await;
+    assert_eq!(shown["switches"][0]["virt"]["state"], "syncing");
     drop(stream);
     session.await.unwrap();
     let status = status(&events).await;
@@ -207,13 +170,10 @@ async fn a_controller_that_lets_64_mib_pile_up_is_cut_off() {
     let now = StdInstant::now();
     engine.take(queue.recv().await.unwrap(), now);
     assert_eq!(engine.sessions.len(), 1);
-    engine.write(
-        Destination::Controller(ControllerId(7)),
-        vec![0; BACKLOG_LIMIT],
-        now,
-    );
+    let to = Destination::Controller(ControllerId(7));
+    engine.write(to, vec![0; BACKLOG_LIMIT], now);
     assert_eq!(engine.sessions.len(), 1, "exactly the limit is allowed");
-    engine.write(Destination::Controller(ControllerId(7)), vec![0; 8], now);
+    engine.write(to, vec![0; 8], now);
     assert!(engine.sessions.is_empty());
     let ended = session.await.unwrap();
     assert_eq!(
@@ -226,20 +186,9 @@ async fn a_controller_that_lets_64_mib_pile_up_is_cut_off() {
 async fn bytes_of_and_for_sessions_that_are_gone_go_nowhere() {
     let mut engine = engine();
     let now = StdInstant::now();
-    engine.take(
-        Event::Frames {
-            connection: 3,
-            bytes: BytesMut::from(&HELLO[..]),
-        },
-        now,
-    );
-    engine.take(
-        Event::Down {
-            connection: 3,
-            reason: String::new(),
-        },
-        now,
-    );
+    let (connection, bytes, reason) = (3, BytesMut::from(&HELLO[..]), String::new());
+    engine.take(Event::Frames { connection, bytes }, now);
+    engine.take(Event::Down { connection, reason }, now);
     for destination in [
         Destination::Controller(ControllerId(3)),
         Destination::Switch(0, Bridge::Virt),

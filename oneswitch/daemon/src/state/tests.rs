@@ -226,38 +226,33 @@ fn contradictions_name_both_sides() {
     }
 }
 
+fn submit(saver: &Saver, ports: Option<(u64, Vec<PortConfig>)>) -> oneshot::Receiver<Reply> {
+    let (reply, answer) = oneshot::channel();
+    let answers = vec![(reply, Ok(crate::events::Answer::Nothing))];
+    saver.submit(Job { ports, answers });
+    answer
+}
+
 #[tokio::test]
 async fn answers_wait_for_the_disk_and_tell_when_it_fails() {
     let fixture = Fixture::new();
     let (saver, task) = Saver::new(StateFile::new(&fixture.config("")).unwrap());
     let task = tokio::spawn(task);
-    let ask = |ports| {
-        let (reply, answer) = oneshot::channel();
-        saver.submit(Job {
-            ports,
-            answers: vec![(reply, Ok(crate::events::Answer::Nothing))],
-        });
-        answer
-    };
-    ask(Some((7, vec![port(1, "vm1", "vm1")])))
-        .await
-        .unwrap()
-        .unwrap();
+    let saved = submit(&saver, Some((7, vec![port(1, "vm1", "vm1")])));
+    saved.await.unwrap().unwrap();
     assert_eq!(saver.saved(), 7);
     assert_eq!(fixture.ports("").unwrap(), ["1 vm1 vm1"]);
 
     fs::remove_dir_all(fixture.path().parent().unwrap()).unwrap();
     fs::write(fixture.path().parent().unwrap(), "in the way").unwrap();
-    let problem = ask(Some((8, vec![]))).await.unwrap().unwrap_err();
+    let problem = submit(&saver, Some((8, vec![])))
+        .await
+        .unwrap()
+        .unwrap_err();
     assert_eq!((problem.code, saver.saved()), ("state-not-saved", 7));
-    assert!(
-        problem
-            .detail
-            .contains("made/ports.json: cannot be written: "),
-        "{}",
-        problem.detail
-    );
-    ask(None).await.unwrap().unwrap();
+    let said = "made/ports.json: cannot be written: ";
+    assert!(problem.detail.contains(said), "{}", problem.detail);
+    submit(&saver, None).await.unwrap().unwrap();
     drop(saver);
     task.await.unwrap();
 }
@@ -266,22 +261,14 @@ async fn answers_wait_for_the_disk_and_tell_when_it_fails() {
 async fn of_changes_that_wait_for_the_disk_the_newest_is_kept() {
     let fixture = Fixture::new();
     let (mut saver, task) = Saver::new(StateFile::new(&fixture.config("")).unwrap());
-    let ask = |saver: &Saver, ports| {
-        let (reply, answer) = oneshot::channel();
-        saver.submit(Job {
-            ports,
-            answers: vec![(reply, Ok(crate::events::Answer::Nothing))],
-        });
-        answer
-    };
     for revision in 1..100 {
-        drop(ask(&saver, Some((revision, vec![]))));
-        drop(ask(&saver, None));
+        drop(submit(&saver, Some((revision, vec![]))));
+        drop(submit(&saver, None));
     }
     let waiting = [
-        ask(&saver, Some((100, vec![port(1, "vm1", "old")]))),
-        ask(&saver, None),
-        ask(&saver, Some((101, vec![port(1, "vm1", "new")]))),
+        submit(&saver, Some((100, vec![port(1, "vm1", "old")]))),
+        submit(&saver, None),
+        submit(&saver, Some((101, vec![port(1, "vm1", "new")]))),
     ];
     let owed = |pending: &Pending| pending.answers.len() + pending.others.len();
     let owed = owed(&lock(&saver.pending));

@@ -96,47 +96,34 @@ fn files_that_cannot_be_used_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let ours = authority("ours");
     let good = identity(folder.path(), "good", &ours, &ours);
-    let other = identity(folder.path(), "other", &ours, &ours);
-    let empty = folder.path().join("empty.pem");
-    fs::write(&empty, "nothing here").unwrap();
-    let missing = folder.path().join("missing.pem");
-    for (files, complaint) in [
+    let (key, certificate, ca) = (&good.private_key, &good.certificate, &good.ca_certificate);
+    let other = identity(folder.path(), "other", &ours, &ours).private_key;
+    let (empty, missing) = (
+        &folder.path().join("empty.pem"),
+        folder.path().join("missing.pem"),
+    );
+    fs::write(empty, "nothing here").unwrap();
+    for ([private_key, certificate, ca_certificate], complaint) in [
+        ([&missing, certificate, ca], "missing.pem: cannot be read"),
         (
-            TlsFiles {
-                private_key: missing.clone(),
-                ..good.clone()
-            },
-            "missing.pem: cannot be read",
-        ),
-        (
-            TlsFiles {
-                private_key: empty.clone(),
-                ..good.clone()
-            },
+            [empty, certificate, ca],
             "empty.pem: contains no private key in PEM",
         ),
         (
-            TlsFiles {
-                certificate: empty.clone(),
-                ..good.clone()
-            },
+            [key, empty, ca],
             "empty.pem: contains no certificate in PEM",
         ),
         (
-            TlsFiles {
-                ca_certificate: empty,
-                ..good.clone()
-            },
+            [key, certificate, empty],
             "empty.pem: contains no certificate in PEM",
         ),
-        (
-            TlsFiles {
-                private_key: other.private_key,
-                ..good
-            },
-            "other-privkey.pem and",
-        ),
+        ([&other, certificate, ca], "other-privkey.pem and"),
     ] {
+        let files = TlsFiles {
+            private_key: private_key.clone(),
+            certificate: certificate.clone(),
+            ca_certificate: ca_certificate.clone(),
+        };
         let error = Tls::load(&files).err().unwrap();
         assert!(error.contains(complaint), "{error}");
     }

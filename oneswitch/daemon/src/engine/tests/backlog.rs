@@ -31,24 +31,8 @@ fn long_rule(number: u16) -> Vec<u8> {
 
 /// Builds a request for all flow statistics.
 fn dump_request() -> Vec<u8> {
-    let mut frame = vec![
-        4,
-        kind::MULTIPART_REQUEST,
-        0,
-        56,
-        0,
-        0,
-        0,
-        9,
-        0,
-        1,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-    ];
+    let mut frame = vec![4, kind::MULTIPART_REQUEST, 0, 56];
+    frame.extend([0, 0, 0, 9, 0, 1, 0, 0, 0, 0, 0, 0]);
     frame.extend([0xff, 0, 0, 0]); // all tables
     frame.extend([0xff; 8]); // any port and group
     frame.extend([0; 20]);
@@ -92,10 +76,8 @@ async fn a_controller_that_reads_no_packet_ins_stays_connected_and_loses_them() 
         switch.write_all(&packet_in).await.unwrap();
     }
     // The answer comes after all of them.
-    switch
-        .write_all(&[4, kind::ECHO_REQUEST, 0, 8, 0, 0, 0, 77])
-        .await
-        .unwrap();
+    let echo = [4, kind::ECHO_REQUEST, 0, 8, 0, 0, 0, 77];
+    switch.write_all(&echo).await.unwrap();
     while read_message(&mut switch).await[..2] != [4, kind::ECHO_REPLY] {}
     let status = status(&events).await;
     let shown = &status["controllers"][0];
@@ -115,24 +97,7 @@ async fn a_controller_that_reads_no_packet_ins_stays_connected_and_loses_them() 
 
 #[tokio::test]
 async fn replies_to_one_chunk_do_not_pile_up() {
-    const DESC: [u8; 16] = [
-        4,
-        kind::MULTIPART_REQUEST,
-        0,
-        16,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-    ];
+    let desc = [[4, kind::MULTIPART_REQUEST, 0, 16], [0; 4], [0; 4], [0; 4]].concat();
     let (events, mut queue) = mpsc::unbounded_channel();
     let mut engine = engine();
     let (mut stream, _session) = peer(7, controller(None), &events).await;
@@ -141,17 +106,12 @@ async fn replies_to_one_chunk_do_not_pile_up() {
     let count = 8_000;
     let mut chunk = BytesMut::new();
     for xid in 0..count {
-        chunk.extend_from_slice(&DESC);
-        let start = chunk.len() - DESC.len();
+        chunk.extend_from_slice(&desc);
+        let start = chunk.len() - desc.len();
         chunk[start + 4..start + 8].copy_from_slice(&u32::to_be_bytes(xid));
     }
-    engine.take(
-        Event::Frames {
-            connection: 7,
-            bytes: chunk,
-        },
-        now,
-    );
+    let (connection, bytes) = (7, chunk);
+    engine.take(Event::Frames { connection, bytes }, now);
     engine.finish_round(now);
     let backlog = engine.sessions[&7].handle.backlog();
     assert!((1 << 20..2 << 20).contains(&backlog), "{backlog}");
@@ -159,10 +119,8 @@ async fn replies_to_one_chunk_do_not_pile_up() {
     for xid in 0..count {
         assert_eq!(read_message(&mut stream).await[4..8], u32::to_be_bytes(xid));
     }
-    assert_eq!(
-        status(&events).await["controllers"][0]["messages_in"],
-        count
-    );
+    let status = status(&events).await;
+    assert_eq!(status["controllers"][0]["messages_in"], count);
     events.send(Event::Stop).unwrap();
     running.await.unwrap();
 }
@@ -181,10 +139,8 @@ async fn controllers_are_not_read_while_a_switch_does_not_read() {
     }
     engine.write(Destination::Switch(0, Bridge::Virt), vec![0; UNREAD], now);
     for xid in [1, 2] {
-        stream
-            .write_all(&[4, kind::FEATURES_REQUEST, 0, 8, 0, 0, 0, xid])
-            .await
-            .unwrap();
+        let request = [4, kind::FEATURES_REQUEST, 0, 8, 0, 0, 0, xid];
+        stream.write_all(&request).await.unwrap();
     }
     engine.take(queue.recv().await.unwrap(), now);
     engine.finish_round(now);
