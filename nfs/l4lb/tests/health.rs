@@ -22,7 +22,8 @@ enum Server {
     Silent,
 }
 
-struct Lab2 {
+/// A load balancer with two simulated backends.
+struct Simulation {
     lb: Harness<L4lb>,
     servers: Vec<(u8, Server)>,
     /// The requests that reached a server.
@@ -33,7 +34,7 @@ struct Lab2 {
     begun: Vec<(u8, u16)>,
 }
 
-impl Lab2 {
+impl Simulation {
     fn new(health: Value, when_down: &str) -> Self {
         let web = with(
             with(vip("ipip", &[11, 12]), "health", health),
@@ -144,6 +145,10 @@ impl Lab2 {
         Some((ACK, (778, after), text.into_bytes()))
     }
 
+    fn both(&self) -> [String; 2] {
+        [11, 12].map(|number| self.health(number))
+    }
+
     fn health(&self, number: u8) -> String {
         let answer = self.lb.ask("backends", json!({}));
         let list = answer["backends"].as_array().unwrap();
@@ -167,7 +172,7 @@ fn http() -> Value {
 fn a_backend_gets_connections_before_its_first_check_and_after_it() {
     // In mode nat, answers to checks come from the same endpoint as answers to clients.
     for (mode, snat) in [("nat", false), ("nat", true), ("gue", false)] {
-        let mut lab = Lab2::new(http(), "keep");
+        let mut lab = Simulation::new(http(), "keep");
         let web = with(
             with(vip(mode, &[11, 12]), "health", http()),
             "snat",
@@ -175,17 +180,13 @@ fn a_backend_gets_connections_before_its_first_check_and_after_it() {
         );
         lab.lb = lb(json!([web]));
         lab.run(1);
-        assert_eq!(
-            (lab.health(11), lab.health(12)),
-            ("up".into(), "up".into()),
-            "{mode} {snat}"
-        );
+        assert_eq!(lab.both(), ["up", "up"], "{mode} {snat}");
     }
-    let mut lab = Lab2::new(tcp(), "keep");
+    let mut lab = Simulation::new(tcp(), "keep");
     assert_eq!(lab.health(11), "unknown");
     lab.lb.pass(&Sent::client(1, SYN));
     lab.run(1);
-    assert_eq!((lab.health(11), lab.health(12)), ("up".into(), "up".into()));
+    assert_eq!(lab.both(), ["up", "up"]);
 }
 
 #[test]
@@ -208,10 +209,10 @@ fn checks_of_many_backends_share_ports() {
         with(vip("ipip", &[11, 12]), "health", tcp())
     ]));
     config["tables"]["backends"] = json!(3000);
-    let mut lab = Lab2::new(tcp(), "keep");
+    let mut lab = Simulation::new(tcp(), "keep");
     lab.lb = start(config);
     lab.run(2);
-    assert_eq!((lab.health(11), lab.health(12)), ("up".into(), "up".into()));
+    assert_eq!(lab.both(), ["up", "up"]);
     // Consecutive checks use different ports.
     let expected = [(11, 61_000), (12, 61_002), (11, 61_001), (12, 61_003)];
     assert_eq!(lab.begun[..4], expected);
@@ -220,7 +221,7 @@ fn checks_of_many_backends_share_ports() {
 #[test]
 fn new_connections_avoid_a_backend_that_is_down() {
     for failure in [Server::Refuses, Server::Silent] {
-        let mut lab = Lab2::new(tcp(), "keep");
+        let mut lab = Simulation::new(tcp(), "keep");
         lab.run(2);
         let owned: Vec<u16> = (1..50)
             .filter(|port| lab.lb.backend(&Sent::client(*port, SYN)) == 11)
@@ -253,7 +254,7 @@ fn new_connections_avoid_a_backend_that_is_down() {
 
 #[test]
 fn move_takes_connections_away_from_a_backend_that_is_down() {
-    let mut lab = Lab2::new(tcp(), "move");
+    let mut lab = Simulation::new(tcp(), "move");
     lab.run(1);
     let owned: Vec<u16> = (1..50)
         .filter(|port| lab.lb.backend(&Sent::client(*port, SYN)) == 11)
@@ -275,24 +276,21 @@ fn move_takes_connections_away_from_a_backend_that_is_down() {
 
 #[test]
 fn http_checks_the_status() {
-    let mut lab = Lab2::new(http(), "keep");
+    let mut lab = Simulation::new(http(), "keep");
     lab.set(12, Server::Answers("204"));
     lab.run(1);
-    assert_eq!((lab.health(11), lab.health(12)), ("up".into(), "up".into()));
+    assert_eq!(lab.both(), ["up", "up"]);
     assert!(lab.requests[0].starts_with("GET /healthy HTTP/1.1\r\nHost: web.example\r\n"));
     assert!(lab.requests[0].ends_with("\r\n\r\n"));
     lab.set(11, Server::Answers("503"));
     lab.set(12, Server::Answers("nonsense"));
     lab.run(4);
-    assert_eq!(
-        (lab.health(11), lab.health(12)),
-        ("down".into(), "down".into())
-    );
+    assert_eq!(lab.both(), ["down", "down"]);
 }
 
 #[test]
 fn checks_of_a_silent_backend_retransmit_and_time_out() {
-    let mut lab = Lab2::new(tcp(), "keep");
+    let mut lab = Simulation::new(tcp(), "keep");
     lab.set(11, Server::Silent);
     lab.run(10);
     let of = |number: u8| lab.begun.iter().filter(|each| each.0 == number).count();
@@ -311,7 +309,7 @@ fn checks_of_a_silent_backend_retransmit_and_time_out() {
 #[test]
 fn checks_leave_no_connections_behind() {
     for health in [tcp(), http()] {
-        let mut lab = Lab2::new(health, "keep");
+        let mut lab = Simulation::new(health, "keep");
         lab.run(6);
         assert!(lab.open.is_empty(), "{:?}", lab.open);
         assert_eq!(lab.health(11), "up");
@@ -327,7 +325,7 @@ fn checks_leave_no_connections_behind() {
 
 #[test]
 fn unsolicited_answers_change_nothing() {
-    let mut lab = Lab2::new(tcp(), "keep");
+    let mut lab = Simulation::new(tcp(), "keep");
     lab.run(1);
     for port in [61_000, 61_001, 61_022, 65_535, 80] {
         for flags in [SYN | ACK, RST, RST | ACK, ACK, FIN] {
@@ -352,7 +350,7 @@ fn the_status_counts_once_it_is_complete() {
         ("HTTP/1.1 20", "down"),
         ("SSH-2.0-OpenSSH_9", "down"),
     ] {
-        let mut lab = Lab2::new(http(), "keep");
+        let mut lab = Simulation::new(http(), "keep");
         lab.set(11, Server::Says(text));
         lab.run(2);
         assert_eq!(lab.health(11), health, "{text}");
@@ -364,22 +362,19 @@ fn the_status_counts_once_it_is_complete() {
         assert!(asked >= 2, "{asked}");
     }
     // A shorter piece does not end the check, which retransmits within its 500 ms.
-    let mut lab = Lab2::new(http(), "keep");
+    let mut lab = Simulation::new(http(), "keep");
     lab.set(11, Server::Says("HTTP/1.1 20"));
     (0..4).for_each(|_| {
         lab.lb.advance(100 * MILLISECOND);
         lab.lb.tick();
         lab.serve();
     });
-    assert_eq!(
-        (lab.health(11), lab.health(12)),
-        ("unknown".into(), "up".into())
-    );
+    assert_eq!(lab.both(), ["unknown", "up"]);
 }
 
 #[test]
 fn only_an_answer_from_the_backend_and_its_port_counts() {
-    let mut lab = Lab2::new(tcp(), "keep");
+    let mut lab = Simulation::new(tcp(), "keep");
     lab.lb.advance(100 * MILLISECOND);
     lab.lb.tick();
     let syn = lab.lb.take_emitted().into_iter().map(|(_, frame)| frame);
@@ -416,7 +411,7 @@ fn only_an_answer_from_the_backend_and_its_port_counts() {
 fn only_a_reset_with_the_checks_numbers_counts() {
     for (sequence, health) in [(779, "unknown"), (778, "down")] {
         let http = json!({"kind": "http", "interval": "5s", "timeout": "2s"});
-        let mut lab = Lab2::new(http, "keep");
+        let mut lab = Simulation::new(http, "keep");
         lab.lb.tick();
         let frames = lab.lb.take_emitted();
         let syn = frames
@@ -444,7 +439,7 @@ fn only_a_reset_with_the_checks_numbers_counts() {
 
 #[test]
 fn health_survives_a_move() {
-    let mut lab = Lab2::new(tcp(), "keep");
+    let mut lab = Simulation::new(tcp(), "keep");
     lab.set(11, Server::Refuses);
     lab.run(1);
     assert_eq!(lab.health(11), "down", "the first check decides alone");
