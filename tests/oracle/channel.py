@@ -94,8 +94,7 @@ class Channel:
 
     def await_removed(self, cookie: int, timeout_s: float) -> bool:
         """Wait for the report that a rule with this cookie is gone; False if there was none when time was up."""
-        wanted = struct.pack("!Q", cookie)
-        reported = lambda: any(m[1] == of.FLOW_REMOVED and m[8:16] == wanted for m in self.asynchronous)  # noqa: E731
+        reported = lambda: any(of.is_removed(message, cookie) for message in self.asynchronous)  # noqa: E731
         return self._await(reported, timeout_s)
 
     def _await(self, done: Callable[[], bool], timeout_s: float) -> bool:

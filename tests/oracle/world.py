@@ -38,7 +38,7 @@ from tests.oracle.steps import (
 _ASYNC_MASKS = (0b111, 0b111, 0b111, 0b111, 0b1111, 0b1111)
 _BULK_TABLE = 9
 _OTHER_ADDRESS = bytes.fromhex("020000000099")
-_MARKER = 0x6D61726B6572
+_MARKER, _MARKER_TABLE = 0x6D61726B6572, 200
 # Roles' generation ids from anything near 0 to 0 without going back: they wrap, and are compared by signed distance.
 _AROUND = (1 << 62, 2 << 62, 3 << 62, 0)
 _ALL_PORT_CONFIG = 0b1100101
@@ -183,6 +183,7 @@ class World:
 
     def reconnect(self) -> None:
         """Hang up and call again."""
+        self._await_removals()
         self.channel.close()
         self.channel = self._connect()
 
@@ -225,6 +226,7 @@ class World:
         if number == 0:
             return self.channel
         if number not in self._others:
+            self._await_removals()
             self._others[number] = self._connect()
         return self._others[number]
 
@@ -272,6 +274,8 @@ class World:
             if frame[1] == of.PACKET_IN:
                 seen.packet_ins.append(to + observation.packet_in(frame))
             elif frame[1] == of.FLOW_REMOVED:
+                if of.is_removed(frame, _MARKER):
+                    continue
                 seen.removed[to + observation.flow_removed(frame)] += 1
             else:
                 seen.port_status[to + observation.port_status(frame)] += 1
@@ -334,6 +338,7 @@ class World:
         self.channel.send(of.set_config(1, 0, 0xFFFF))
         if not self._fresh:
             self.channel.send(clear_messages(1))
+            self.channel.barrier()
             self._await_removals()
         self._fresh = False
         for control in self._controls.values():
@@ -349,11 +354,15 @@ class World:
         )
 
     def _await_removals(self) -> None:
-        """Return when what was deleted is reported, as far as anything tells."""
-        marker = of.FlowMod(table=3, priority=9, cookie=_MARKER, flags=of.SEND_FLOW_REM).encode(1)
-        self.channel.send(marker + of.FlowMod(of.DELETE, 3, cookie=_MARKER, cookie_mask=of.MASK64).encode(1))
+        """Return when what was deleted is reported, as far as anything tells: to those that are connected now."""
+        asking = self._connect()  # the others may be slaves
+        marker = of.FlowMod(table=_MARKER_TABLE, cookie=_MARKER, flags=of.SEND_FLOW_REM).encode(1)
+        delete = of.FlowMod(of.DELETE, _MARKER_TABLE, cookie=_MARKER, cookie_mask=of.MASK64)
+        asking.send(marker + delete.encode(1))
         self.wires.purge()
-        if not self.channel.await_removed(_MARKER, NOTICE_S):
+        is_reported = asking.await_removed(_MARKER, NOTICE_S)
+        asking.close()
+        if not is_reported:
             raise ChannelError(f"a rule was deleted, and no flow_removed came within {NOTICE_S:g} s")
 
     def home(self) -> None:
