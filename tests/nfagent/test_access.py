@@ -6,10 +6,8 @@ import httpx
 import pytest
 
 from nfagent.api.access import Access
-from nfagent.api.tokens import Tokens
 from nfagent.desired import Client
 from nfagent.errors import UnauthorizedError
-from server.errors import ConfigFaultError
 from tests.nfagent.world import ADMIN_TOKEN, OTHER_TOKEN, TENANT_TOKEN, World
 
 OWN = ("localhost", "LocalHost:8774", "127.0.0.1", "127.9.9.9:80", "[::1]", "[::1]:8774")
@@ -139,12 +137,3 @@ def test_a_removed_token_is_invalid_immediately(directory: Path) -> None:
     assert is_known(TENANT_TOKEN)
     tokens.unlink()
     assert not is_known(TENANT_TOKEN)
-
-
-def test_an_agent_does_not_start_with_a_malformed_token_file(directory: Path) -> None:
-    tokens = directory / "tokens"
-    for text in ("acme owner whoever-it-may-be-1\n", "acme tenant short\n"):
-        tokens.write_text(text)
-        tokens.chmod(0o600)
-        with pytest.raises(ConfigFaultError, match=":1:"):
-            Tokens(tokens)

@@ -119,7 +119,13 @@ def test_instances_are_created_and_changed(api: Api) -> None:
     deleted = api.ask("DELETE", path)
     assert (deleted.status_code, deleted.json) == (202, expected | {"status": "deleting"})
     nothing = "nothing to change; give at least one of config, name, labels, pin"
-    for body, text in (({}, nothing), ({"name": None}, "name cannot be null; omit it to keep its value")):
+    null = "cannot be null; omit it to keep its value"
+    for body, text in (
+        ({}, nothing),
+        ({"name": None}, f"name {null}"),
+        ({"config": None}, f"config {null}"),
+        ({"pin": "moon"}, "unknown location 'moon'; expected one of hypervisor, snic0"),
+    ):
         refused = api.ask("PATCH", path, json=body)
         assert refused.status_code == 422
         assert text in refused.json["detail"]
@@ -456,6 +462,8 @@ def test_metrics_use_the_prometheus_text_format(api: Api) -> None:
         migrations.request(change, PLAIN, "hypervisor", "snic0", "state")
         done = migrations.request(change, LB, "hypervisor", "snic0", "state")
         migrations.end(change, done, "failed", None, {})
+    refused = api.client.get("/metrics", headers={"X-Auth-Token": TENANT_TOKEN})
+    assert (refused.status_code, refused.get_json()["code"]) == (403, "administrators-only")
     answer = api.client.get("/metrics", environ_overrides={LOCAL: True})
     assert answer.content_type == "text/plain; version=0.0.4; charset=utf-8"
     assert answer.text == (

@@ -134,6 +134,7 @@ def test_an_unknown_client_is_refused(access: Access) -> None:
     for environ in (
         {"HTTP_AUTHORIZATION": f"Basic {TENANT}"},
         {"HTTP_AUTHORIZATION": f"Bearer {TENANT}x"},
+        {"HTTP_AUTHORIZATION": "Bearer \xe4"},
         {"HTTP_X_AUTH_TOKEN": "x", LOCAL: True},
     ):
         assert refusal(UnauthorizedError, lambda environ=environ: access.client(environ)) == unknown
@@ -249,6 +250,11 @@ def test_refused_streams_name_the_limit() -> None:
         give_back()
     assert (streams._taken, streams._tenants.total()) == (0, 0)
     assert all(streams.take(OPS) for _ in range(8))
+    least = Streams(1)
+    give_back = least.take(ACME)
+    assert refusal(UnavailableError, lambda: least.take(OPS))[0] == "too-many-streams"
+    give_back()
+    least.take(OPS)
 
 
 def test_a_changed_or_revoked_token_ends_the_access() -> None:

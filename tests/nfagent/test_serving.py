@@ -74,34 +74,3 @@ def test_clients_that_do_not_read_do_not_lock_out_others() -> None:
         for each in blocked[:9]:
             assert each.recv(15) == b"HTTP/1.1 200 OK"
         assert ask(address) == "fine"
-
-
-def test_the_peer_with_most_connections_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "TOTAL_MAX", 8)
-    closed: list[str] = []
-    channels = {number: FakeChannel(f"10.0.0.{1 + (number > 7)}", float(number), closed) for number in range(10)}
-    for each in channels.values():
-        each.number = f"{each.peer}/{each.began:g}"
-    connections.Connections(FakeServer(channels), 0, clock=lambda: 10.0).sweep()
-    assert closed == ["10.0.0.1/0", "10.0.0.1/1"]
-
-
-class FakeChannel:
-    """As `Channel`, of a peer."""
-
-    def __init__(self, peer: str, began: float, closed: list[str]) -> None:
-        self.peer, self.began, self._closed = peer, began, closed
-        self.requests: list[Any] = []
-        self.connected, self.number, self.rank = True, "", (0, began)
-
-    def handle_close(self) -> None:
-        self.connected = False
-        self._closed.append(self.number)
-
-
-class FakeServer:
-    """As waitress's."""
-
-    def __init__(self, channels: dict[int, Any]) -> None:
-        self.active_channels = channels
-        self.task_dispatcher = type("Dispatcher", (), {"queue": []})

@@ -184,6 +184,7 @@ def test_projects_get_events_of_their_chains(store: Store) -> None:
     assert told(store, lambda change: chains.remove(change, b)) == [
         ("chain.deleted", "id-0", "acme", {"id": "id-0", "name": "b"})
     ]
+    assert chains.find(store.read, "id-0") is None
     assert chains.page(store.read, "acme", None, None) == [a]
 
 
@@ -247,12 +248,12 @@ def test_migrations_are_filtered_and_paged(store: Store) -> None:
 
 
 def test_the_last_ten_thousand_migrations_are_kept(store: Store) -> None:
-    migrated(store, "done")
-    migrated(store, "failed")
-    store.read.execute("UPDATE sqlite_sequence SET seq = 10000 WHERE name = 'migration'")
-    assert migrated(store, "done") == 10_001
-    assert [each.epoch for each in migrations.page(store.read, None, None, 10, None)] == [10_001, 2]
-    assert figures.migrations_by_outcome(store.read) == {"done": 2, "failed": 1}
+    for outcome in (None, "done", "failed"):
+        migrated(store, outcome, of=f"of {outcome}")
+    store.read.execute("UPDATE sqlite_sequence SET seq = 10001 WHERE name = 'migration'")
+    assert migrated(store, "done") == 10_002
+    assert [each.epoch for each in migrations.page(store.read, None, None, 10, None)] == [10_002, 3, 1]
+    assert figures.migrations_by_outcome(store.read) == {"none": 1, "done": 2, "failed": 1}
 
 
 # ---- pages of instances
@@ -333,6 +334,9 @@ def test_administrators_get_events_of_coefficients(store: Store) -> None:
         ("coefficient.learnt", each.kind, None, asdict(each)) for each in learnt
     ]
     assert coefficients.everything(store.read) == learnt[::-1]
+    newer = replace(learnt[0], samples=91)
+    told(store, lambda change: coefficients.put(change, [newer]))
+    assert coefficients.everything(store.read) == [learnt[1], newer]
 
 
 # ---- events
