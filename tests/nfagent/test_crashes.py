@@ -1,4 +1,4 @@
-"""The agent is killed at random points of its work; in the end there runs what was accepted, once, and nothing else."""
+"""kill -9 of the agent at random points: in the end, exactly the accepted instances run, once each."""
 
 import contextlib
 import json
@@ -21,17 +21,17 @@ KINDS = (("sleeper", 0), ("toy", 0), ("wired", 1), ("family", 0))
 
 
 class Victim:
-    """An agent that is killed and started again."""
+    """An agent that is killed and restarted."""
 
-    def __init__(self, directory: Path, *crash: str, more: str = "") -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.path = write_files(directory, more=more)
+        self.path = write_files(directory)
         self.ports = directory / "ports.json"
-        self.start(*crash)
+        self.start()
 
-    def start(self, *crash: str) -> None:
-        """Start it; returns when it serves. ``crash``: see `tests.nfagent.crashing`."""
-        command = [sys.executable, "-m", "tests.nfagent.crashing", str(self.path), str(self.ports), *crash]
+    def start(self) -> None:
+        """Start it; return when it serves."""
+        command = [sys.executable, "-m", "tests.nfagent.crashing", str(self.path), str(self.ports)]
         with (self.directory / "agent.log").open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self.process.stdout is not None
@@ -43,7 +43,7 @@ class Victim:
         )
 
     def end(self, with_signal: signal.Signals) -> None:
-        """End it."""
+        """End it with a signal."""
         self.process.send_signal(with_signal)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.communicate(timeout=30)
@@ -51,7 +51,7 @@ class Victim:
 
 
 class Model:
-    """What was accepted, and what may have been when the agent was killed while it was asked."""
+    """The accepted requests, and those whose answer a kill prevented."""
 
     def __init__(self) -> None:
         self.wanted: dict[str, dict[str, Any]] = {}
@@ -59,7 +59,7 @@ class Model:
         self.unsure: set[str] = set()
 
     def act(self, client: httpx.Client, chance: random.Random, number: int) -> None:
-        """One random request."""
+        """Send a random request."""
         sure = sorted(set(self.wanted) - self.unsure)
         if sure and chance.random() < 0.35:
             name = chance.choice(sure)
@@ -77,7 +77,7 @@ class Model:
             name, (kind, ports) = f"nf{number}", chance.choice(KINDS)
             self.unsure.add(name)
             answer = client.post(PATH, json={"name": name, "kind": kind, "ports": ports})
-            if answer.status_code != 409:  # all ports are taken
+            if answer.status_code != 409:  # no free port
                 assert answer.status_code == 202, answer.text
                 self.wanted[name] = answer.json()
             self.unsure.discard(name)
@@ -131,7 +131,7 @@ def _settle(victim: Victim, model: Model) -> None:
 
 def _is_settled(instance: dict[str, Any], listed: list[dict[str, Any]]) -> bool:
     if instance["kind"] == "wired" and instance["status"] == "error":
-        # The one slot may have been that of an instance that was deleted: then it is this one's at its next attempt.
+        # If the slot was freed by a deletion, the next attempt of this instance takes it.
         is_taken = any(each["kind"] == "wired" and each["status"] == "active" for each in listed)
         return is_taken and "no free slot" in instance["reason"]
     return instance["status"] == "active" and instance["config_state"] == "applied"
@@ -139,7 +139,7 @@ def _is_settled(instance: dict[str, Any], listed: list[dict[str, Any]]) -> bool:
 
 def _check(victim: Victim, model: Model, started: set[str]) -> None:
     listed = {each["name"]: each for each in _listed(victim)}
-    # All that was accepted and not deleted; beyond it only what was asked for when the agent died.
+    # Everything accepted and not deleted; besides, only requests that a kill interrupted.
     assert set(model.wanted) - model.unsure <= set(listed) <= set(model.wanted) | model.unsure
     for name, wanted in model.wanted.items():
         if name in listed and name not in model.unsure:

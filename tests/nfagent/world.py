@@ -1,4 +1,4 @@
-"""An agent for tests: its files in a directory, its switches made up, its NFs a small program of the tests' own."""
+"""An agent for tests: its files are in a directory, its switches simulated, its NFs a small test program."""
 
 import sys
 import threading
@@ -110,24 +110,9 @@ class FakeMarking:
         """See `Marking`."""
 
 
-class WithoutSwitches:
-    """The answers of a wiring that has no switches; see `nfagent.migrate.switching.Switching`."""
-
-    def bridges(self, locations: Sequence[str]) -> list[str]:
-        assert locations
-        return []
-
-    def are_in_step(self, locations: Sequence[str], wires: Sequence[Moved]) -> bool:
-        return bool(locations and wires)
-
-    def passing(self, old: str, new: str) -> Callable[[float], str | None]:
-        assert old != new
-        return lambda limit_s: None
-
-
 @dataclass
-class FakeWiring(WithoutSwitches):
-    """Remembers where ports are, and refuses when told to."""
+class FakeWiring:
+    """Remembers where ports are, and fails on request."""
 
     places: dict[int, Place] = field(default_factory=dict)
     owners: dict[int, str] = field(default_factory=dict)
@@ -135,7 +120,7 @@ class FakeWiring(WithoutSwitches):
     markers: list[tuple[int, int]] = field(default_factory=list)
     broken: bool = False
     asked: int = 0
-    quiet_after: int = 0  # so often have markers to be sent before `quiesce` returns
+    quiet_after: int = 0  # `quiesce` returns after this many markers
     _marked: threading.Condition = field(default_factory=threading.Condition)
 
     def connect(self, port: InstancePort, location: str, interface: str, owner: str) -> None:
@@ -154,7 +139,18 @@ class FakeWiring(WithoutSwitches):
         self._check()
         self.places.pop(port.number, None)
 
-    # ---- moves, as `nfagent.migrate.switching.Switching`
+    # ---- moves, as `nfagent.migrate.switching.Switching`; there are no switches to await
+
+    def bridges(self, locations: Sequence[str]) -> list[str]:
+        assert locations
+        return []
+
+    def are_in_step(self, locations: Sequence[str], wires: Sequence[Moved]) -> bool:
+        return bool(locations and wires)
+
+    def passing(self, old: str, new: str) -> Callable[[float], str | None]:
+        assert old != new
+        return lambda limit_s: None
 
     def prepare(self, port: InstancePort, location: str, interface: str) -> None:
         """See `Switching`."""
@@ -204,10 +200,10 @@ class FakeWiring(WithoutSwitches):
 def write_files(
     directory: Path, *, anonymous: str = "nobody", instances: int = 250, period_s: float = 3600, more: str = ""
 ) -> Path:
-    """server.toml, agent.toml and tokens; returns the path of agent.toml."""
+    """Write server.toml, agent.toml and tokens; return the path of agent.toml."""
     toy = Path(__file__).with_name("toy_nf.py")
     values = {"directory": directory, "python": sys.executable, "toy": toy, "fake_enter": directory / "enter"}
-    # Stands for nsenter: runs what it is told, and lets `ip` do nothing.
+    # Replaces nsenter: runs the command, but ignores `ip`.
     (directory / "enter").write_text('#!/bin/sh\n[ "$1" = ip ] || exec "$@"\n')
     (directory / "enter").chmod(0o755)
     (directory / "server.toml").write_text(_SERVER.format(**values))
@@ -220,7 +216,7 @@ def write_files(
 
 
 class World:
-    """An agent in this process, and clients of it."""
+    """An agent in this process, and its clients."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
         self.directory = directory
@@ -243,7 +239,7 @@ class World:
         self.admin = self.with_token(ADMIN_TOKEN)
 
     def with_token(self, token: str) -> httpx.Client:
-        """A client over TCP."""
+        """Return a client over TCP."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         return self._client(httpx.Client(base_url=self.url, headers=headers, trust_env=False))
 
@@ -253,7 +249,7 @@ class World:
         return client
 
     def stop(self) -> None:
-        """Stop the agent; what it has deployed goes on."""
+        """Stop the agent; its instances keep running."""
         for client in self._clients:
             client.close()
         self._clients.clear()
@@ -265,10 +261,10 @@ class World:
         try:
             self.wait(self._delete_all)
         finally:
-            self.stop()  # else its threads keep pytest from ending
+            self.stop()  # otherwise its threads keep pytest from ending
 
     def _delete_all(self) -> bool:
-        """Ask for the end of a page of instances; whether there were none."""
+        """Delete a page of instances; tell whether none was left."""
         found = self.operator.get("/api/v1/instances", params={"limit": 1000}).json()["instances"]
         for instance in found:
             if instance["status"] != "deleting":
@@ -282,12 +278,12 @@ class World:
         return answer.json()
 
     def show(self, instance: dict[str, Any] | str) -> dict[str, Any]:
-        """An instance as it is now."""
+        """Return an instance as it is now."""
         reference = instance if isinstance(instance, str) else instance["id"]
         return self.operator.get(f"/api/v1/instances/{reference}").json()
 
     def wait_status(self, instance: dict[str, Any], status: str) -> dict[str, Any]:
-        """Wait until an instance has a status; returns it as it was seen then."""
+        """Wait until an instance has a status; return it as seen then."""
         seen: dict[str, Any] = {}
 
         def has_it() -> bool:
@@ -299,22 +295,22 @@ class World:
         return seen
 
     def wait(self, done: Callable[[], bool], timeout_s: float = 60.0) -> None:
-        """Wait until something is so, looking again whenever there is an event."""
+        """Wait until a condition holds."""
         wait_until(done, timeout_s)
 
 
 def wait_until(done: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     pause = threading.Event()
     for _ in range(int(timeout_s / 0.02)):
         if done():
             return
         pause.wait(0.02)
-    raise AssertionError("it did not come to be")
+    raise AssertionError("the condition did not become true in time")
 
 
 def processes_of(instance: str) -> list[int]:
-    """Leaders of the sessions that were started for an instance, by what their environment says."""
+    """Return the session leaders whose environment names an instance."""
     marker = f"NFAGENT_INSTANCE={instance}".encode()
     found = []
     for entry in PROC.iterdir():

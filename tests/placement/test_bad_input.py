@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import networkx as nx
 import pytest
 
 from placement import (
@@ -15,11 +14,9 @@ from placement import (
     Port,
     Problem,
     Sample,
-    from_graph,
     pin,
     robust,
     solve,
-    to_graph,
 )
 from placement.errors import (
     AmountError,
@@ -138,26 +135,3 @@ def test_a_hundred_thousand_nodes_are_solved() -> None:
     assert len(plan.placement) == len(problem.nfs)
     assert plan.bound is not None
     assert plan.host_cost <= 1.01 * plan.bound + 1
-
-
-def test_a_graph_is_converted_both_ways() -> None:
-    graph = to_graph(GOOD, {"dpi": 1})
-    assert graph.nodes["dpi"]["location"] == 1
-    assert graph.edges["eth0", "dpi"]["crosses"] is False
-    assert from_graph(graph, GOOD.nics) == GOOD
-
-
-def test_incomplete_graphs_are_refused() -> None:
-    graph = nx.Graph()
-    graph.add_node("dpi", kind="nf")
-    with pytest.raises(ProblemError, match=r"limits one direction \(up=5"):
-        from_graph(graph, (Nic({}, up=5),))
-    graph.add_node("x")
-    with pytest.raises(ProblemError, match="'x' has kind=None"):
-        from_graph(graph, ())
-    directed = nx.DiGraph()
-    directed.add_node("a", kind="vm")
-    directed.add_edge("a", "a2")
-    directed.nodes["a2"]["kind"] = "vm"
-    with pytest.raises(ProblemError, match="has no 'mbps'"):
-        from_graph(directed, ())

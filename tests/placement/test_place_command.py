@@ -7,7 +7,6 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from placement import solve
 from placement.errors import SchemaError
 from placement.schema import SCHEMA, from_json, to_json
 from placement.studies.workloads import uno_ring
@@ -89,9 +88,3 @@ def test_the_schema_and_the_reader_refuse_the_same() -> None:
             from_json(document)
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(document, SCHEMA)
-
-
-def test_the_current_placement_is_read() -> None:
-    problem, current = from_json(to_json(uno_ring(30_000), {"dpi0+": 1}))
-    plan = solve(problem, current)
-    assert plan.placement["dpi0+"] == 1

@@ -1,4 +1,4 @@
-"""Deciding, over traffic that is made up: what pays is moved, in order, and nothing flaps."""
+"""Decisions on simulated traffic: only moves that pay, in order, without flapping."""
 
 import queue
 from typing import Any
@@ -16,7 +16,7 @@ from placement.errors import InfeasibleError
 from tests.nfagent.decide.conftest import Make
 from tests.nfagent.decide.world import HYPERVISOR, NIC, DecideWorld, noise, sine, square
 
-# ---- what pays
+# ---- moves that pay
 
 
 def test_rising_traffic_moves_an_nf_once_and_falling_traffic_does_not_move_it_back(world: DecideWorld) -> None:
@@ -107,15 +107,6 @@ def test_an_overload_is_resolved_in_feasible_steps(other: Make) -> None:
     assert len({name for name, _, _ in world.moves}) == len(world.moves)
 
 
-def test_the_pcie_link_limits_moves(other: Make) -> None:
-    world = other(cores=64_000, pcie_mbps=700)
-    for number in range(3):  # from the wire to the VM: the link carries it once wherever it runs, unless it goes back
-        world.create(f"lb{number}", mbps=200.0)
-    world.seconds(20)
-    limits = {each["limit"]: each for each in world.decider.proposal().explanation["limits"]}
-    assert limits["pcie up of snic0"]["used"] <= limits["pcie up of snic0"]["allowed"] == 700
-
-
 def test_the_order_of_a_swap_keeps_every_limit(other: Make) -> None:
     world = other(cores=1200, slots=4)
     world.create("was-large", NIC, mbps=200.0)
@@ -157,7 +148,7 @@ def test_a_failure_of_the_optimiser_is_not_reported_as_infeasible(
         raise PlacementError("there was no time")
 
     def fail(*_: Any) -> Any:
-        raise InfeasibleError(explain)  # what is in conflict takes longer to find out than that something is
+        raise InfeasibleError(explain)  # finding the conflicting limits takes longer than detecting the conflict
 
     world.create("lb", mbps=10.0)
     world.seconds(2)
@@ -202,7 +193,7 @@ def test_a_location_without_a_free_slot_takes_no_more(other: Make) -> None:
     assert world.seconds(15) == [("busy", HYPERVISOR, NIC)]
 
 
-# ---- who may not move
+# ---- instances that must not move
 
 
 def test_pins_override_the_optimiser(world: DecideWorld) -> None:
@@ -214,7 +205,7 @@ def test_pins_override_the_optimiser(world: DecideWorld) -> None:
     world.pin("pinned", None)
     assert world.seconds(15) == [("pinned", HYPERVISOR, NIC)]
     world.pin("free", HYPERVISOR)
-    assert world.seconds(15) == [("free", NIC, HYPERVISOR)]  # the reconciler's, not the decider's
+    assert world.seconds(15) == [("free", NIC, HYPERVISOR)]  # by the reconciler, not the decider
     assert all(
         "free" not in (move["name"] for move in each.report["moves"]) for each in world.decisions()[2:] if each.report
     )
@@ -228,7 +219,7 @@ def test_nothing_is_ordered_while_a_migration_is_open(world: DecideWorld) -> Non
     world.create("next", mbps=300.0)
     assert world.seconds(20) == []
     assert world.events("placement.decided")[1:] == [order]
-    assert len(world.decider._window._block) == 1  # however long it takes
+    assert len(world.decider._window._block) == 1  # regardless of the duration
     world.stuck.clear()
     assert world.seconds(20) == [("slow", HYPERVISOR, NIC), ("next", HYPERVISOR, NIC)]
 
@@ -244,7 +235,7 @@ def test_a_failed_migration_is_not_retried_immediately(world: DecideWorld) -> No
     (decision,) = [each for each in world.decisions() if each.moves]
     assert decision.outcome == "rolled-back"
     assert decision.report["moves"][0]["reason"] == "it was refused"
-    world.decider = world.make_decider()  # a restart does not forget it
+    world.decider = world.make_decider()  # a restart keeps the setback
     assert world.seconds(30) == []
     assert len(migrations.page(world.store.read, world.instance("lb").id, None, 100, None)) == 1
 
@@ -268,7 +259,7 @@ def test_a_location_that_is_down_receives_no_instances(world: DecideWorld) -> No
     assert "snic0 is down" in world.decider.why(world.instance("there"))["text"]
     assert world.decider.why(world.instance("lb"))["fixed"] == "no other location is up and has a slot for it"
     world.down = frozenset()
-    world.silent = True  # nothing could be moved
+    world.silent = True  # no move is possible
     assert world.seconds(15) == []
     world.silent = False
     assert world.seconds(15) == [("lb", HYPERVISOR, NIC)]
@@ -277,7 +268,7 @@ def test_a_location_that_is_down_receives_no_instances(world: DecideWorld) -> No
 def test_anti_affine_instances_do_not_share_an_snic(world: DecideWorld) -> None:
     for number in range(2):
         world.create(f"lb{number}", mbps=200.0 + 50 * number, labels={APART: "ha"})
-    world.create("third", mbps=100.0, project="other", labels={APART: "ha"})  # another tenant's label says nothing
+    world.create("third", mbps=100.0, project="other", labels={APART: "ha"})  # labels of another tenant do not count
     world.seconds(20)
     assert sorted(name for name, _, _ in world.moves) == ["lb1", "third"]
 
@@ -301,7 +292,7 @@ def test_a_placement_keeps_the_latency_bound_of_a_chain(other: Make) -> None:
     assert "latency of chain fast" in world.decider.why(world.instance("near"))["text"]
 
 
-# ---- new ones
+# ---- new instances
 
 
 def test_a_new_instance_starts_on_the_hypervisor_with_a_reason(world: DecideWorld) -> None:
@@ -325,7 +316,7 @@ def test_a_new_instance_starts_at_a_location_with_room(other: Make) -> None:
         world.decider.place(made)
 
 
-# ---- what is written and asked
+# ---- stored decisions and queries
 
 
 def test_a_decision_is_stored_with_its_outcome(world: DecideWorld) -> None:
@@ -406,10 +397,10 @@ def test_levels_are_rounded_up(value: float, level: int) -> None:
 
 def test_costs_follow_the_learnt_coefficients(world: DecideWorld) -> None:
     costs, host, nic = Costs(), world.capacity[HYPERVISOR], world.capacity[NIC]
-    assert costs.millicores("lb", host, nic, 100, 50) == 100  # not learnt: as measured, scaled
+    assert costs.millicores("lb", host, nic, 100, 50) == 100  # before learning: the measurement, scaled
     assert costs.millicores("lb", host, host, 100, 50) == 50
     assert costs.learn([Coefficient("lb", "host", 0.5, 100, 0.0)])
-    assert costs.millicores("lb", host, host, 100, 9999) == 50  # learnt: by the traffic
+    assert costs.millicores("lb", host, host, 100, 9999) == 50  # after learning: proportional to the traffic
     assert costs.millicores("lb", host, nic, 100, 50) == 100
     assert costs.learn([Coefficient("lb", "nic", 3.0, 100, 0.0)])
     assert costs.millicores("lb", host, nic, 100, 50) == 300

@@ -1,4 +1,4 @@
-"""A decider over a store, with traffic, switches and a reconciler that are made up. Time passes when it is told to."""
+"""A decider on a store, with simulated traffic, switches, reconciler and time."""
 
 import math
 import random
@@ -48,7 +48,7 @@ class DecideWorld:
     Args:
         directory: of the store.
         window: W.
-        cores, pcie_mbps: of the sNIC.
+        cores: of the sNIC.
         slots: at each location.
         host_cores: of the hypervisor.
     """
@@ -59,7 +59,6 @@ class DecideWorld:
         *,
         window: int = 10,
         cores: int = 4000,
-        pcie_mbps: int = 10_000,
         slots: int = 50,
         host_cores: int = 64_000,
     ) -> None:
@@ -70,13 +69,13 @@ class DecideWorld:
         places = {f"s{number}": 1 + number % 2 for number in range(slots)}
         self.capacity = {
             HYPERVISOR: Capacity(host_cores, None, None, 1.0, places),
-            NIC: Capacity(cores, None, pcie_mbps, 2.0, places),
+            NIC: Capacity(cores, None, 10_000, 2.0, places),
         }
         self.monitor = FakeMonitor()
         self.down: frozenset[str] = frozenset()
         self.silent = False  # oneswitchd does not answer
         self.now = 0.0
-        self.traffic: dict[str, float] = {}  # Mbps through an instance, by name: from the wire, to the VM
+        self.traffic: dict[str, float] = {}  # Mb/s through an instance, by name: from the wire to the VM
         self.refusing: set[str] = set()  # names of instances whose migrations fail
         self.stuck: set[str] = set()  # names of instances whose migrations do not end
         self.moves: list[tuple[str, str, str]] = []
@@ -84,7 +83,7 @@ class DecideWorld:
         self.decider = self.make_decider()
 
     def make_decider(self, **settings: Any) -> PlacementDecider:
-        """One more, as after a restart."""
+        """Make another decider, as after a restart."""
         config = DecideConfig(window=self._window, **settings)
         return PlacementDecider(
             self.store,
@@ -98,7 +97,7 @@ class DecideWorld:
         )
 
     def layout(self) -> Layout:
-        """Where ports are: those of instances where they run."""
+        """Return the locations of ports: those of an instance are where it runs."""
         made = Layout({HYPERVISOR: SwitchLayout(), NIC: SwitchLayout()})
         made.home = {VM: HYPERVISOR, WIRE: NIC}
         for view in instances.views(self.store.read, instances.Filter()):
@@ -111,7 +110,7 @@ class DecideWorld:
     # ---- instances
 
     def create(self, name: str, location: str = HYPERVISOR, *, mbps: float = 0.0, **fields: Any) -> Instance:
-        """An instance that runs."""
+        """Create a running instance."""
         count = fields.pop("ports", 1)
         taken = len(instances.port_owners(self.store.read))
         ports = tuple(samples.port(1000 + taken + number) for number in range(count))
@@ -124,7 +123,7 @@ class DecideWorld:
         return made
 
     def delete(self, name: str) -> None:
-        """It is gone."""
+        """Delete an instance."""
         instance = self.instance(name)
         with self.store.change() as change:
             for row in processes.of(change.db, instance.id):
@@ -134,24 +133,24 @@ class DecideWorld:
         self.traffic.pop(name)
 
     def pin(self, name: str, location: str | None) -> None:
-        """As an operator."""
+        """Pin an instance as an operator does."""
         with self.store.change() as change:
             instances.pin(change, self.instance(name).id, location)
 
     def chain(self, name: str, *hops: str, latency_us: int) -> None:
-        """A chain; instances by name."""
+        """Create a chain; hops name instances."""
         ids = tuple(hop if hop.startswith("port:") else self.instance(hop).id for hop in hops)
         with self.store.change() as change:
             chains.add(change, replace(samples.chain(name, ids), latency_us=latency_us))
 
     def instance(self, name: str) -> Instance:
-        """By name."""
+        """Return an instance by name."""
         found = instances.find_named(self.store.read, "acme", name)
         assert found is not None
         return found
 
     def where(self, name: str) -> str:
-        """Where it runs."""
+        """Return the location of an instance."""
         return processes.of(self.store.read, self.instance(name).id)[0].location
 
     def _free_slot(self, location: str) -> str:
@@ -161,7 +160,7 @@ class DecideWorld:
     # ---- time
 
     def second(self, *, urgent: bool = False) -> None:
-        """Measure, decide, and let the reconciler do what is wanted."""
+        """Measure, decide and reconcile once."""
         self.now += 1.0
         self.monitor.measured = self._measure()
         self.decider.step(urgent=urgent)
@@ -170,7 +169,7 @@ class DecideWorld:
     def seconds(
         self, count: int, traffic: Callable[[int], dict[str, float]] | None = None
     ) -> list[tuple[str, str, str]]:
-        """Several; returns the moves meanwhile."""
+        """Let several seconds pass; return the moves meanwhile."""
         before = len(self.moves)
         for number in range(count):
             self.traffic |= traffic(number) if traffic else {}
@@ -197,7 +196,7 @@ class DecideWorld:
         return Measurement(self.now, 1.0, matrix, 0.0, loads, {}, uses)
 
     def reconcile(self) -> None:
-        """What the reconciler and the migrator do; at most one migration is open by the decider's doing."""
+        """Act as reconciler and migrator; the decider keeps at most one migration open."""
         for view in instances.views(self.store.read, instances.Filter()):
             instance, running = view.instance, view.running
             assert running is not None
@@ -221,25 +220,25 @@ class DecideWorld:
     # ---- what was written
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        """Payloads of all events of a type."""
+        """Return the payloads of all events of a type."""
         return [each.payload for each in events.after(self.store.read, 0, 10**6, None) if each.type == kind]
 
     def decisions(self) -> list[Decision]:
-        """All, the oldest first."""
+        """Return all decisions, the oldest first."""
         return decisions.page(self.store.read, 1000, None)[::-1]
 
 
 def square(low: float, high: float, period: int) -> Callable[[int], float]:
-    """High in the first half of each period."""
+    """Return a wave that is high in the first half of each period."""
     return lambda number: high if number % period < period / 2 else low
 
 
 def sine(low: float, high: float, period: int) -> Callable[[int], float]:
-    """Between the two."""
+    """Return a sine between two levels."""
     return lambda number: low + (high - low) * (1 + math.sin(2 * math.pi * number / period)) / 2
 
 
 def noise(mean: float, part: float, seed: int) -> Callable[[int], float]:
-    """Up to a part above and below."""
+    """Return noise of at most this fraction around a mean."""
     source = random.Random(seed)
     return lambda number: mean * source.uniform(1 - part, 1 + part)
