@@ -1,4 +1,4 @@
-"""The application of ``/api/v1`` in this process, over a store, without an agent."""
+"""The application of ``/api/v1`` in this process, on a store, without an agent."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -68,7 +68,7 @@ class FakeMonitor:
 
 
 class Api:
-    """The application, and clients of it."""
+    """The application and its clients."""
 
     def __init__(self, directory: Path) -> None:
         path = write_files(directory)

@@ -1,4 +1,4 @@
-"""An agent for each module of tests."""
+"""Fixtures: agents."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.nfagent.world import World
 
 @pytest.fixture(scope="module")
 def world(module_directory: Path) -> Iterator[World]:
-    """Return one for a module."""
+    """Return one agent for all tests of a module."""
     made = World(module_directory)
     yield made
     made.close()
@@ -18,7 +18,7 @@ def world(module_directory: Path) -> Iterator[World]:
 
 @pytest.fixture
 def own_world(directory: Path) -> Iterator[World]:
-    """Return a fresh one that a test may stop and restart."""
+    """Return a new agent that the test may stop and restart."""
     made = World(directory)
     yield made
     made.close()

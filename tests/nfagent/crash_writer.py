@@ -1,4 +1,4 @@
-"""Writes to a store until it is killed; each number on standard output was written and acknowledged before.
+"""Writes to a store until it is killed; it prints each number after its write is acknowledged.
 
 python -m tests.nfagent.crash_writer DIRECTORY FIRST
 """

@@ -1,4 +1,4 @@
-"""Simulated data paths: dpctl's output for a server with known traffic.
+"""Simulated datapaths: dpctl's output for a server with known traffic.
 
 Written from docs/architecture.md's table of rules of ``edge`` and ovs-actions(7), not from the parser's code.
 """
@@ -24,7 +24,7 @@ def flow_line(
     mask: str = "",
     idle_s: float = 0.421,
 ) -> str:
-    """A line of ``dpctl/dump-flows -m --names``."""
+    """Return a line of ``dpctl/dump-flows -m --names``."""
     identity = f"{recirculation:#x}" if recirculation else "0"
     tagged = IPV4 if vid is None else f"eth_type(0x8100),vlan(vid={vid}{mask},pcp=0),encap({IPV4})"
     used = f"{idle_s:.3f}s" if packets else "never"
@@ -47,7 +47,7 @@ def port_block(number: int, name: str, rx: tuple[int, int], tx: tuple[int, int])
 
 @dataclass
 class Cached:
-    """A flow of a data path; it does not count the packet that created it."""
+    """A flow of a datapath; it does not count the packet that created it."""
 
     in_port: str
     recirculation: int
@@ -75,11 +75,11 @@ class DataPath:
         flow.octets += size * (packets - first)
 
     def enter(self, interface: str, packets: int, size: int) -> None:
-        """Counted at an interface, into the switch."""
+        """Count packets that enter at an interface."""
         self._count(interface, 0, packets, size)
 
     def leave(self, interface: str, packets: int, size: int) -> None:
-        """Counted at an interface, out of the switch."""
+        """Count packets that leave by an interface."""
         self._count(interface, 2, packets, size)
 
     def _count(self, interface: str, at: int, packets: int, size: int) -> None:
@@ -88,7 +88,7 @@ class DataPath:
         row[at + 1] += packets * size
 
     def call(self, command: str, *arguments: str) -> str:
-        """Answer like a vswitchd; see `nfagent.monitor.switches.Control`."""
+        """Answer as ovs-vswitchd does; see `nfagent.monitor.switches.Control`."""
         if command == "dpctl/dump-flows":
             lines = [
                 flow_line(
@@ -117,7 +117,7 @@ class DataPath:
 
 @dataclass(frozen=True)
 class Home:
-    """Of a virtual port. ``executor`` None: its home."""
+    """The home of a virtual port; ``executor`` None is the home."""
 
     number: int
     switch: str
@@ -151,7 +151,7 @@ class Server:
         return f"pcie-{there}" if here == HUB else "pf0hpf"
 
     def send(self, source: int, target: int, packets: int, size: int) -> None:
-        """Send packets from port to port, on every switch on their path."""
+        """Send packets from port to port through every switch on the path."""
         home, goal = self.homes[source], self.homes[target]
         at, interface, recirculation = home.switch, home.interface, 0
         self.paths[at].enter(interface, packets, size)
@@ -172,7 +172,7 @@ class Server:
     def _cross(
         self, at: str, to: str, interface: str, vid: int, packets: int, size: int, recirculation: int = 0
     ) -> str:
-        """Tagged, over one link or two; returns where it is then."""
+        """Carry tagged packets over one or two links; return the last switch."""
         first = to if at == HUB else HUB
         out = self.pcie(at, to)
         self.paths[at].hit(interface, recirculation, None, f"push_vlan(vid={vid},pcp=0),{out}", packets, size)

@@ -1,4 +1,4 @@
-"""What is killed or stopped, when, and for how long: from a seed."""
+"""Random faults from a seed: the victim, the moment and the duration."""
 
 import random
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ PROCESSES = ("agent", "old", "new", "oneswitchd")
 DAEMONS = tuple(f"{side} {daemon}" for side in ("source", "target") for daemon in ("ovs-vswitchd", "ovsdb-server"))
 VICTIMS = (*PROCESSES, *DAEMONS)
 FAULTS_PER_WORLD = 50
-_LONGEST_S = {"requested": 0.02, "prepare": 0.3, "flip": 0.4, "drain": 0.02}  # about as long as the step takes
+_LONGEST_S = {"requested": 0.02, "prepare": 0.3, "flip": 0.4, "drain": 0.02}  # about the duration of a step
 _SHORT_S = 0.01
 _STOPS_S = (0.1, 5.0, None)
 _BACK_S = (0.1, 5.0)
@@ -43,7 +43,7 @@ class Plan:
 
     @classmethod
     def of(cls, seed: int, number: int) -> "Plan":
-        """The plan of this number. All of one world have the same mode."""
+        """Return the plan of this number. All plans of one world have the same mode."""
         world = number // FAULTS_PER_WORLD
         mode = "copy" if world % 4 == 3 else "memfd"
         chance = random.Random(f"{seed}/{number}")
@@ -56,23 +56,23 @@ class Plan:
             low, high = _BACK_S
             for_s = None if chance.random() < 0.25 else low * (high / low) ** chance.random()
         if victim in ("old", "new") and how == "kill":
-            for_s = None  # nfagent starts another one
+            for_s = None  # nfagent restarts it
         if victim == "agent" and for_s is None:
-            for_s = _BACK_S[1]  # only a person starts it
+            for_s = _BACK_S[1]  # only an operator restarts it
         return cls(number, victim, how, for_s, step, delay_s, mode)
 
     @property
     def switch_and_daemon(self) -> tuple[str, str] | None:
-        """``source`` or ``target``, and which daemon of the switch there."""
+        """Return ``source`` or ``target``, and the daemon of the switch there."""
         side, _, daemon = self.victim.partition(" ")
         return (side, daemon) if daemon else None
 
 
 def index(step: str) -> int:
-    """Where a step stands."""
+    """Return the position of a step."""
     return STEPS.index(step) if step in STEPS else 0
 
 
 def began(migration: Migration, step: str) -> float | None:
-    """When an effect began, as the report says."""
+    """Return when an effect began according to the report."""
     return min((each["at"] for each in migration.report.get("steps", ()) if each["step"] == step), default=None)

@@ -1,4 +1,4 @@
-"""A server with a load balancer under traffic, of which any process may be killed; and what must be so afterwards."""
+"""A server with a load balancer under traffic whose processes are killed, and the invariants afterwards."""
 
 import contextlib
 import os
@@ -31,14 +31,14 @@ FLOWS = 50
 PPS = (
     500  # while the agent is away after a flip they wait, and are then released at once: a switch's queues have an end
 )
-_STAY: dict[str, Any] = {"decide": {"enabled": False}}  # nobody else moves it
+_STAY: dict[str, Any] = {"decide": {"enabled": False}}  # nothing else moves it
 _SETTINGS = {"memfd": _STAY, "copy": _STAY | {"migrate": {"mode": "copy"}}}
 _SETTLED_S = 60.0
 _FLOWS_AGAIN_S = 60.0
 _POLL_S = 0.001
 _GAPS = 5
-_PAUSE_S = 0.02  # ten times the time between two packets
-_CERTAIN_S = 0.15  # the machine rarely stops all of it for so long, also while a program begins
+_PAUSE_S = 0.02  # ten times the interval between two packets
+_CERTAIN_S = 0.15  # the machine rarely stalls everything for longer, even while a program starts
 _BEFORE_S = 5.0  # that say how often it does
 _REPEATED = 5
 _NOISE_S = 0.5
@@ -95,31 +95,31 @@ class World:
         self._start_oneswitchd()
 
     def dashboard(self) -> str:
-        """The page, as an operator sees it."""
+        """Return the dashboard's page as an operator sees it."""
         return self.agent.client.get("/dashboard").text
 
     def daemon_pid(self, switch: str, daemon: str) -> int | None:
-        """The process of a switch's daemon."""
+        """Return the PID of a switch's daemon."""
         state = next(each for each in self.lab.state.switches if each.name == switch)
         return state.processes.get(daemon)
 
     def location(self) -> str:
-        """Where the instance runs, as the API tells."""
+        """Return the instance's location according to the API."""
         return self.balancer.show()["placement"]["location"]
 
     def migration(self, epoch: int) -> Migration:
-        """A migration as its journal has it; this asks nobody."""
+        """Return a migration from the journal, without a request to the agent."""
         found = migrations.find(self._db, epoch)
         assert found is not None
         return found
 
     def newest(self) -> Migration:
-        """The newest migration: after one that is done the instance may have been brought away from a dead switch."""
+        """Return the newest migration: a later one may have evacuated the instance from a dead switch."""
         (found,) = migrations.page(self._db, self.balancer.id, None, 1, None)
         return found
 
     def process_at(self, location: str) -> int | None:
-        """The process of the network function itself, which has become a child of what entered its namespaces."""
+        """Return the network function's own PID: it is a child of the program that entered its namespaces."""
         row = next((each for each in self.rows() if each.location == location), None)
         if row is None or row.pid is None:
             return None
@@ -127,15 +127,15 @@ class World:
         return row.own_pid or (inside[0] if inside else None)
 
     def rows(self) -> list[Running]:
-        """The processes of the instance, by the store; this asks nobody."""
+        """Return the instance's processes from the store, without a request to the agent."""
         return processes.of(self._db, self.balancer.id)
 
-    # ---- what must be so when a migration has ended
+    # ---- invariants after a migration
 
     def packets(self) -> dict[str, Any]:
         """What the packets saw since this was last asked; ``gaps``: first and last of those that were lost in a row."""
         before = (self.tally.duplicated, self.tally.reordered, self.tally.strayed)
-        upto = self.stream.sent() + FLOWS  # each flow has come once more: whether its state was lost is seen
+        upto = self.stream.sent() + FLOWS  # each flow has sent again, which shows whether its state was lost
         newest, deadline = -1, time.monotonic() + _FLOWS_AGAIN_S
         while newest < upto and time.monotonic() < deadline:
             arrivals = list(self.stream.arrivals())
@@ -160,7 +160,7 @@ class World:
         return found
 
     def inconsistencies(self) -> list[str]:
-        """What does not agree with the API, once it had time to settle."""
+        """Return contradictions to the API, after time to settle."""
         deadline = time.monotonic() + _SETTLED_S
         while (problems := list(self._inconsistencies())) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -214,7 +214,7 @@ class World:
             yield f"files in {runtime}: {sorted(files)}; expected {sorted(known)}"
 
     def complaints(self) -> list[str]:
-        """Errors that the agent did not expect."""
+        """Return unexpected errors from the agent's log."""
         return [line for line in self.agent.log.read_text().splitlines() if line.startswith("Traceback")]
 
     def __enter__(self) -> Self:
@@ -256,7 +256,7 @@ class Seen:
             elif end - start > _PAUSE_S:
                 most += end - start
                 pauses.append((round(start - since, 4), round(end - start, 4)))
-                began = start if next_number > newest + 1 else max(start, sent)  # else some were lost
+                began = start if next_number > newest + 1 else max(start, sent)  # otherwise packets were lost
                 least += end - began if end - began > certain_s else 0.0
         return cls(least, most, noise, tuple(pauses))
 
@@ -287,12 +287,12 @@ class Fault:
         self._undo: Callable[[], None] | None = None
 
     def find_new(self) -> bool:
-        """Look for the new process; whether it is there."""
+        """Look for the new process; tell whether it exists."""
         self._new = self._world.process_at(self._target)
         return self._new is not None
 
     def do(self) -> bool:
-        """Do it; whether there was something to do it to."""
+        """Cause the fault; tell whether its victim existed."""
         pid = self._pid()
         if pid is None:
             return False
@@ -314,7 +314,7 @@ class Fault:
         return True
 
     def undo(self) -> None:
-        """Start it again, or let it go on, if that has not been done."""
+        """Restart or resume the victim unless that has happened."""
         undo, self._undo = self._undo, None
         if undo is not None:
             undo()
@@ -331,7 +331,7 @@ class Fault:
 
 
 def signal_to(pid: int, number: signal.Signals) -> None:
-    """Send a signal, if the process still lives."""
+    """Send a signal if the process still lives."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
@@ -347,7 +347,7 @@ def _runs(numbers: list[int]) -> list[tuple[int, int]]:
 
 
 def await_true(done: Callable[[], bool], timeout_s: float) -> bool:
-    """Look every millisecond; whether it came to be so."""
+    """Poll every millisecond; tell whether the condition became true."""
     deadline = time.monotonic() + timeout_s
     while not done():
         if time.monotonic() > deadline:

@@ -23,10 +23,10 @@ from tests.nfagent.killed_world import Fault, Seen, World, await_true
 
 _REACHED_S = 60.0
 _ENDED_S = 15.0  # after the last fault
-_LAST_S = 0.02  # a process that dies so shortly before the end of a migration dies as any instance may
-_NEAR_S = 0.1  # what differs by no more than this, or by a tenth, is the same outage: other processes run here, too
-_PAUSES = 3  # of the machine's own in one migration
-_GAPS = 10  # the longest ones are told
+_LAST_S = 0.02  # a process that dies this shortly before the end does not count as part of the migration
+_NEAR_S = 0.1  # outages that differ by at most this, or a tenth, are equal: the machine runs other processes
+_PAUSES = 3  # stalls of the machine in one migration
+_GAPS = 10  # the longest pauses are reported
 _LOG_LINES = 60
 _FAULTLESS = "No faults known"
 
@@ -69,7 +69,7 @@ def _end(world: World) -> None:
 
 
 def one(world: World, plan: Plan) -> dict[str, Any]:
-    """A migration during which something happens."""
+    """Run a migration with a fault."""
     start = time.monotonic()
     source = world.location()
     target = "snic0" if source == "hypervisor" else "hypervisor"
@@ -89,7 +89,7 @@ def one(world: World, plan: Plan) -> dict[str, Any]:
     if fault_at == "done" and when > (migration.ended or 0.0) - _LAST_S:
         fault_at = "ended"
     elif plan.victim == "new" and fault_at in STEPS[:COMMITTED] and (began(migration, "COMMIT") or math.inf) <= when:
-        fault_at = "COMMIT"  # between looking and killing
+        fault_at = "COMMIT"  # between lookup and kill
     seen = world.outage_s(migration.requested, migration.ended or time.time())
     recovered = world.newest().epoch != epoch  # its switch was away for longer than `[recovery] after_s`
     wrong += _untruths(world, plan, migration) + unfit(plan, fault_at, migration, packets, recovered=recovered)
@@ -129,7 +129,7 @@ def _happen(world: World, plan: Plan, epoch: int, fault: Fault) -> tuple[str | N
         await_true(begun, _REACHED_S)
     time.sleep(plan.delay_s)
     migration, now = world.migration(epoch), time.time()
-    # The old one has been ended by then; the new one is not a migration's any more.
+    # By then the old process has ended, and the new one no longer belongs to the migration.
     if plan.victim in ("old", "new") and migration.outcome is not None:
         return None, now
     if not fault.do():
@@ -156,7 +156,7 @@ def _told(world: World, plan: Plan, epoch: int) -> list[str]:
 
 
 def _untruths(world: World, plan: Plan, migration: Migration) -> list[str]:
-    """Where what is told of the migration is not what is."""
+    """Return contradictions between the migration's report and reality."""
     location, last = world.location(), world.newest()
     expected = last.target if last.outcome == "done" else last.source
     wrong = []
@@ -195,7 +195,7 @@ def unfit(
     if packets["lost"] and not (had_packets or plan.switch_and_daemon):
         wrong.append(f"{packets['lost']} packets lost")
     if packets["strayed"] and not crashed and not recovered:
-        alone = plan.victim == "old" and fault_at in ("requested", "prepare")  # nobody else had its state yet
+        alone = plan.victim == "old" and fault_at in ("requested", "prepare")  # no other process had its state yet
         copied = plan.mode == "copy" and plan.victim == "new" and committed
         if not (alone or copied):
             wrong.append(f"{packets['strayed']} packets went to another backend")
@@ -205,7 +205,7 @@ def unfit(
 
 
 def mistimed(plan: Plan, migration: Migration, seen: Seen) -> list[str]:
-    """Where the report's outage is not the one that packets saw."""
+    """Return differences between the reported outage and the packets."""
     reported_s = (migration.report.get("outage_us") or 0) / 1e6
     near_s = max(_NEAR_S, _PAUSES * seen.noise_s)
     if not seen.least_s * 0.9 - near_s <= reported_s <= seen.most_s * 1.1 + near_s:
@@ -215,7 +215,7 @@ def mistimed(plan: Plan, migration: Migration, seen: Seen) -> list[str]:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     seed, first, count = map(int, sys.argv[1:])
     for verdict in run(seed, first, count):
         print(json.dumps(verdict), flush=True)

@@ -1,4 +1,4 @@
-"""Nouns for tests."""
+"""Sample objects of the model."""
 
 import time
 import uuid
@@ -8,7 +8,7 @@ from nfagent.model import Chain, Instance, InstancePort, Running
 
 
 def instance(name: str = "lb1", **fields: Any) -> Instance:
-    """An instance as a client would have made it."""
+    """Return an instance as a client creates it."""
     values: dict[str, Any] = {
         "id": str(uuid.uuid4()),
         "name": name,
@@ -27,12 +27,12 @@ def instance(name: str = "lb1", **fields: Any) -> Instance:
 
 
 def port(number: int) -> InstancePort:
-    """A virtual port."""
+    """Return a virtual port."""
     return InstancePort(number, f"nf{number}", f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}")
 
 
 def running(of: Instance, location: str = "hypervisor", **fields: Any) -> Running:
-    """A process that is about to be started."""
+    """Return a process that is about to start."""
     values: dict[str, Any] = {
         "incarnation": str(uuid.uuid4()),
         "instance": of.id,
@@ -47,5 +47,5 @@ def running(of: Instance, location: str = "hypervisor", **fields: Any) -> Runnin
 
 
 def chain(name: str, hops: tuple[str, ...]) -> Chain:
-    """A chain without a bound."""
+    """Return a chain without a bound."""
     return Chain(str(uuid.uuid4()), name, "acme", hops, None, time.time())

@@ -1,4 +1,4 @@
-"""Who may go without a token, and who only seems to."""
+"""Access without a token, and attempts to abuse it."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ STREAMS = ("/api/v1/events", "/dashboard/stream")
 
 
 def ask(world: World, path: str, host: str, token: str = "") -> httpx.Response:
-    """Ask for a path by some name."""
+    """Request a path under a host name."""
     headers = {"Host": host} | ({"Authorization": f"Bearer {token}"} if token else {})
     return world.with_token("").get(path, headers=headers)
 
@@ -68,7 +68,7 @@ FOREIGN = (
 
 
 def changes(world: World) -> list[tuple[str, bytes]]:
-    """Requests that change something, and that a page of any origin can make a browser send."""
+    """Return changing requests that a page of any origin can make a browser send."""
     server = world.create("target")["id"]
     return [
         ("/api/v1/instances", b'{"name": "forged", "kind": "sleeper"}'),
@@ -94,7 +94,7 @@ def test_a_foreign_page_changes_nothing(directory: Path) -> None:
         assert browser.post("/dashboard/login", data={"token": ADMIN_TOKEN}, headers=FOREIGN[0]).status_code == 403
         for path in STREAMS:
             assert browser.get(path, headers=FOREIGN[0]).status_code == 403
-        # A link to the dashboard may be followed, and its own page may ask for more.
+        # Links to the dashboard work, and its own page may send requests.
         follow = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
         assert browser.get("/dashboard", headers=follow).status_code == 200
         own = {"Origin": world.url, "Content-Type": "application/json"}
@@ -128,7 +128,7 @@ def test_a_removed_token_is_invalid_immediately(directory: Path) -> None:
     assert (is_known(TENANT_TOKEN), is_known(OTHER_TOKEN)) == (False, True)
     with pytest.raises(UnauthorizedError):
         access.visitor({}, badge)
-    # A line that is wrong costs only itself; a file that others can read is not believed.
+    # A malformed line affects only itself; a file that others can read is ignored.
     write("acme owner whoever-it-may-be-1\nacme tenant short\n" + line)
     assert (is_known(TENANT_TOKEN), is_known(OTHER_TOKEN)) == (True, False)
     write(line, mode=0o644)

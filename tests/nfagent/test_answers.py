@@ -1,4 +1,4 @@
-"""What each path of ``/api/v1`` answers, whole."""
+"""The complete answer of each path of ``/api/v1``."""
 
 import json
 import re
@@ -148,7 +148,7 @@ def test_a_page_holds_at_most_four_megabytes(api: Api) -> None:
     assert page(marker="id-3") == (["n4"], None)
     with api.store.change() as change:
         instances.configure(change, "id-0", {"x": "y" * (4 << 20)})
-    assert page() == (["n0"], "id-0")  # one that is too large goes alone
+    assert page() == (["n0"], "id-0")  # an instance that exceeds the limit gets its own page
 
 
 def test_only_administrators_see_locations(api: Api) -> None:

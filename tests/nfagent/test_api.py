@@ -1,4 +1,4 @@
-"""``/api/v1``: what it answers, above all to what it cannot do."""
+"""``/api/v1`` over HTTP, above all its refusals."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ V1 = "/api/v1"
 
 
 def refused(answer: httpx.Response, status: int, code: str, *words: str) -> dict[str, Any]:
-    """Check that an answer is such a problem, and that its detail names these."""
+    """Check that an answer is this problem and that its detail has these words."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     body = answer.json()
@@ -40,7 +40,7 @@ def test_an_instance_is_created_shown_changed_and_deleted(world: World) -> None:
     for _ in range(2):
         answer = world.operator.delete(f"{V1}/instances/{made['id']}")
         if answer.status_code == 404:
-            break  # it can be gone by now
+            break  # it may be deleted by now
         assert (answer.status_code, answer.json()["status"]) == (202, "deleting")
     world.wait(lambda: world.operator.get(f"{V1}/instances/{made['id']}").status_code == 404)
     refused(world.operator.delete(f"{V1}/instances/{made['id']}"), 404, "instance-unknown", made["id"])
@@ -103,7 +103,7 @@ def test_a_name_is_unique_within_a_project(world: World) -> None:
     second = world.tenant.post(f"{V1}/instances", json={"name": "second", "kind": "sleeper"}).json()
     answer = world.tenant.patch(f"{V1}/instances/{second['id']}", json={"name": "same"})
     refused(answer, 409, "name-taken", "same")
-    # Each sees its own by that name, and not the other's by any.
+    # Each project sees its own instance under the name, and the other's under none.
     assert world.tenant.get(f"{V1}/instances/same").json()["id"] == first["id"]
     refused(other.get(f"{V1}/instances/{first['id']}"), 404, "instance-unknown")
     refused(other.delete(f"{V1}/instances/{first['id']}"), 404, "instance-unknown")
@@ -167,7 +167,7 @@ def test_tenants_do_not_see_placement(world: World) -> None:
 def test_quotas_and_ports_are_limited(directory: Path) -> None:
     world = World(directory, instances=3)
     try:
-        # 1000 to 1003, and 1001 is server.toml's.
+        # 1000 to 1003; server.toml has 1001.
         made = [world.create(f"p{number}", "toy", ports=1) for number in range(2)]
         assert [each["ports"][0]["number"] for each in made] == [1000, 1002]
         assert made[0]["ports"][0]["mac"].endswith("03:e8")
@@ -207,7 +207,7 @@ def test_lists_are_paged_and_filtered(world: World) -> None:
     assert problem["errors"][0]["field"] == "marker"
     for wrong in ({"limit": 0}, {"limit": 1001}, {"limit": "x"}, {"status": "fine"}, {"colour": "red"}):
         refused(world.admin.get(f"{V1}/instances", params=wrong), 422, "invalid", *wrong)
-    # The marker of a page is not a way to learn of others' instances.
+    # A marker reveals nothing about instances of other projects.
     refused(world.tenant.get(f"{V1}/instances", params={"marker": made[0]["id"]}), 422, "marker-unknown")
 
 

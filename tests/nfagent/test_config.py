@@ -1,4 +1,4 @@
-"""agent.toml and tokens: every error names the file, and the line and key where there are any."""
+"""agent.toml and tokens: errors name the file, the line and the key."""
 
 import os
 import uuid
@@ -83,7 +83,7 @@ def test_locations_and_sockets_fit_the_server(directory: Path) -> None:
             AgentConfig.parse(text.replace('switch = "hypervisor"', f'switch = "hypervisor"\n{key}')).load_server(path)
     with pytest.raises(ConfigFaultError, match=r"runtime: .*is too long"):
         AgentConfig.parse(text.replace("/run", "/" + "r" * 60)).load_server(path)
-    rest = f"/{uuid.UUID(int=0)}.hypervisor.state"  # of all sockets, that which state is copied through is the longest
+    rest = f"/{uuid.UUID(int=0)}.hypervisor.state"  # the socket for copied state has the longest path
     fits = f"{directory}/".ljust(SOCKET_PATH_MAX - len(rest), "r")
     AgentConfig.parse(text.replace(f"{directory}/run", fits)).load_server(path)
     with pytest.raises(ConfigFaultError, match=r"runtime: .*is too long"):

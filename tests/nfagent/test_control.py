@@ -1,4 +1,4 @@
-"""The client of control sockets: what it sends, what it takes, what it says of anything else."""
+"""The client of control sockets: requests, answers and errors."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ Answer = Callable[[socket.socket], None]
 
 @contextmanager
 def instance(path: Path, answer: Answer) -> Iterator[Control]:
-    """Somebody who answers one request."""
+    """Answer one request as an instance does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         listener.listen()
@@ -64,7 +64,7 @@ def test_descriptors_pass_both_ways(directory: Path) -> None:
             text = received.read().decode()
         back = os.memfd_create("back")
         os.write(back, text.upper().encode())
-        # The answer comes in pieces, and the descriptor with the first.
+        # The answer arrives in pieces, the descriptor with the first.
         socket.send_fds(connection, [b'{"ok": {"a"'], [back])
         connection.sendall(b": 1}}\n")
         os.close(back)
@@ -103,7 +103,7 @@ def test_a_refusal_has_its_code(directory: Path) -> None:
 )
 def test_malformed_answers_are_reported(directory: Path, line: bytes, words: str) -> None:
     def answer(connection: socket.socket) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the other end has seen enough
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the peer disconnects early
             says(line)(connection)
 
     before = open_descriptors()
@@ -176,7 +176,7 @@ def test_a_failed_pulse_ends_the_wait(directory: Path) -> None:
 
     def answer(connection: socket.socket) -> None:
         connection.recv(LINE_MAX)
-        connection.recv(1)  # until the other end is closed
+        connection.recv(1)  # until the peer closes
 
     with instance(directory / "c", answer) as control, Connection(control.path) as connection:
         with pytest.raises(LaunchError, match="it hangs"):

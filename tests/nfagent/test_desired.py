@@ -1,4 +1,4 @@
-"""Orders of clients, checked."""
+"""Checks of clients' orders."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tenants learn nothing of where their instances run, whatever goes wrong there."""
+"""Tenants never learn where their instances run, whatever fails there."""
 
 from pathlib import Path
 

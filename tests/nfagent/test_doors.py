@@ -1,4 +1,4 @@
-"""Who is let in, and how many: tokens, origins, places, connections and listeners, each with all that it says."""
+"""Access and its limits: tokens, origins, streams, connections and listeners, with complete errors."""
 
 import socket
 import stat
@@ -32,7 +32,7 @@ LISTEN = ("tcp:Host.example:80", "unix:/run/sock", "tcp:[2001:db8::1]:80", "tcp:
 
 
 def written(directory: Path, text: str | bytes, mode: int = 0o600) -> Path:
-    """A file of tokens."""
+    """Write a token file."""
     path = directory / "tokens"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     path.chmod(mode)
@@ -40,7 +40,7 @@ def written(directory: Path, text: str | bytes, mode: int = 0o600) -> Path:
 
 
 def refusal(error: type[RefusedError], act: Any) -> tuple[str, str]:
-    """Code and detail."""
+    """Return code and detail of a refusal."""
     with pytest.raises(error) as caught:
         act()
     return caught.value.code, caught.value.detail
@@ -103,7 +103,7 @@ def test_a_change_of_the_file_is_detected_by_its_stat(tmp_path: Path) -> None:
     assert tokens._mark(tmp_path / "none") is None
 
 
-# ---- who asks
+# ---- clients
 
 
 def asked(**environ: Any) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def test_an_origin_must_equal_the_host(access: Access, origin: str, host: str, i
     assert refusal(ForbiddenError, lambda: access.check_origin(environ)) == ("origin-foreign", detail)
 
 
-# ---- places
+# ---- streams
 
 
 def test_refused_streams_name_the_limit() -> None:
@@ -270,7 +270,7 @@ def test_a_changed_or_revoked_token_ends_the_access() -> None:
 
 
 class FakeChannel:
-    """As `Channel`."""
+    """A stand-in for `Channel`."""
 
     def __init__(self, name: str, **columns: Any) -> None:
         self.name, self.sent, self.connected = name, b"", True
@@ -291,7 +291,7 @@ class FakeChannel:
 
 
 def swept(channels: Iterable[FakeChannel], *, now: float = 100.0, streams: int = 0, queue: Any = ()) -> list[str]:
-    """Those that are closed."""
+    """Return the names of the closed channels."""
     found = list(channels)
     server = SimpleNamespace(
         active_channels=dict(enumerate(found)),
@@ -348,7 +348,7 @@ def test_the_peer_with_most_connections_loses_one_at_the_total_limit() -> None:
     assert swept(channels()) == ["a/0"]
     assert swept(channels(), streams=1) == []
     answered = [FakeChannel(f"f/{number}", requests=[1]) for number in range(TOTAL_MAX + 5)]
-    assert swept(answered) == []  # those that are being answered stay
+    assert swept(answered) == []  # connections with a request in progress stay
     assert swept([*answered, FakeChannel("g/1")]) == ["g/1"]
 
 
@@ -375,7 +375,7 @@ def application(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
 
 
 def fetched(address: str) -> bytes:
-    """The answer to a request."""
+    """Return the answer to a request."""
     kind, _, rest = address.partition(":")
     if kind == "unix":
         made = socket.socket(socket.AF_UNIX)

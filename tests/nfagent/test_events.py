@@ -1,4 +1,4 @@
-"""``/api/v1/events``: server-sent events that a client can follow through anything."""
+"""``/api/v1/events``: server-sent events that survive reconnects."""
 
 import json
 import threading
@@ -15,7 +15,7 @@ from tests.nfagent.world import TENANT_TOKEN, World
 
 PATH = "/api/v1/events"
 LIMIT_S = 30.0
-"""For one event; heartbeats end no wait for it."""
+"""Limit for one event; heartbeats do not extend it."""
 
 
 class Follower:
@@ -27,7 +27,7 @@ class Follower:
         self.heartbeats = 0
 
     def next(self) -> tuple[str | None, str, dict[str, Any]]:
-        """The next event: its id, its type, its data."""
+        """Return the next event: id, type, data."""
         fields: dict[str, str] = {}
         end = time.monotonic() + LIMIT_S
         for line in self._lines:
@@ -42,7 +42,7 @@ class Follower:
         raise EOFError
 
     def until(self, kind: str) -> list[tuple[str | None, str, dict[str, Any]]]:
-        """Events up to the first of a type."""
+        """Return events up to the first of a type."""
         found = [self.next()]
         while found[-1][1] != kind:
             found.append(self.next())
@@ -53,7 +53,7 @@ class Follower:
 def following(client: httpx.Client, **options: Any) -> Iterator[Follower]:
     with client.stream("GET", PATH, timeout=60, **options) as response:
         assert response.status_code == 200
-        follower = Follower(response)  # held here: a reader that is forgotten closes the connection
+        follower = Follower(response)  # kept alive: its garbage collection would close the connection
         yield follower
 
 

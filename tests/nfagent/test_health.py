@@ -1,4 +1,4 @@
-"""Processes that hang are shown, killed and started again; whatever waits for them goes on."""
+"""Hanging processes are reported, killed and restarted; nothing waits for them forever."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def world(directory: Path) -> Iterator[World]:
 
 
 def stop(made: dict[str, Any]) -> int:
-    """Have it hang; its process."""
+    """Stop the instance's process; return its PID."""
     pid = int(made["placement"]["pid"])
     os.kill(pid, signal.SIGSTOP)
     return pid

@@ -1,4 +1,4 @@
-"""A port is brought to an interface whatever other move of it stands in the way, on an oneswitchd that is made up."""
+"""A port reaches its interface despite other moves, with a simulated oneswitchd."""
 
 from typing import Any, cast
 
@@ -83,7 +83,7 @@ def client(switch: Switch) -> Client:
         (HOME, ELSEWHERE, "quiescing", ["continue done by force", "move hypervisor vf1 done by force"]),
         (GOAL, ELSEWHERE, "prepared", ["abort"]),
         (GOAL, ELSEWHERE, "flipped", ["continue done by force", "move hypervisor vf1 done by force"]),
-        (GOAL, GOAL, "prepared", []),  # of its executor only
+        (GOAL, GOAL, "prepared", []),  # a change of its executor only
     ],
 )
 def test_a_port_gets_home_from_every_state_of_a_move(

@@ -41,7 +41,7 @@ LOST = {"lost_state": {"why": "", "flows": 3, "instances": []}}
     [
         ("agent", "memfd", "flip", {}, {}, ""),
         ("source ovs-vswitchd", "memfd", "flip", {"lost": 9}, {}, ""),
-        ("source ovsdb-server", "memfd", "flip", {"lost": 9}, {}, ""),  # without it ovs-vswitchd forwards nothing
+        ("source ovsdb-server", "memfd", "flip", {"lost": 9}, {}, ""),  # ovs-vswitchd does not forward without it
         ("oneswitchd", "memfd", "flip", {"lost": 9}, {}, "9 packets lost"),
         ("agent", "memfd", "flip", {"lost": 1}, {}, "1 packets lost"),
         ("old", "memfd", "flip", {"lost": 9}, {}, ""),
@@ -105,7 +105,7 @@ def test_pauses_of_sender_and_machine_are_not_counted_as_outage() -> None:
         at(4.0, 3.9, 6),
     ]
     seen = Seen.of([*arrivals, at(9.0, 9.0, 7), at(9.5, 9.5, 8)], 0.9, 4.0)
-    # Number 3 was held for a second; before 4 the sender was silent; 5 was lost. The pause until 9 is of afterwards.
+    # Number 3 was delayed by a second; before 4 the sender was silent; 5 was lost. The pause until 9 is later.
     assert (round(seen.least_s, 3), round(seen.most_s, 3)) == (0.998 + 1.0, 3.0 + 0.1)
     assert seen.noise_s == 0.5
 
@@ -122,7 +122,7 @@ def test_plans_are_reproducible_and_cover_every_victim_and_step() -> None:
 @pytest.mark.namespaces
 @pytest.mark.timeout(900)
 def test_flows_survive_kills_and_stops_at_any_moment() -> None:
-    verdicts = faults(20, timed=False)  # of outages nobody can be sure on a busy machine
+    verdicts = faults(20, timed=False)  # outages cannot be measured on a busy machine
     assert [verdict for verdict in verdicts if verdict["wrong"]] == []
     assert {verdict["how"] for verdict in verdicts} == {"kill", "stop"}
     assert {verdict["outcome"] for verdict in verdicts} == {"done", "rolled-back"}
@@ -132,7 +132,7 @@ def test_flows_survive_kills_and_stops_at_any_moment() -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_flows_survive_thousands_of_kills_and_stops() -> None:
-    """As often as MIGRATION_KILLS says; `MIGRATION_FIRST=N` goes on where another run ended, or does one again."""
+    """Repeat MIGRATION_KILLS times; `MIGRATION_FIRST=N` continues an earlier run or repeats a fault."""
     kills = int(os.environ.get("MIGRATION_KILLS", "1000"))
     wrong = [verdict for verdict in faults(kills, timed=True) if verdict["wrong"]]
-    assert wrong == [], f"{len(wrong)} went wrong"
+    assert wrong == [], f"{len(wrong)} faults had wrong results"

@@ -1,4 +1,4 @@
-"""Starting processes where the machine is in the way."""
+"""Failures to start a process."""
 
 import errno
 import os
@@ -56,7 +56,7 @@ def test_a_forwarded_socket_with_a_full_queue_does_not_answer(directory: Path) -
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
         listener.bind(str(path))
         listener.listen(0)
-        first.connect(str(path))  # the queue has room for one
+        first.connect(str(path))  # fills the queue of one
         answers: list[bool] = []
         asking = threading.Thread(target=lambda: answers.append(ssh._answers(path)), daemon=True)
         asking.start()

@@ -1,4 +1,4 @@
-"""What processes write: bounded, read by its end, and removed with the instance."""
+"""Logs of processes: bounded, read from the end, and removed with the instance."""
 
 import subprocess
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def local(directory: Path) -> Launcher:
 
 
 def remote(directory: Path) -> Launcher:
-    """By the scripts that ssh would run elsewhere."""
+    """Return a launcher that runs the scripts of ssh locally."""
 
     class Near(SshLauncher):
         def _command(self, *words: str, script: str = "") -> str:
@@ -51,7 +51,7 @@ def test_a_log_is_truncated_while_its_process_runs(launcher: Launcher, directory
     log = directory / "log" / f"{KEY}.log"
     try:
         wait_until(lambda: b"\n1000\n" in log.read_bytes())
-        launcher.tend_logs(lambda _: False)  # what runs keeps its log, whoever knows of it
+        launcher.tend_logs(lambda _: False)  # running processes keep their logs, known or not
         assert log.read_bytes() == b""
         older = log.with_name(f"{KEY}.log.1")
         assert (older.stat().st_size, older.read_bytes().endswith(b"999\n1000\n")) == (100, True)
@@ -72,7 +72,7 @@ def test_last_words_are_read_from_the_end_of_the_log(directory: Path) -> None:
     made = local(directory)
     log = directory / "log" / f"{KEY}.log"
     with log.open("wb") as file:
-        file.truncate(1 << 40)  # to read all of it takes more memory than there is
+        file.truncate(1 << 40)  # too large to read into memory
         file.seek(0, 2)
         file.write(b"\xff\none\ntwo\nthree\n")
     assert made.last_words(KEY) == "it said: one / two / three"
@@ -101,7 +101,7 @@ def test_a_disconnected_location_is_skipped(directory: Path) -> None:
     class Asked(LocalLauncher):
         def tend_logs(self, kept: Callable[[str], bool]) -> None:
             asked.append(str(self._runtime.name))
-            raise LaunchError("it does not answer")
+            raise LaunchError("no answer")
 
     places = {name: Asked(directory / name, directory / "log") for name in ("hypervisor", "snic0", "snic1")}
     LogKeeper(store, places, lambda name: name == "snic0").look()

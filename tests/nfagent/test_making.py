@@ -1,4 +1,4 @@
-"""What a migration gets from agent.toml, and how a keeper is started."""
+"""The migrator's settings from agent.toml, and the start of a keeper."""
 
 import sys
 from pathlib import Path

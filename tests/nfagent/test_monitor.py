@@ -1,4 +1,4 @@
-"""Measuring: what data paths print is read back, and made into who sends how much to whom."""
+"""Measuring: the output of datapaths becomes a traffic matrix."""
 
 import contextlib
 import json
@@ -72,7 +72,7 @@ FLOW = st.builds(
 @given(st.lists(FLOW, max_size=8), st.sampled_from(["", "/0xfff"]))
 def test_printed_flows_are_parsed(flows: list[Megaflow], mask: str) -> None:
     lines: list[str] = []
-    flows.sort(key=lambda flow: flow.key[0])  # those of a thread follow its line
+    flows.sort(key=lambda flow: flow.key[0])  # flows of a thread follow its line
     for flow in flows:
         thread, ufid = flow.key
         lines += [thread] if thread and thread not in lines else []
@@ -81,7 +81,7 @@ def test_printed_flows_are_parsed(flows: list[Megaflow], mask: str) -> None:
     assert list(parse_dump("\n".join(lines))) == flows
 
 
-# Actions, each with what they do to (outputs, recirculations) under the tags that are on the packet.
+# Actions, each with its effect (outputs, recirculations) on a packet with tags.
 @st.composite
 def _actions(draw: st.DrawFn, depth: int = 0) -> list[object]:
     leaf = st.one_of(
@@ -190,7 +190,7 @@ def test_the_matrix_equals_the_sent_traffic(homes: list[tuple[str, str | None]],
     before = {name: probe.look() for name, probe in probes.items()}
     for second in (1.0, 2.0, 4.0):
         sent: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
-        # One size for each pair: the packet that a flow was made for is not counted, and taken to be as the others.
+        # One size per pair: the packet that created a flow is not counted and is assumed to equal the others.
         for _ in range(source.randrange(8)):
             one, other = source.choice(list(server.homes)), source.choice(list(server.homes))
             packets, size = source.randrange(2, 100), 60 + one * 100 + other
@@ -209,7 +209,7 @@ def test_the_matrix_equals_the_sent_traffic(homes: list[tuple[str, str | None]],
         matrix = traffic.matrix()
         found = {pair: (round(rate.pps * passed), round(rate.mbps * passed * 1e6 / 8)) for pair, rate in matrix.items()}
         assert found == {pair: tuple(row) for pair, row in sent.items()}
-        if second > 1.0:  # interfaces are counted from when they were seen first
+        if second > 1.0:  # interfaces count from their first sample
             assert relative_error(matrix, left) == pytest.approx(0.0, abs=1e-9)
 
 
@@ -319,7 +319,7 @@ def test_utilisation_excludes_polling() -> None:
     assert load(SUBJECT, before, polling, Rate(1.0, 2.0)).utilisation == 0.0
     assert load(SUBJECT, Counted(0.0, 0), Counted(1.0, 10**9), None).utilisation == 0.5  # opaque: CPU only
     assert load(SUBJECT, Counted(0.0), Counted(1.0), None).millicores == 0
-    assert load(SUBJECT, Counted(0.0, 0), full, None).traffic == Rate(0.0, 0.0)  # it did not answer before
+    assert load(SUBJECT, Counted(0.0, 0), full, None).traffic == Rate(0.0, 0.0)  # no earlier answer
     assert util_plus(1.0, 1.0, 10, 10) == pytest.approx((1 + 1 / 64) / 2)
 
 
@@ -333,7 +333,7 @@ def test_a_silent_instance_is_skipped_and_forgotten_after_its_end(tmp_path: Path
 
 
 def test_instances_are_asked_concurrently(tmp_path: Path) -> None:
-    both = threading.Barrier(2)  # neither answers before both are asked
+    both = threading.Barrier(2)  # each answers only when both have been asked
     with contextlib.ExitStack() as ends:
         asked = [_instance(ends, tmp_path, name, {"busy_ns": 5}, both) for name in ("one", "two")]
         assert [each.busy_ns for each in LoadProbe().look(asked).values()] == [5, 5]
@@ -357,7 +357,7 @@ def _instance(
     answer: dict[str, int] | None,
     together: threading.Barrier | None = None,
 ) -> Subject:
-    """A control socket that gives an answer, or that takes connections and none."""
+    """Serve a control socket that answers, or only accepts connections."""
     path = directory / name
     listener = socket.socket(socket.AF_UNIX)
     ends.callback(listener.close)
@@ -439,4 +439,6 @@ def test_unmeasured_classes_are_scaled_from_measured_ones() -> None:
     assert cost([nic], "dpi", "host", 2.0).millicores_per_mbps == 1.5
     assert cost([host, nic], "dpi", "nic", 2.0) == nic
     assert [cost([], "x", where, 2.0).millicores_per_mbps for where in ("host", "nic")] == [1.0, 2.0]
-    assert cost([Coefficient("dpi", "host", 9.0, 3, 0.1)], "dpi", "host", 2.0).millicores_per_mbps == 1.0  # too few
+    assert (
+        cost([Coefficient("dpi", "host", 9.0, 3, 0.1)], "dpi", "host", 2.0).millicores_per_mbps == 1.0
+    )  # too few samples

@@ -1,4 +1,4 @@
-"""Measuring and deciding on an emulated server: a known traffic, and what the monitor says of it."""
+"""Measuring and deciding on an emulated server: the monitor reports known traffic."""
 
 import contextlib
 import sys
@@ -52,7 +52,7 @@ def deployment(module_lab_dir: Path) -> Iterator[Deployment]:
 
 
 class Look:
-    """What is counted from look to look."""
+    """The counts between two samples."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._server = ServerConfig.load(Path(deployment.lab.server_toml))
@@ -65,7 +65,7 @@ class Look:
         self.left: Counter[int] = Counter()
 
     def again(self) -> None:
-        """Count what was since the last look: from port to port, and out of each by its interface's counters."""
+        """Count since the last sample: between ports, and out of each port by its interface's counters."""
         before, after = self._before, self._all()
         layout = Layout.of(self._server, self._ports())
         for name, now in after.items():
@@ -96,10 +96,10 @@ def test_the_matrix_equals_the_sent_traffic(deployment: Deployment, executor: st
             with Stream(deployment.lab, source, target, rate=1000.0, count=count, number=number) as stream:
                 report = stream.wait()
             assert (report.sent, report.lost) == (count, 0)
-            look.again()  # a flow that is idle for 10 s is forgotten
+            look.again()  # a flow idle for 10 s is forgotten
     for (source, target), count in SENT.items():
         found = look.matrix[NUMBERS[source], NUMBERS[target]]
-        assert count <= found <= count + 20, look.matrix  # a stream ends with a few frames that say so
+        assert count <= found <= count + 20, look.matrix  # a stream ends with a few marker frames
     for port in NUMBERS.values():
         assert sum(packets for (_, target), packets in look.matrix.items() if target == port) == look.left[port]
     deployment.oneswitchd.client.change_executor(VM1, "home", "done", None)

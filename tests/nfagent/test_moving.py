@@ -32,7 +32,7 @@ def deployment(module_lab_dir: Path) -> Iterator[Deployment]:
 
 
 def migrate(deployment: Deployment, instance: str) -> dict[str, Any]:
-    """A migration to the other side, when it has ended."""
+    """Migrate to the other side; return the ended migration."""
     answer = deployment.client.post(MIGRATIONS, json={"instance": instance})
     assert answer.status_code == 202, answer.text
     path = f"{MIGRATIONS}/{answer.json()['epoch']}"
@@ -61,10 +61,10 @@ def test_no_packet_is_lost_duplicated_or_reordered(deployment: Deployment, ports
     shown = deployment.wait(made["id"])
     assert (shown["placement"]["location"], shown["placement"]["slot"]) == ("hypervisor", SLOT["hypervisor"])
     assert processes_of(made["id"]) == [os.getsid(shown["placement"]["pid"])]
-    # The table came along: every packet of the stream was counted in one flow.
+    # The flow table moved too: one flow counted every packet of the stream.
     control = Control(deployment.agent.runtime / f"{made['id']}.hypervisor.sock")
     assert control.ask("counters")["flows"] == 1
-    # A migration is told as ended before its keeper is.
+    # A migration is reported as ended before its keeper ends.
     wait_until(lambda: list(deployment.agent.runtime.glob("keeper.*")) == [])
     deployment.delete(made["id"])
 

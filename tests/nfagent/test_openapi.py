@@ -1,4 +1,4 @@
-"""Requests made up from the OpenAPI document: whatever is asked, the answer is one that the document promises."""
+"""Requests generated from the OpenAPI document: every answer conforms to it."""
 
 import json
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from tests.nfagent.world import ADMIN_TOKEN, World
 
 DOCUMENT = json.loads((Path(__file__).resolve().parents[2] / "docs/openapi.json").read_text())
-# A stream of events does not end, and so answers nothing that could be looked at.
+# A stream of events does not end, so it has no complete answer.
 OPERATIONS = [
     (method, path)
     for path, operations in sorted(DOCUMENT["paths"].items())
     for method in sorted(operations)
     if path != "/api/v1/events"
 ]
-# What fits the document may still name a kind, or a marker, that there is not; and 503 is what is said of decisions
-# and measurements before there are any.
+# Valid requests may name an unknown kind or marker; decisions and measurements answer 503
+# until the first one exists.
 NOT_PROMISED = [positive_data_acceptance, not_a_server_error]
 UNAVAILABLE = ("/api/v1/placement/", "/api/v1/load")
 
@@ -43,7 +43,7 @@ def test_answers_conform_to_the_openapi_document(
 ) -> None:
     operation = schemathesis.openapi.from_dict(DOCUMENT)[path][method]
     if mode is GenerationMode.NEGATIVE and not (operation.body or operation.query):
-        return  # nothing about it could be unfit
+        return  # nothing in it can be invalid
 
     @settings(
         max_examples=8,

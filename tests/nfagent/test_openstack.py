@@ -108,7 +108,7 @@ def test_a_tenant_creates_shows_and_deletes_a_server(world: World) -> None:
     assert (old["flavor"]["id"], new["flavor"]["original_name"], new["flavor"]["vcpus"]) == ("small", "small", 1)
     assert "locked" not in old
     assert (new["locked"], new["tags"], new["metadata"]) == (False, [], {"tier": "front"})
-    # Placement is hidden: not a word of it, and what would differ between locations does not.
+    # Placement is hidden: no word about it, and no member differs between locations.
     assert not any(key.startswith("OS-EXT-SRV-ATTR") for key in new)
     assert "hypervisor" not in json.dumps(new)
     fault(tenant.post(f"{ROOT}/servers/{server}/action", json={"migrate": None}), 403, "forbidden")
@@ -145,17 +145,17 @@ def test_lists_are_paged_by_links(world: World) -> None:
 
 
 needs_openstack = pytest.mark.skipif(
-    not OPENSTACK.exists(), reason="no openstack command in .venv/openstack; tools/prepare test installs it"
+    not OPENSTACK.exists(), reason="openstack is not in .venv/openstack; tools/prepare test installs it"
 )
 
 
 def openstack(world: World, *arguments: str, token: str = "", status: int = 0) -> Any:
-    """Run the stock command; returns what it prints as JSON, or its complaint where it is to fail."""
+    """Run the stock command; return its JSON output, or its error if it should fail."""
     url = f"{world.url}{ROOT}"
     options = ["--os-auth-type", "none", "--os-endpoint", url, "--os-identity-api-version", "3"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OS_")}
     if token:
-        # There is no identity service: what the command finds at the endpoint it would take for one of another version.
+        # Without an identity service, the command would mistake the endpoint for one of another version.
         clouds = world.directory / "clouds.yaml"
         auth = f"auth_type: admin_token, auth: {{endpoint: '{url}', token: {token}}}"
         identity = f"identity_api_version: '3', identity_endpoint_override: '{url}'"

@@ -1,4 +1,4 @@
-"""The outage of a migration, measured by what processes and switches answer."""
+"""The outage of a migration, measured from answers of processes and switches."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ IN_STEP.set()
 
 
 class Process:
-    """Answers ``pauses`` as it is told to; it began 100 s ago, and serves."""
+    """Answers ``pauses`` with given spans; it started 100 s ago and serves."""
 
     def __init__(self, path: Path) -> None:
         self.began = time.monotonic() - AGE_S
@@ -114,7 +114,7 @@ def clocks_differ_s(directory: Path, processes: int) -> float:
 def measured(
     directory: Path, *, ago_s: float = 0.0, now: float | None = None, in_step: threading.Event = IN_STEP
 ) -> Iterator[Outage]:
-    """Begun some time ago, by an agent before this one."""
+    """Return a measurement that an earlier agent began."""
     file = directory / "migration.1"
     if ago_s:
         began = (now or time.monotonic()) - ago_s
@@ -139,7 +139,7 @@ def test_a_freeze_counts_even_without_traffic(directory: Path, process: Process)
     process.pauses = [(80.0, 80.015)]
     with measured(directory, ago_s=50.0) as outage:
         assert outage.seconds(0.015) == 0.015
-        assert outage.seconds(5.0) == 0.0  # the agent itself stood still
+        assert outage.seconds(5.0) == 0.0  # the agent itself stalled
     process.pauses = [(0.0, None)]
     with measured(directory, ago_s=50.0) as outage:
         assert outage.seconds(5.0) == 5.0
@@ -194,7 +194,7 @@ def test_a_full_disk_does_not_end_the_measurement(directory: Path, process: Proc
     process.pauses = [(80.0, 80.3)]
     with measured(directory, ago_s=50.0) as outage:
         asked = process.asked
-        wait_until(lambda: process.asked > asked + 20)  # it has tried to write: that is due after some five
+        wait_until(lambda: process.asked > asked + 20)  # it has tried to write, which happens after about five answers
         assert outage.seconds() == pytest.approx(0.3, abs=0.001)
 
 
@@ -277,7 +277,7 @@ def test_a_disconnected_switch_counts_as_away_although_packets_arrive(directory:
 def test_a_slow_switch_that_forwards_is_not_away(
     directory: Path, process: Process, bridge: Bridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nfagent.migrate.outage._LATE_S", 600.0)  # on a busy machine 15 answers may take long
+    monkeypatch.setattr("nfagent.migrate.outage._LATE_S", 600.0)  # 15 answers may take long on a busy machine
     with measured(directory) as outage:
         asked = process.asked
         wait_until(lambda: process.asked > asked + 5)

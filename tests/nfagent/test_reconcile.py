@@ -1,4 +1,4 @@
-"""What runs follows what is wanted, whatever ends or is restarted, and nothing runs twice or is left behind."""
+"""Running processes follow the desired state despite deaths and restarts; none runs twice or is left behind."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ def migrate(world: World, name: str, target: str) -> int:
 
 
 def ended(world: World, epoch: int) -> dict[str, object]:
-    """A migration, when it has ended."""
+    """Wait for a migration's end; return it."""
     world.wait(lambda: world.operator.get(f"{V1}/migrations/{epoch}").json()["ended"] is not None)
     return world.operator.get(f"{V1}/migrations/{epoch}").json()
 
@@ -170,12 +170,12 @@ def test_ports_follow_their_instance_and_wait_for_oneswitchd(own_world: World) -
     assert own_world.wiring.places == {number: ("hypervisor", "vf0")}
     slots = own_world.admin.get(f"{V1}/switches/hypervisor").json()["slots"]
     assert [slot["taken"] for slot in slots] == [made["id"]]
-    own_world.wiring.places.clear()  # as a oneswitchd that was restarted without a file of its state
+    own_world.wiring.places.clear()  # as after a restart of oneswitchd without its state file
     own_world.agent._reconciler.wake(made["id"])
     own_world.wait(lambda: own_world.wiring.places == {number: ("hypervisor", "vf0")})
     owners = {number: f"nfagent/{made['project']}/wired"}
     assert own_world.wiring.owners == owners
-    own_world.wiring.owners.clear()  # as a oneswitchd of before ports had owners
+    own_world.wiring.owners.clear()  # as with a oneswitchd from before ports had owners
     own_world.agent._reconciler.wake(made["id"])
     own_world.wait(lambda: own_world.wiring.owners == owners)
     assert own_world.show("wired")["placement"]["pid"] == pid
@@ -214,7 +214,7 @@ def test_a_starting_agent_reconnects_all_ports(own_world: World, monkeypatch: py
     connected: list[tuple[int, str, str, str]] = []
     monkeypatch.setattr(
         own_world.wiring, "connect", lambda port, *place: connected.append((port.number, *place))
-    )  # oneswitchd, which `homes` asks, remembers what a switch has forgotten that came back meanwhile
+    )  # oneswitchd, which `homes` asks, still knows ports that a restarted switch lost
     own_world.start()
     wanted = (made["ports"][0]["number"], "hypervisor", "vf0", f"nfagent/{made['project']}/wired")
     own_world.wait(lambda: connected == [wanted])
@@ -232,7 +232,7 @@ def test_drafts_of_a_killed_agent_are_removed_with_the_instance(own_world: World
 
 
 class SlowMigrator:
-    """Holds a migration of state open until it is let go."""
+    """Keeps a migration of state open until released."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -283,7 +283,7 @@ def test_an_impossible_pin_is_retried_with_growing_pauses(own_world: World) -> N
     migrator.let_go.set()
     own_world.operator.patch(f"{V1}/instances/toy", json={"pin": "snic0"})
     own_world.wait(lambda: len(own_world.operator.get(f"{V1}/migrations").json()["migrations"]) == 3)
-    assert reconciler._setbacks[made["id"]].count >= 2  # it is what the pause doubles with
+    assert reconciler._setbacks[made["id"]].count >= 2  # the pause doubles with this count
 
 
 def test_orders_are_executed_after_a_disk_error(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +324,7 @@ def test_an_instance_of_a_removed_kind_is_reported_and_can_be_deleted(own_world:
     kept = path.read_text()
     path.write_text(kept.replace('name = "sleeper"', 'name = "renamed"'))
     own_world.start()
-    assert own_world.show("orphan")["status"] == "active"  # it runs, whatever it is called now
+    assert own_world.show("orphan")["status"] == "active"  # it runs although its kind was renamed
     own_world.operator.patch(f"{V1}/instances/orphan", json={"config": {"n": 1}})
     own_world.wait(lambda: "no longer has the kind 'sleeper'" in (own_world.show("orphan")["reason"] or ""))
     own_world.operator.delete(f"{V1}/instances/orphan")

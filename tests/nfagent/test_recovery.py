@@ -1,4 +1,4 @@
-"""A smart NIC that is cut off: what ran there goes on at the hypervisor, and what was on its way ends the right way."""
+"""A smart NIC is cut off: its instances restart on the hypervisor, and migrations end correctly."""
 
 import json
 import queue
@@ -28,19 +28,19 @@ OWNER = "nfagent/acme/lb"
 
 
 def status(edge: BridgeState = UP, link: str = "up", hub: BridgeState = UP) -> Status:
-    """What oneswitchd says."""
+    """Return oneswitchd's status."""
     snic = SwitchState(name=TARGET, virt=UP, edge=edge, link=LinkState(hypervisor="pcie", local="pf0hpf", state=link))
     return Status(version="1", datapath_id="1", switches=(SwitchState(name=SOURCE, hub=True, virt=hub, edge=UP), snic))
 
 
 def cut_off(world: World) -> None:
-    """The smart NIC is down from now on."""
+    """Take the smart NIC down."""
     world.agent._locations.look(status(DOWN), 0.0)
     world.agent._locations.look(status(DOWN), 5.0)
 
 
 def told(store: Store, kind: str) -> list[dict[str, Any]]:
-    """Payloads of the events of a type."""
+    """Return the payloads of the events of a type."""
     rows = store.read.execute("SELECT payload FROM event WHERE type = ? ORDER BY id", (kind,))
     return [json.loads(row["payload"]) for row in rows]
 
@@ -70,7 +70,7 @@ def test_a_location_goes_down_after_a_delay_and_up_immediately(directory: Path) 
     locations.look(status(), 20.5)
     assert (locations.is_down(TARGET), locations.is_cut_off(TARGET)) == (False, False)
     assert changed.get(timeout=60) == TARGET
-    # Links are seen at the hypervisor's switch: without it nobody knows, and there is nowhere to go.
+    # The hypervisor's switch reports the links: without it their state is unknown, and no target remains.
     locations.look(status(hub=DOWN, link="down"), 21.0)
     locations.look(status(hub=DOWN, link="down"), 30.0)
     assert not locations.is_down(SOURCE)
@@ -149,7 +149,7 @@ def test_dialling_a_vanished_switch_blocks_no_other_thread(directory: Path, monk
     dialling, given_up = threading.Event(), threading.Event()
 
     class Dialled:
-        """See `ServerPlumbing`: the smart NIC does not answer."""
+        """See `ServerPlumbing`; the smart NIC does not answer."""
 
         def __init__(self, _: Any, *, without: list[str]) -> None:
             if TARGET not in without:
@@ -210,7 +210,7 @@ def test_no_instance_is_restarted_at_a_location_that_is_down(own_world: World) -
 
 
 class Unreachable:
-    """See `nfagent.launch.Launcher`: of a machine that does not answer."""
+    """See `nfagent.launch.Launcher`; its machine does not answer."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -235,7 +235,7 @@ def test_an_instance_at_a_location_that_is_down_can_be_deleted(own_world: World)
     launchers[TARGET] = reachable
     own_world.agent._locations.look(status(), 6.0)
     own_world.wait(lambda: not processes_of(made["id"]))
-    assert other.asked == 0  # it is not what came back
+    assert other.asked == 0  # its return is not the event
 
 
 def test_instances_are_restarted_on_the_hypervisor_and_stay(case: Case) -> None:
@@ -278,6 +278,6 @@ def test_a_migration_ends_at_a_live_location_with_its_state(case: Case, victim: 
         assert happened.wait(60)
         move = case.end(answer.json()["epoch"])
     assert move["report"]["lost_state"] is None
-    # Toward the hypervisor it arrives, with the state that was kept; toward the dead one it comes back.
+    # Toward the hypervisor it arrives with the kept state; toward the dead location it rolls back.
     assert move["outcome"] == ("done" if victim == "source" else "rolled-back")
     case.check(SOURCE, number)

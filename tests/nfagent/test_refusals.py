@@ -1,4 +1,4 @@
-"""What ``/api/v1`` answers where something is wrong, and what it tells those who follow events."""
+"""Problem documents of ``/api/v1``, and its stream of events."""
 
 import json
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ def test_the_served_openapi_document_is_the_checked_in_one(api: Api) -> None:
 def follow(
     api: Api, after: int | None, looks: int, project: str | None = None, subject: str | None = None
 ) -> list[str]:
-    """What a client is told that is gone after some looks."""
+    """Return the stream of a client that disconnects after some polls."""
     left = [looks]
 
     def may_go_on() -> bool:
@@ -178,7 +178,7 @@ def test_an_idle_stream_sends_heartbeats(api: Api, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr("nfagent.api.events._BATCH", 1)
         happen(api, "test.b")
         assert len(follow(api, 0, 3)) == 3
-        assert waited == [(2, 1.0)]  # where there may be more it does not wait
+        assert waited == [(2, 1.0)]  # a full batch is followed without a wait
         api.store.end_waits()
         assert follow(api, 0, 3) == [BEGIN]
 

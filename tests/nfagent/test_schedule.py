@@ -1,4 +1,4 @@
-"""Steps: one at a time for each key, none missed."""
+"""Steps: one at a time per key, none lost."""
 
 import threading
 
@@ -46,7 +46,7 @@ def test_a_step_is_repeated_on_request_and_after_an_error(monkeypatch) -> None:
         if len(calls) == 1:
             return 0.01
         if len(calls) == 2:
-            raise RuntimeError("it was asked to")
+            raise RuntimeError("requested by the test")
         done.set()
         return None
 

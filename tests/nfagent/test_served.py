@@ -1,4 +1,4 @@
-"""What processes tell of their pauses, and what follows for an outage."""
+"""Pauses reported by processes, and the resulting outage."""
 
 import json
 
@@ -13,7 +13,7 @@ def answer(age_s: float, *pauses: tuple[float, float | None]) -> bytes:
 
 
 def told(before: Served | None, at: float, age_s: float, *pauses: tuple[float, float | None], since: float) -> Served:
-    """From an answer that took 2 ms, and was made in the middle of that."""
+    """Take an answer that took 2 ms and was written halfway."""
     return Served.told(before, answer(age_s, *pauses), at - 0.001, at + 0.001, since)
 
 

@@ -35,7 +35,7 @@ class Deployment:
         return self.wait(answer.json()["id"])
 
     def wait(self, instance: str) -> dict[str, Any]:
-        """Wait until an instance is active; returns it as it was seen then: the next moment it may be on its way."""
+        """Wait until an instance is active; return it as seen then: it may move a moment later."""
         seen: dict[str, Any] = {}
 
         def is_settled() -> bool:
@@ -48,17 +48,17 @@ class Deployment:
         return seen
 
     def delete(self, instance: str) -> None:
-        """Delete an instance and wait until it is gone."""
+        """Delete an instance and wait for its end."""
         assert self.client.delete(f"{PATH}/{instance}").status_code == 202
         wait_until(lambda: self.client.get(f"{PATH}/{instance}").status_code == 404)
 
     def home(self, number: int) -> tuple[str, str] | None:
-        """Where a virtual port is."""
+        """Return the home of a virtual port."""
         ports = self.oneswitchd.client.ports()
         return next(((each.switch, each.interface) for each in ports if each.number == number), None)
 
     def add_flow(self, flow: str) -> None:
-        """A rule for the one switch."""
+        """Add a rule to the one switch."""
         command = ["ovs-ofctl", "-O", "OpenFlow13", "add-flow", self.oneswitchd.management, flow]
         variables = environment() | {"OVS_RUNDIR": str(self.lab.directory)}
         subprocess.run(command, check=True, timeout=30, env=variables)
@@ -124,7 +124,7 @@ def test_a_starting_agent_restores_ports_that_a_switch_lost(deployment: Deployme
     deployment.agent.kill()
     for name in (f"virt-{number}", f"edge-{number}", "nf1"):
         _vsctl(deployment, 1, "del-port", name)
-    assert deployment.home(number) == ("snic0", "nf1")  # which is why nobody misses them
+    assert deployment.home(number) == ("snic0", "nf1")  # so no process reports them missing
     deployment.agent.start()
     wait_until(lambda: f"virt-{number}" in _ports(deployment, 1))
     wait_until(lambda: "nf1" in _vsctl(deployment, 1, "list-ports", "edge").split())

@@ -1,4 +1,4 @@
-"""Connections of clients that are slow, or many: the others are answered all the same."""
+"""Slow or many connections never lock out other clients."""
 
 import select
 import socket
@@ -16,7 +16,7 @@ _POST = b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n12345
 
 
 def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-    """Answers at once, or with an endless answer."""
+    """Answer at once, or endlessly."""
     start("200 OK", [])
     if environ["PATH_INFO"] == "/endless":
         return iter(lambda: b"x" * (1 << 20), b"")
@@ -48,7 +48,7 @@ def test_partial_requests_do_not_lock_out_others(sent: int) -> None:
     with serving() as address, ExitStack() as stack:
         slow = [connect(stack, address, _POST[:sent]) for _ in range(3 * connections.PEER_MAX)]
         assert ask(address) == "fine"
-        # The oldest ones were closed, the newest ones have their time.
+        # The oldest connections were closed; the newest keep their time.
         assert slow[0].recv(1) == b""
         slow[-1].sendall(_POST[sent:])
         assert slow[-1].recv(15) == b"HTTP/1.1 200 OK"
@@ -58,7 +58,7 @@ def test_an_incomplete_request_times_out(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(connections, "REQUEST_S", 0.2)
     with serving() as address, ExitStack() as stack:
         idle, slow = connect(stack, address, b""), connect(stack, address, _POST[:-9])
-        for each in _POST[-9:-1]:  # a byte now and then does not help
+        for each in _POST[-9:-1]:  # single bytes do not extend the limit
             with suppress(OSError):
                 slow.sendall(bytes([each]))
             select.select([slow], [], [], 0.05)

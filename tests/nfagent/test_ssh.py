@@ -1,4 +1,4 @@
-"""A location that is reached by ssh: an sshd of the tests' own, on loopback."""
+"""A location reached by ssh, with a private sshd on loopback."""
 
 import contextlib
 import os
@@ -40,7 +40,7 @@ StrictModes no
 UsePAM no
 PidFile none
 """
-# As root, sshd wants a directory in /run and a user; a mount namespace lends them.
+# As root, sshd needs a directory in /run and a user; a mount namespace provides them.
 _START = """
 mount -t tmpfs none /run && mkdir /run/sshd && mount --bind {directory}/passwd /etc/passwd
 exec {sshd} -D -e -f {directory}/sshd_config
@@ -48,7 +48,7 @@ exec {sshd} -D -e -f {directory}/sshd_config
 
 
 class Sshd:
-    """A server for ssh."""
+    """A private sshd."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -73,12 +73,12 @@ class Sshd:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def options(self) -> list[str]:
-        """For ssh."""
+        """Return the options for ssh."""
         options = ["-F", "none", "-p", str(self.port), "-i", str(self.directory / "key")]
         return [*options, "-o", "StrictHostKeyChecking=no", "-o", f"UserKnownHostsFile={self.directory}/known_hosts"]
 
     def stop(self) -> None:
-        """End it, and the connections that it serves."""
+        """End it and its connections."""
         if self.process.poll() is None:
             for pid in (*children(self.process.pid), self.process.pid):
                 with contextlib.suppress(ProcessLookupError):
@@ -105,7 +105,7 @@ def launcher(sshd: Sshd) -> Iterator[SshLauncher]:
 
 
 def _disconnect(runtime: Path) -> None:
-    """End the shared connection, which would live on for a while."""
+    """End the shared connection, which would otherwise persist for a while."""
     end = ["ssh", "-o", f"ControlPath={runtime}/snic0.ssh", "-O", "exit", "root@127.0.0.1"]
     subprocess.run(end, check=True, capture_output=True)
 
@@ -152,7 +152,7 @@ def test_an_instance_runs_on_another_machine(sshd: Sshd) -> None:
             f'directory = "{sshd.directory}/remote"',
         ]
     )
-    world = World(sshd.directory, more=more)  # the last location of its agent.toml is snic0
+    world = World(sshd.directory, more=more)  # snic0 is the last location in agent.toml
     try:
         made = world.create("far", "toy", pin="snic0", config={"n": 1})
         world.wait_status(made, "active")

@@ -1,4 +1,4 @@
-"""The store: what it promises its writers and readers, and that it keeps it when it is killed."""
+"""The store's guarantees to writers and readers, also under kill -9."""
 
 import random
 import signal
@@ -106,7 +106,7 @@ def test_a_migrations_secret_is_never_published_and_ends_with_it(store: Store, t
         changed = migrations.step(change, first, "prepare")
     store.close()
     store = Store(tmp_path / "store")
-    assert migrations.secret(store.read, first.epoch) == secret, "it outlives the agent"
+    assert migrations.secret(store.read, first.epoch) == secret, "the secret must outlive the agent"
     with store.change() as change:
         migrations.end(change, changed, "done", None, {})
     with pytest.raises(StoreError, match="migration 1 has no secret"):
@@ -198,21 +198,21 @@ def test_acknowledged_changes_survive_kill_9(tmp_path: Path) -> None:
             assert writer.stdout is not None
             for _ in range(chance.randrange(1, 40)):
                 acknowledged.add(int(writer.stdout.readline()))
-            threading.Event().wait(chance.random() * 0.01)  # somewhere within the next change
+            threading.Event().wait(chance.random() * 0.01)  # at a random point of the next change
             writer.send_signal(signal.SIGKILL)
             acknowledged.update(int(line) for line in writer.stdout)
         following = _check_after_crash(directory, acknowledged)
 
 
 def _check_after_crash(directory: Path, acknowledged: set[int]) -> int:
-    """All that was acknowledged is there, whole, and at most one more from each writer. Returns the next number."""
+    """Check that all acknowledged changes are complete, with at most one more per writer; return the next number."""
     store = Store(directory)
     found = {view.instance.config["n"]: view.instance for view in instances.views(store.read, Filter())}
     assert list(found) == list(range(len(found)))
     assert len(found) - 1 <= max(acknowledged) + 1
     for number, instance in found.items():
         migration = migrations.open_of(store.read, instance.id)
-        assert migration is not None, number  # it was added in the same transaction
+        assert migration is not None, number  # added in the same transaction
         assert migration.step == "COMMIT" or number not in acknowledged
     told = {event.subject for event in events.after(store.read, 0, 10**6, None) if event.type == "instance.created"}
     assert told == {instance.id for instance in found.values()}

@@ -1,4 +1,4 @@
-"""The switches' part in a migration: which are asked, for what, and what comes of it when one is not there."""
+"""The switches' part in a migration: requests to each, and the effect of absent ones."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,7 +45,7 @@ SECRET = "5e" * 32
 
 
 class FakeWiring:
-    """See `nfagent.wiring.ServerWiring`, with a client that remembers what it was asked."""
+    """See `nfagent.wiring.ServerWiring`; its client records requests."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -95,7 +95,7 @@ class FakeWiring:
 
 
 class FakeDaemon:
-    """See `server.openvswitch.unixctl.Unixctl`; ``answers`` are what it says, by its socket."""
+    """See `server.openvswitch.unixctl.Unixctl`; ``answers`` holds its answers by socket."""
 
     def __init__(self, path: Path, answer_s: float) -> None:
         self.path, self.answers = path, ANSWERS.get(str(path))
@@ -143,7 +143,7 @@ def switches(wiring: FakeWiring) -> ServerSwitching:
     return ServerSwitching(CONFIG, made)
 
 
-# ---- which switches
+# ---- switches on the path
 
 
 def test_only_bridges_without_tls_are_watched(switches: ServerSwitching) -> None:
@@ -231,7 +231,7 @@ def test_oneswitchd_sends_a_marker_down_each_old_path(switches: ServerSwitching,
     wiring.asked.clear()
     wiring.paths = 3
     assert marking.send(44) == 6
-    assert wiring.asked == asked(44), "a port's owner does not change"
+    assert wiring.asked == asked(44), "the owner of a port is asked once"
     wiring.asked.clear()
     marking.close()
     assert wiring.asked == ["closed"]
@@ -264,11 +264,11 @@ FRAME = (
 )
 
 
-# ---- what has passed, and whose caches are right
+# ---- passed packets and current caches
 
 
 def counted(*numbers: int) -> Callable[..., str]:
-    """A datapath in user space whose main thread has received so many packets, one answer after the other."""
+    """Return a userspace datapath that answers with these numbers of received packets in turn."""
     left = list(numbers)
 
     def answer(*words: str) -> str:
@@ -280,14 +280,14 @@ def counted(*numbers: int) -> Callable[..., str]:
 
 
 def passed(switches: ServerSwitching, old: str, new: str, limit_s: float = 5.0) -> str | None:
-    """What comes of waiting for packets."""
+    """Wait for packets to pass; return the error."""
     pass_switches = switches.passing(old, new)
     LOG.append("ready")
     return pass_switches(limit_s)
 
 
 def each_alone(name: str, *commands: str) -> list[str]:
-    """A connection for each question: only between the answers on two of them was every port polled."""
+    """Return the log of one connection per request: between two, the switch polls every port."""
     return [
         each for word in commands for each in (f"connect /run/{name}.ctl within 1 s", f"{name} {word}", f"close {name}")
     ]
@@ -309,7 +309,7 @@ def test_switches_are_asked_in_the_order_of_the_path(
     assert [*each_alone("snic0", stats, stats), *each_alone("hub", stats, stats)] == LOG
     LOG.clear()
     monkeypatch.setattr(switching, "_FRESH_S", 60.0)
-    assert pass_switches(5.0) is None  # at once: it is as it was a moment ago
+    assert pass_switches(5.0) is None  # at once: the last result is still fresh
     assert [*each_alone("snic0", "version", "version"), *each_alone("hub", "version", "version")] == LOG
 
 
@@ -323,7 +323,7 @@ def test_a_switch_is_polled_until_its_backlog_is_empty(
     monkeypatch.setattr(switching.time, "monotonic", lambda: next(clock))
     LOG.clear()
     ANSWERS["/run/hub.ctl"] = counted(0, 100, 200, 300, 400)
-    assert passed(switches, HUB, HUB, 5.0) is None  # it has more than it can forward
+    assert passed(switches, HUB, HUB, 5.0) is None  # it is overloaded
     assert len([each for each in LOG if "pmd-stats" in each]) == 3
 
 
@@ -355,7 +355,7 @@ def test_caches_are_current_after_two_rounds_of_each_switch(
     monkeypatch.setattr(switching.time, "sleep", slept.append)
     monkeypatch.setattr(switching.random, "randbytes", lambda count: b"\x0a" * count)
     switches.quiesce()
-    assert slept == [1.0]  # one of them cannot be asked
+    assert slept == [1.0]  # one switch has no control socket
     asked = ["hub fdb/add edge edge 0 02:6e:66:0a:0a:0a", "hub fdb/del edge 0 02:6e:66:0a:0a:0a and revalidator/wait"]
     assert [each for each in LOG if "hub" in each] == ["connect /run/hub.ctl within 2 s", *asked * 2, "close hub"]
     assert "connect . within 2 s" in LOG

@@ -1,4 +1,4 @@
-"""What each change of the store tells, to whom, and what can be read then: whole rows, whole events, exact limits."""
+"""Every change of the store: its complete events, their recipients, the complete rows and exact limits."""
 
 import sqlite3
 import threading
@@ -46,7 +46,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 
 def told(store: Store, act: Callable[[Change], Any]) -> list[Told]:
-    """What a change tells."""
+    """Return the events of a change."""
     before = store.last_event
     with store.change() as change:
         act(change)
@@ -57,7 +57,7 @@ def told(store: Store, act: Callable[[Change], Any]) -> list[Told]:
 
 
 def seen(name: str, kind: str = "l4lb", flavor: str = "small", ports: tuple[int, ...] = ()) -> dict[str, Any]:
-    """What a client is told of an instance."""
+    """Return an instance as events show it."""
     return {"id": f"id-{name}", "name": name, "kind": kind, "flavor": flavor, "generation": 1, "ports": list(ports)}
 
 
@@ -123,7 +123,7 @@ RUNNING = Running(
 
 
 def process(phase: str, **more: Any) -> list[Told]:
-    """What is told of that process."""
+    """Return the events of the process."""
     public = {"id": "id-lb", "phase": phase, "reason": "why", "generation": 3}
     where = {"incarnation": "incarnation", "role": "serving", "location": "snic0", "slot": "s1", "pid": 13} | more
     return [
@@ -218,7 +218,7 @@ def test_administrators_get_complete_events_of_migrations(store: Store, monkeypa
 
 
 def migrated(store: Store, outcome: Any, of: str = "id-lb", ended: float | None = 1.0) -> int:
-    """A migration that came to this; returns its epoch."""
+    """Store a migration with this outcome; return its epoch."""
     instance = samples.instance(of, id=of)
     with store.change() as change:
         made = migrations.request(change, instance, "hypervisor", "snic0", "state")
@@ -375,9 +375,9 @@ def test_events_are_filtered_by_project_subject_and_kind(store: Store) -> None:
         return [each.id for each in found], last
 
     assert since(0, 10, None) == ([1, 2, 3, 4, 5], 5)
-    assert since(0, 2, None) == ([1, 2], 2)  # there may be more
+    assert since(0, 2, None) == ([1, 2], 2)  # more may follow
     assert since(0, 5, None) == ([1, 2, 3, 4, 5], 5)
-    assert since(0, 10, "acme", "a") == ([4], 5)  # all of the others are none of its business
+    assert since(0, 10, "acme", "a") == ([4], 5)  # the other events belong to others
     assert since(5, 10, None) == ([], 5)
     assert since(9, 10, None) == ([], 9)
 
@@ -396,7 +396,7 @@ def test_the_last_hundred_thousand_events_are_kept(store: Store) -> None:
     store._last_event = 100_998
     happen(store, "test.b")
     assert events.oldest(store.read) == 1
-    happen(store, "test.c")  # the 101,000th: each thousandth looks
+    happen(store, "test.c")  # the 101,000th: every thousandth deletes old events
     assert events.oldest(store.read) == 1001
     assert store.last_event == 101_000
 
@@ -440,7 +440,7 @@ def test_durability_levels_affect_only_their_transaction(store: Store) -> None:
     levels.clear()
     store.checkpoint()
     assert levels == ["PRAGMA wal_checkpoint(PASSIVE)"]
-    with store.change():  # nothing is changed, and nothing is told
+    with store.change():  # without a change there is no event
         pass
     assert store.last_event == 2
 
@@ -466,7 +466,7 @@ def test_a_store_of_a_newer_agent_is_left_unchanged(tmp_path: Path, store: Store
     made.read.execute("PRAGMA user_version = 7")
     made.close()
     expected = rf"^{tmp_path}/new/nfagent.db has version 7; this nfagent supports up to 6: use a newer nfagent$"
-    for _ in range(2):  # it is let go
+    for _ in range(2):  # the lock is released
         with pytest.raises(StoreError, match=expected):
             Store(tmp_path / "new")
 

@@ -1,4 +1,4 @@
-"""Ports of functions and their owner in oneswitchd, which is only its REST interface here."""
+"""Ports of network functions and their owner, with only the REST interface of oneswitchd."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext

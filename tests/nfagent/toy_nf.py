@@ -22,7 +22,7 @@ _BYTES = 4096
 
 
 class RefusalError(Exception):
-    """Is answered instead."""
+    """An error answer."""
 
     def __init__(self, code: str, detail: str) -> None:
         self.code, self.detail = code, detail
@@ -30,7 +30,7 @@ class RefusalError(Exception):
 
 
 class Shared:
-    """A number in memory that is shared by its descriptor."""
+    """A number in memory shared by descriptor."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self.descriptor = os.memfd_create("toy") if descriptor is None else descriptor
@@ -39,11 +39,11 @@ class Shared:
         self._memory = mmap.mmap(self.descriptor, _BYTES)
 
     def get(self) -> int:
-        """The number."""
+        """Return the number."""
         return int.from_bytes(self._memory[:8], "little")
 
     def set(self, number: int) -> None:
-        """Change it."""
+        """Set the number."""
         self._memory[:8] = number.to_bytes(8, "little")
 
 
@@ -65,7 +65,7 @@ class Toy:
         self.fence: int | None = None
 
     def answer(self, request: dict[str, Any], received: list[int]) -> tuple[dict[str, Any], list[int]]:
-        """What is answered, and the descriptors beside it."""
+        """Return the answer and its descriptors."""
         try:
             verb = str(request.get("do"))
             plain = getattr(self, f"say_{verb}", None)
@@ -118,7 +118,7 @@ class Toy:
         return {"flows": self.state.get()}
 
     def say_count(self, _: dict[str, Any]) -> dict[str, Any]:
-        """One more."""
+        """Increment the number."""
         self._expect("count", "running", "prepared")
         self.state.set(self.state.get() + 1)
         return {"number": self.state.get()}
@@ -131,7 +131,7 @@ class Toy:
         self.settings = request["config"]
         return {}
 
-    # ---- of the one that gives
+    # ---- verbs of the source
 
     def do_prepare(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""
@@ -193,7 +193,7 @@ class Toy:
         self.phase = "running"
         return {}
 
-    # ---- of the one that takes
+    # ---- verbs of the target
 
     def do_hold(self, request: dict[str, Any], received: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""

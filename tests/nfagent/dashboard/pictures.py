@@ -19,7 +19,7 @@ PICTURES = {
 
 
 def main(directory: Path) -> None:
-    """Take them all."""
+    """Take all pictures."""
     path = chromium()
     if path is None:
         sys.exit("error: there is no chromium; as root on Debian: apt-get install -y chromium")
@@ -34,7 +34,7 @@ def main(directory: Path) -> None:
             page.goto(shown.url)
             page.wait_for_selector(".is-live")
             page.locator("#pulse-at").evaluate("(it, text) => it.textContent = text", render.clock(sample.AT))
-            # A page has few colours: a palette makes the file a third of the size.
+            # A page has few colours: a palette reduces the file to a third.
             Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(256).save(directory / name, optimize=True)
             page.close()
 

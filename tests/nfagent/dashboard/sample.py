@@ -46,7 +46,7 @@ def instance(name: str, number: int = 0, **fields: Any) -> Instance:
 
 
 def running(of: Instance, location: str, **fields: Any) -> Running:
-    """An active process."""
+    """Return an active process."""
     values: dict[str, Any] = {
         "incarnation": f"{of.id}.{location}",
         "instance": of.id,
@@ -258,5 +258,5 @@ _EXPLANATION = {
 
 
 def unmeasured() -> Snapshot:
-    """Return the same before any measurement or decision."""
+    """Return the same server before any measurement or decision."""
     return replace(server(), measured=None, history=[], decision=None, whys={})

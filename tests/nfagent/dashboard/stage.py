@@ -37,7 +37,7 @@ def stage(shown: Snapshot) -> Iterator[Stage]:
         take = snapshot.take
 
         def staged(known: Services, switches: Switches) -> Snapshot:
-            is_here = Path(known.config.state).is_relative_to(name)  # there may be other agents in this process
+            is_here = Path(known.config.state).is_relative_to(name)  # this process may run other agents
             return made.shown if is_here else take(known, switches)
 
         try:
@@ -56,7 +56,7 @@ def chromium() -> str | None:
 def browser(path: str) -> Iterator[Browser]:
     """Start the browser."""
     with sync_playwright() as playwright:
-        # Without its sandbox, which root may not use; it opens nothing but the page under test.
+        # Without its sandbox, which does not work as root; it opens only the page under test.
         started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--force-color-profile=srgb"])
         yield started
         started.close()

@@ -1,4 +1,4 @@
-"""The dashboard in Chromium, as people see it."""
+"""The dashboard in Chromium, as users see it."""
 
 import io
 from collections.abc import Iterator
@@ -24,8 +24,10 @@ CONTRAST, OVERFLOWS, SHIFTS = (
 )
 DRAWN = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 PATH = chromium()
-expect.set_options(timeout=60_000)  # ms; how long a busy machine may take
-pytestmark = pytest.mark.skipif(PATH is None, reason="there is no chromium; tools/prepare test installs it on Debian")
+expect.set_options(timeout=60_000)  # ms; a busy machine is slow
+pytestmark = pytest.mark.skipif(
+    PATH is None, reason="chromium is not installed; on Debian, tools/prepare test installs it"
+)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +73,7 @@ class Tab:
         dialog.dismiss()
 
     def open(self, url: str) -> Page:
-        """Open the dashboard and wait until it follows."""
+        """Open the dashboard and wait until its stream is open."""
         self.page.goto(url)
         expect(self.page.locator("html.is-live")).to_be_attached()
         return self.page
@@ -85,10 +87,10 @@ def tab(started: Browser) -> Iterator[Tab]:
 
 
 def test_the_page_loads_without_errors_or_foreign_content(shown: Stage, tab: Tab) -> None:
-    with tab.page.expect_request("**/icon.svg"):  # the browser asks for it when it likes
+    with tab.page.expect_request("**/icon.svg"):  # the browser requests it at any time
         page = tab.open(shown.url)
     expect(page.get_by_role("heading", name="Network functions", level=1)).to_be_visible()
-    # The browser logs a violation of the policy to the console.
+    # The browser logs violations of the policy to its console.
     with page.expect_console_message():
         page.evaluate("() => document.body.insertAdjacentHTML('beforeend', '<p style=\"color: red\">x</p>')")
     assert len(tab.faults) == 1, tab.faults
@@ -143,7 +145,7 @@ def test_the_page_follows_a_migration(shown: Stage, tab: Tab) -> None:
 
 
 def busier(known: Snapshot, factor: float) -> Snapshot:
-    """Return the same with other figures."""
+    """Return the sample with other figures."""
     measured = known.measured
     assert measured
     loads = {
@@ -164,7 +166,7 @@ def test_figures_are_updated_in_place(shown: Stage, tab: Tab) -> None:
     summary.click()
     expect(page.locator("#hub details[open]")).to_have_count(1)
     summary.evaluate("it => { it.id = 'mine'; it.removeAttribute('id'); window.mine = it; }")
-    page.evaluate(DRAWN)  # what the click itself has moved is over
+    page.evaluate(DRAWN)  # the effects of the click itself are over
     page.evaluate(SHIFTS)
     for factor, text in ((0.5, "310"), (1.4, "868"), (0.01, "6")):
         shown.shown = busier(sample.server(), factor)
@@ -225,7 +227,7 @@ def crowded() -> Snapshot:
 
 
 def conditions() -> list[tuple[Snapshot, str]]:
-    """Return possible conditions, each with a word of its banner."""
+    """Return conditions of a server, each with a word of its banner."""
     return [(sample.server(), "No faults"), (crowded(), "is down"), (sample.unmeasured(), "Not measured")]
 
 

@@ -58,7 +58,7 @@ def following(client: httpx.Client, **options: Any) -> Iterator[Follower]:
     with client.stream("GET", STREAM, timeout=60, **options) as response:
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")
-        follower = Follower(response)  # held here: a reader that is forgotten closes the connection
+        follower = Follower(response)  # kept alive: its garbage collection would close the connection
         yield follower
 
 
@@ -165,7 +165,7 @@ def test_streams_are_limited_by_the_number_of_threads(own_world: World, monkeypa
         answer = own_world.operator.get(STREAM)
         assert (answer.status_code, answer.json()["code"]) == (503, "too-many-streams")
         assert own_world.operator.get(PAGE).status_code == 200
-    # A client that disconnects frees its place for others, even while nothing is sent.
+    # A client that disconnects frees its stream, even while nothing is sent.
     wait_until(lambda: _answers(own_world.operator))
 
 
@@ -175,7 +175,7 @@ def _answers(client: httpx.Client) -> bool:
 
 
 def test_a_client_that_does_not_read_blocks_no_other(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Far more than the kernel and the server buffer for a client: its thread blocks after a few of them.
+    # Far more than kernel and server buffer for a client: its thread soon blocks.
     editions = iter(range(10**9))
     monkeypatch.setattr(snapshot, "take", lambda *_: sample.server())
     monkeypatch.setattr(routes.render, "fragments", lambda _: {"hub": f"{next(editions)} " + "x" * 30_000_000})
@@ -183,14 +183,14 @@ def test_a_client_that_does_not_read_blocks_no_other(own_world: World, monkeypat
         monkeypatch.setattr(routes.render, "fragments", lambda _: {"hub": str(next(editions))})
         with following(own_world.operator) as follower:
             told = [follower.next()[2]["fragments"]["hub"] for _ in range(5)]
-        told = [int(text) for text in told if len(text) < 100]  # the first may still be a long one
+        told = [int(text) for text in told if len(text) < 100]  # the first edition may still be a long one
         assert len(told) >= 4
         assert told == sorted(set(told))
         assert own_world.operator.get("/api/v1/kinds").status_code == 200
 
 
 def test_a_client_that_does_not_read_is_disconnected(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "_STALLED_MS", 3000)  # longer than it takes to have three of them
+    monkeypatch.setattr(serving, "_STALLED_MS", 3000)  # long enough to stall three clients
     world = World(directory)
     numbers = iter(range(10**9))
     monkeypatch.setattr(snapshot, "take", lambda *_: sample.server())
@@ -294,7 +294,7 @@ def test_the_page_shows_the_stored_migration(own_world: World) -> None:
     own_world.wait(lambda: own_world.operator.get(f"/api/v1/instances/{made['id']}").status_code == 404)
     page = own_world.operator.get(PAGE).text
     said = " ".join(page.partition('id="migrations"')[2].split())
-    assert '<th scope="row" data-label="function">mover</th>' in said  # though it is no more
+    assert '<th scope="row" data-label="function">mover</th>' in said  # although the instance is deleted
     assert '<td data-label="how">restart</td>' in said
     assert "all state: restarted" in said
     events = page.partition('id="events"')[2]

@@ -1,4 +1,4 @@
-"""A world to decide in, for each test."""
+"""Fixtures: simulated servers to decide for."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,7 +14,7 @@ Make = Callable[..., DecideWorld]
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[Make]:
-    """Make worlds with other sizes than `world` has."""
+    """Make worlds of other sizes than `world`."""
     with ExitStack() as stack:
 
         def make(**options: Any) -> DecideWorld:

@@ -1,4 +1,4 @@
-"""Carrying out the moves of a decision: what each of them comes to, and what the journal says of earlier ones."""
+"""Executing the moves of a decision: the outcome of each, and the journal of earlier ones."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tests.nfagent.decide.world import HYPERVISOR, NIC, DecideWorld
 
 
 def ordered(world: DecideWorld) -> CarryingOut:
-    """A decision whose only move has been asked for."""
+    """Return a decision whose only move has been requested."""
     world.create("lb")
     carrying = CarryingOut(world.store, 1, [InstanceMove(world.instance("lb").id, "lb", HYPERVISOR, NIC)])
     carrying.advance(frozenset())
@@ -23,7 +23,7 @@ def ordered(world: DecideWorld) -> CarryingOut:
 
 
 def note(world: DecideWorld, **columns: Any) -> None:
-    """Of the process of that instance."""
+    """Change the row of the instance's process."""
     with world.store.change() as change:
         processes.update(change, processes.of(change.db, world.instance("lb").id)[0], **columns)
 
@@ -40,7 +40,7 @@ def test_an_instance_that_does_not_become_active_is_moved_back(
     world: DecideWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     carrying = ordered(world)
-    note(world, phase="error", location=NIC)  # without a migration: it did not run when it was wanted there
+    note(world, phase="error", location=NIC)  # without a migration: it was not running when its target was set
     carrying.advance(frozenset())
     assert not carrying.is_over
     monkeypatch.setattr("nfagent.decide.carrying_out._BEGIN_S", -1.0)
@@ -51,13 +51,13 @@ def test_an_instance_that_does_not_become_active_is_moved_back(
 
 
 def aim(world: DecideWorld, location: str) -> None:
-    """As an operator."""
+    """Set the target as an operator does."""
     with world.store.change() as change:
         instances.aim(change, world.instance("lb").id, location)
 
 
 def only(carrying: CarryingOut) -> tuple[str, str | None, int | None]:
-    """Outcome, reason and epoch of the only move."""
+    """Return outcome, reason and epoch of the only move."""
     carrying.advance(frozenset())
     assert carrying.is_over
     (move,) = carrying.moves
@@ -257,7 +257,7 @@ def test_a_move_that_times_out_is_reverted_with_a_reason(world: DecideWorld, mon
 
 
 def ended(world: DecideWorld, outcome: Any, at: float, name: str = "lb") -> None:
-    """A migration that came to this then."""
+    """Store a migration with this outcome and end."""
     with world.store.change() as change:
         made = migrations.request(change, world.instance(name), HYPERVISOR, NIC, "state")
         migrations.end(change, made, outcome, None, {})

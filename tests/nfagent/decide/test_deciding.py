@@ -1,4 +1,4 @@
-"""When the decider decides, when it writes, and what it says where it cannot."""
+"""When the decider decides and writes, and how it reports that it cannot."""
 
 import queue
 import time
@@ -18,7 +18,7 @@ from tests.nfagent.decide.world import HYPERVISOR, NIC, DecideWorld
 
 
 def decided(world: DecideWorld, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The moments at which a plan is asked for, from now on."""
+    """Record the times at which a plan is requested from now on."""
     asked: list[float] = []
     decide = world.decider._decide
 
@@ -42,7 +42,7 @@ def test_a_complete_sample_or_a_change_triggers_a_decision(other: Make, monkeypa
     world.second()
     assert asked[4:] == [9]
     world.second()
-    assert asked[5:] == [10]  # the sample went on meanwhile
+    assert asked[5:] == [10]  # the sample continued meanwhile
     world.monitor.learnt = [Coefficient("lb", "host", 0.5, 100, 0.0)]
     world.second()
     assert asked[6:] == [11]
@@ -123,7 +123,7 @@ def test_the_outcome_of_a_decision_is_stored_five_seconds_later(world: DecideWor
     while not world.moves:
         world.second()
     (order,) = [each for each in world.decisions() if each.moves]
-    world.second()  # it sees that it is done
+    world.second()  # the decider notices that the move is done
     seen = []
     for _ in range(6):
         world.second()
@@ -190,7 +190,7 @@ def test_a_dry_run_names_the_violated_limits(other: Make) -> None:
 def test_anti_affine_instances_start_apart_except_on_the_hypervisor(other: Make) -> None:
     world = other(slots=2)
     first = world.create("first", labels={APART: "ha"})
-    assert world.decider.place(first) == HYPERVISOR  # also beside another one
+    assert world.decider.place(first) == HYPERVISOR  # even next to another instance of the group
     world.create("more")
     rival = world.create("rival", NIC, labels={APART: "ha"})
     with pytest.raises(
@@ -198,7 +198,7 @@ def test_anti_affine_instances_start_apart_except_on_the_hypervisor(other: Make)
     ) as refused:
         world.decider.place(first)
     assert refused.value.code == "no-room"
-    assert world.decider.place(world.instance("more")) == NIC  # it has no such label
+    assert world.decider.place(world.instance("more")) == NIC  # it lacks the label
     for labels in ({APART: "else"}, {"other": "ha"}):
         assert world.decider.place(replace(first, labels=labels)) == NIC
     assert world.decider.place(replace(first, project="other")) == NIC
@@ -265,7 +265,7 @@ def test_stopping_the_decider_ends_its_wait(world: DecideWorld) -> None:
     world.decider.start()
     before = world.store.last_event
     world.decider.stop()
-    assert world.decider._thread.daemon  # whoever forgets to end it ends all the same
+    assert world.decider._thread.daemon  # a process that forgets to stop it ends nevertheless
     assert not world.decider._thread.is_alive()
     assert world.decider._await(before, time.monotonic() + 3600) == (False, before)
 
@@ -275,7 +275,7 @@ def test_an_error_in_one_decision_does_not_end_the_thread(world: DecideWorld, mo
 
     def step(*, urgent: bool) -> None:
         stepped.put(urgent)
-        raise RuntimeError("it breaks")
+        raise RuntimeError("broken")
 
     monkeypatch.setattr("nfagent.decide.decider._SPACING_S", 0.0)
     decider = world.make_decider(period_s=1000.0)

@@ -1,4 +1,4 @@
-"""Plans and refusals in words: all that a client is told of a decision."""
+"""Plans and refusals in words: everything that clients read about a decision."""
 
 from dataclasses import replace
 from typing import Any
@@ -152,7 +152,7 @@ def test_a_plan_for_several_samples_reports_the_worst_use_of_each_limit() -> Non
     unproven = replace(plan, stages=(replace(plan.stages[0], certificate=None, bound=None, proven=False),))
     told = Words(situation).explanation(unproven, problem, moments[0], REASON, WAITS)
     assert (told["bound_millicores"], told["proven"]) == (None, False)
-    # Without a proof, what keeps functions from where they would save something binds.
+    # Without a proof, limits that prevent a saving count as binding.
     assert told["binding"] == [limit("cores of snic0", 6002, 4000), limit("cores of snic1", 12_005, 2000)]
     narrower = replace(problem, host={"cores": 1})
     assert Words(situation).explanation(plan, narrower, moments[0], REASON, WAITS)["binding"] == told["binding"]

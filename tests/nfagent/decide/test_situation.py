@@ -1,4 +1,4 @@
-"""Situations: who may run where, why not elsewhere, and what that is as a placement problem."""
+"""Situations: possible locations, reasons against others, and the resulting placement problem."""
 
 from dataclasses import replace
 from typing import Any
@@ -287,7 +287,7 @@ def test_a_situation_with_traffic_becomes_a_placement_problem() -> None:
     assert choice(problem, {"a": 0, "b": 0}) is None
 
 
-# ---- what was measured
+# ---- measurements
 
 
 def test_the_peak_of_several_samples_is_their_maximum() -> None:
@@ -329,7 +329,7 @@ def test_a_level_changes_only_when_the_measurement_leaves_its_band() -> None:
         seen.append(moment.demands.get(("port:2", "port:1"), 0))
         assert moment.traffic.get("id-it", 0) == seen[-1]
     assert seen == [109, 109, 109, 90, 120, 120, 0, 90, 9, 10]
-    levels.moment(now, measured({}, {}))  # what is not measured is forgotten
+    levels.moment(now, measured({}, {}))  # unmeasured instances are forgotten
     assert levels.moment(now, measured({(2, 1): 7.0}, {})).demands == {("port:2", "port:1"): 7}
 
 
@@ -342,7 +342,7 @@ def test_costs_are_learnt_per_kind_and_class() -> None:
     assert [costs.millicores("lb", nic, there, 0, 60) for there in (hub, nic, far)] == [10, 60, 120]
     assert costs.millicores("dpi", hub, nic, 100, 50) == 100  # another kind
     assert not costs.learn([])
-    assert not costs.learn([Coefficient("lb", "host", 0.45, 100, 0.0)])  # a tenth, and not more
+    assert not costs.learn([Coefficient("lb", "host", 0.45, 100, 0.0)])  # a tenth, not more
     assert costs.learn([Coefficient("lb", "host", 0.44, 100, 0.0)])
     assert costs.millicores("lb", hub, hub, 100, 1) == 44
-    assert costs.learn([Coefficient("lb", "host", 0.44, 1, 0.0)])  # it is not trusted any more
+    assert costs.learn([Coefficient("lb", "host", 0.44, 1, 0.0)])  # no longer trusted

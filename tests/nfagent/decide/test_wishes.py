@@ -1,4 +1,4 @@
-"""Bounds and labels of tenants that cannot be kept: they cost nobody but their own project."""
+"""Impossible bounds and labels of tenants: they affect their own project only."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_an_impossible_bound_affects_its_own_project_only(other: Make) -> None:
 
 
 def test_of_conflicting_bounds_the_newest_is_dropped(other: Make) -> None:
-    # Alone each can be kept: the sNIC has room for one of the two.
+    # Each alone is possible: the sNIC has room for one of the two.
     world = other(cores=60)
     world.create("one", mbps=10.0)
     world.create("two", mbps=10.0)
@@ -46,7 +46,7 @@ def test_of_conflicting_bounds_the_newest_is_dropped(other: Make) -> None:
             change.event("test", name, None, {})
     world.second(urgent=True)
     assert [each["name"] for each in world.decider.proposal().explanation["left_out"]] == ["second"]
-    # What was in the way is gone: it is tried again, and told.
+    # The obstacle is gone: the bound is tried again and reported.
     with world.store.change() as change:
         first = next(each for each in chains.page(change.db, None, None, None) if each.name == "first")
         chains.remove(change, first)
@@ -72,14 +72,14 @@ def test_many_impossible_bounds_of_a_project_are_dropped_together(tmp_path: Path
     relaxed = wishes.relax(now, is_possible)
     assert relaxed is not None
     assert [chain.id for chain in relaxed.chains] == ["fine"]
-    # Its third that is found takes the others along: a hundred of them are not examined one by one.
+    # The third impossible one drops all others: a hundred are not examined one by one.
     assert len(asked) < 25
     assert wishes.relax(now, lambda _: False) is None
     store.close()
 
 
 def function(name: str) -> Function:
-    """One that may run anywhere."""
+    """Return a function that may run anywhere."""
     return Function(name, name, "lb", 1, 1, HYPERVISOR, (HYPERVISOR, NIC), 1, None)
 
 
@@ -115,7 +115,7 @@ def test_equal_chain_names_of_two_projects_are_distinguished(other: Make) -> Non
 
 
 def test_impossible_anti_affinity_blocks_no_other_instance(other: Make) -> None:
-    # The hypervisor has room for neither, and there is one sNIC.
+    # The hypervisor has room for neither instance, and the server has one sNIC.
     world = other(host_cores=20, window=4)
     for name in ("one", "two"):
         world.create(name, mbps=12.0, labels={APART: "x"})

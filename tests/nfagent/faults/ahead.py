@@ -7,12 +7,12 @@ from collections.abc import Hashable, Sequence
 from tests.nfagent.faults.points import Point
 from tests.nfagent.faults.state import Moment
 
-_LONGEST = 12  # of what is done again and again, in points
+_LONGEST = 12  # the longest repeated sequence, in points
 _REPEATED = 3  # times
 
 
 def ahead(points: Sequence[Point], moments: Sequence[Moment]) -> list[int]:
-    """For each point: this one, with what is out there, and all later ones.
+    """Return, for each point, a digest of its external state and of all later points.
 
     Ineffective repetitions count as two: a fault in the fifth of forty equal attempts is one in the first of them. A
     run that ends with equal attempts continues them without end.

@@ -8,7 +8,7 @@ _START = 1_000_000_000.0
 
 
 class Clock:
-    """Time of a simulated world, in seconds; it replaces the functions of the module ``time``."""
+    """Time of a simulated world, in seconds; replaces the functions of the module ``time``."""
 
     def __init__(self) -> None:
         self.now = _START
@@ -21,7 +21,7 @@ class Clock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Advance the time, and run what is due meanwhile."""
+        """Advance the time and run actions that are due meanwhile."""
         end = self.now + max(seconds, 0.0)
         while self._due and self._due[0][0] <= end:
             self.now, _, _, act = heapq.heappop(self._due)

@@ -1,4 +1,4 @@
-"""Invariants of a quiet world: no state without a way out, no row that contradicts the processes."""
+"""Invariants of a quiet world: no dead end, and no row that contradicts the processes."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def standing(world: World) -> str:
 
 
 def settled(world: World, *, lost: bool) -> list[str]:
-    """What is wrong, once all is quiet.
+    """Return the violations of a quiet world.
 
     Args:
-        world: that was driven until then.
-        lost: something that is needed is away for good: a person has to be told, and that is all.
+        world: driven until it was quiet.
+        lost: a necessary part is lost for good: reporting that is all that is required.
     """
     view = world.view()
     if view is None:
@@ -51,7 +51,7 @@ def settled(world: World, *, lost: bool) -> list[str]:
 
 
 def deleted(world: World, *, lost: bool) -> list[str]:
-    """What is wrong after a deletion."""
+    """Return the violations after a deletion."""
     view = world.view()
     if view is None:
         return list(_left(world))
@@ -61,12 +61,12 @@ def deleted(world: World, *, lost: bool) -> list[str]:
 
 
 def is_said(view: View) -> bool:
-    """Whether the API says what is wrong."""
+    """Tell whether the API reports the fault."""
     return bool((view.running and view.running.reason) or (view.migration and view.migration.reason))
 
 
 def _left(world: World) -> Iterator[str]:
-    """What a deleted instance has left."""
+    """Return the remains of a deleted instance."""
     for each in (*_reached(world), *world.machines.keepers()):
         yield f"after the deletion {each.key} runs"
     if world.switches.ports:
@@ -127,7 +127,7 @@ def _state(world: World) -> Iterator[str]:
 
 
 def _reports(world: World) -> Iterator[str]:
-    """A report names the step from which a migration went back if, and only if, it did."""
+    """Check that a report names the step of a rollback exactly if there was one."""
     for move in migrations.page(world.store.read, world.instance, None, 100, None):
         went_back = move.report.get("rolled_back_at")
         has_ended = move.mode == "state" and move.outcome in ("done", "rolled-back")
@@ -140,5 +140,5 @@ def _rows(world: World) -> list[Running]:
 
 
 def _reached(world: World) -> list[FakeProcess]:
-    """Functions at locations that can be reached; what runs elsewhere is ended when they are back."""
+    """Return functions at reachable locations; the others are ended when their locations are back."""
     return [each for each in world.machines.functions() if world.machines.reaches(each.location)]

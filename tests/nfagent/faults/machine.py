@@ -1,4 +1,4 @@
-"""Machines that are made up: processes by their keys, and control sockets that reach them."""
+"""Simulated machines: processes by key, and their control sockets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUNTIME = Path("/nonexistent/faults")
 
 @dataclass
 class FakeProcess:
-    """A process: what it is, and whether it answers."""
+    """A process, which may hang or have ended."""
 
     key: str
     location: str
@@ -35,21 +35,21 @@ class FakeProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
+        """Tell whether the process runs."""
         return self.program.is_alive
 
     @property
     def is_keeper(self) -> bool:
-        """Whether it keeps descriptors for others."""
+        """Tell whether the process is a keeper."""
         return isinstance(self.program, Keeper)
 
 
 class Machines:
-    """All processes of a server, by key, wherever they run.
+    """All processes of a server by key, on all its machines.
 
     Args:
-        world: whose.
-        remote: locations that only ssh reaches.
+        world: their world.
+        remote: locations reached by ssh.
     """
 
     def __init__(self, world: World, remote: frozenset[str]) -> None:
@@ -60,7 +60,7 @@ class Machines:
         self._pid = 1000
 
     def launchers(self, locations: tuple[str, ...]) -> dict[str, FakeLauncher]:
-        """One for each location; those on this machine share one."""
+        """Return a launcher per location; locations on this machine share one."""
         here = FakeLauncher(self._world, self, "", frozenset(locations) - self.remote)
         return {
             name: FakeLauncher(self._world, self, name, frozenset({name})) if name in self.remote else here
@@ -68,11 +68,11 @@ class Machines:
         }
 
     def functions(self) -> list[FakeProcess]:
-        """Those that are alive and no keepers, in the order in which they were started."""
+        """Return running processes other than keepers, in order of their start."""
         return [each for each in self.processes.values() if each.is_alive and not each.is_keeper]
 
     def keepers(self) -> list[FakeProcess]:
-        """Keepers that are alive."""
+        """Return the running keepers."""
         return [each for each in self.processes.values() if each.is_alive and each.is_keeper]
 
     def spawn(self, task: Task, location: str) -> FakeProcess:
@@ -106,11 +106,11 @@ class Machines:
         return None
 
     def is_stuck(self, program: Nf) -> bool:
-        """Whether a program reads nothing now."""
+        """Tell whether a program reads nothing now."""
         return self.is_hung(next(each for each in self.processes.values() if each.program is program))
 
     def kill(self, process: FakeProcess) -> None:
-        """End it at once."""
+        """End a process at once."""
         process.program.is_alive = False
         if isinstance(process.program, Keeper):
             process.program.close()
@@ -119,11 +119,11 @@ class Machines:
         process.queued.clear()
 
     def is_stopped(self, pid: int) -> bool:
-        """Whether the process with this id hangs."""
+        """Tell whether the process with this id hangs."""
         return any(each.process.pid == pid and each.is_alive and self.is_hung(each) for each in self.processes.values())
 
     def hang(self, process: FakeProcess, seconds: float) -> None:
-        """Have it answer nothing for a while; what it is asked meanwhile it does afterwards."""
+        """Make a process hang for a while; it handles requests afterwards."""
         if not self.is_hung(process):
             process.hung_since = self._world.clock.now
         process.hung_until = self._world.clock.now + seconds
@@ -131,11 +131,11 @@ class Machines:
             self._world.clock.at(seconds, "catch up", lambda: self._catch_up(process))
 
     def is_hung(self, process: FakeProcess) -> bool:
-        """Whether it does not answer now."""
+        """Tell whether the process hangs."""
         return self._world.clock.now < process.hung_until
 
     def _catch_up(self, process: FakeProcess) -> None:
-        """Have a process that answers again do what it was asked."""
+        """Make a process that has recovered handle its requests."""
         while process.queued and not self.is_hung(process):
             request = process.queued.pop(0)
             try:
@@ -148,7 +148,7 @@ class Machines:
                 os.close(descriptor)
 
     def close(self) -> None:
-        """End all of them."""
+        """End all processes."""
         for process in self.processes.values():
             if process.is_alive:
                 self.kill(process)
@@ -157,7 +157,7 @@ class Machines:
         self.arenas.clear()
 
     def reaches(self, location: str) -> bool:
-        """Whether this machine reaches a location's."""
+        """Tell whether this machine reaches that of a location."""
         return location not in self.remote or self._world.switches.is_up(location)
 
 
@@ -239,7 +239,7 @@ class FakeLauncher:
         return ""
 
     def tend_logs(self, kept: Callable[[str], bool]) -> None:
-        """There are none."""
+        """Do nothing: there are no logs."""
 
     def call(self, enter: tuple[str, ...], command: list[str]) -> None:
         self._cross("call", "ip")
@@ -305,7 +305,7 @@ class FakeConnection:
             if not self._is_open:
                 raise ControlUnreachableError(f"{self.path.name}: the connection is closed")
             self._require(verb)
-            is_far = process.location in world.machines.remote  # where open files do not pass
+            is_far = process.location in world.machines.remote  # connections that pass no open files
             request = Request(verb, arguments, [] if is_far else [os.dup(each) for each in descriptors])
             if world.machines.is_hung(process):
                 self._wait_for(request, verb, limit, meanwhile)
@@ -320,7 +320,7 @@ class FakeConnection:
         return value
 
     def _wait_for(self, request: Request, verb: str, limit: float, meanwhile: Callable[[], None] | None) -> None:
-        """Wait for a process that hangs; it may go on in time."""
+        """Wait for a hanging process, which may recover in time."""
         world, process = self.world, self._process
         end = world.clock.now + limit
         try:
@@ -374,7 +374,7 @@ class FakePulse:
     def look(self) -> None:
         found = self.world.machines.processes.get(self._key)
         if found is not None and found.is_alive:
-            is_hung = self.world.machines.is_hung(found)  # else it was asked until now
+            is_hung = self.world.machines.is_hung(found)  # otherwise it answered until now
             self._heard = max(self._heard, found.hung_since) if is_hung else self.world.clock.now
 
     def silent_s(self) -> float:
@@ -384,7 +384,7 @@ class FakePulse:
         self._heard = self.world.clock.now
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def _refusal(verb: str) -> Any:

@@ -1,4 +1,4 @@
-"""Network functions that are made up: their part in a migration is that of nfs/README.md, with state in real memfds.
+"""Simulated network functions: they migrate as in nfs/README.md, with state in real memfds.
 
 What a test cannot tell from the real one is left out: packets. Each function that may send counts in its state instead.
 """
@@ -17,7 +17,7 @@ _PROGRESS_S = 5.0
 
 @dataclass
 class Arena:
-    """State, or rings, behind a memfd; found again by its inode."""
+    """State or rings behind a memfd, identified by its inode."""
 
     descriptor: int
     inode: int
@@ -26,14 +26,14 @@ class Arena:
 
     @classmethod
     def make(cls) -> "Arena":
-        """Make one that is empty."""
+        """Make an empty arena."""
         descriptor = os.memfd_create("fake")
         return cls(descriptor, os.fstat(descriptor).st_ino)
 
 
 @dataclass
 class Request:
-    """A line on a control socket, with the descriptors beside it."""
+    """A line on a control socket, with its descriptors."""
 
     verb: str
     arguments: dict[str, Any]
@@ -49,7 +49,7 @@ Answered = tuple[dict[str, Any], list[int]]
 
 
 class Nf:
-    """An instance's process, as far as its control socket shows it.
+    """An instance's process as seen through its control socket.
 
     Args:
         arenas: all of this machine, by inode.
@@ -92,18 +92,18 @@ class Nf:
 
     @property
     def may_send(self) -> bool:
-        """Whether it has the right to send packets."""
+        """Tell whether the function may send packets."""
         return self.is_alive and self.phase in _SENDING
 
     @property
     def processes(self) -> bool:
-        """Whether packets reach it, so that its state changes: a copy gets none before the old one relays them."""
+        """Tell whether packets change its state: a copy gets none before the old instance relays them."""
         return self.may_send and not (
             self.phase == "relayed-to" and self.source is not None and self.source.phase == "delivered"
         )
 
     def answer(self, request: Request) -> Answered:
-        """Do what a request says; raises `ControlRefusedError`."""
+        """Handle a request; raise `ControlRefusedError` to refuse it."""
         verb, arguments = request.verb, request.arguments
         if verb == "orphaned":
             if arguments["epoch"] != self.epoch:
@@ -150,7 +150,7 @@ class Nf:
         self.config = arguments["config"]
         return {}
 
-    # ---- of the one that gives
+    # ---- verbs of the source
 
     def _do_prepare(self, _: Request) -> dict[str, Any]:
         self._expect("prepare", "running")
@@ -212,7 +212,7 @@ class Nf:
         self.phase = "running"
         return {}
 
-    # ---- of the one that takes
+    # ---- verbs of the target
 
     def _do_hold(self, request: Request) -> dict[str, Any]:
         self._expect("hold", "waiting")
@@ -259,7 +259,7 @@ class Nf:
 
 
 class Keeper:
-    """A process that keeps descriptors: `nfagent.migrate.keeper`."""
+    """A process that keeps descriptors; see `nfagent.migrate.keeper`."""
 
     def __init__(self) -> None:
         self.note: Any = None
@@ -267,7 +267,7 @@ class Keeper:
         self.is_alive = True
 
     def answer(self, request: Request) -> Answered:
-        """Keep, or give back."""
+        """Keep descriptors or return them."""
         if request.verb == "put":
             self.close()
             self.kept, self.note = [os.dup(each) for each in request.descriptors], request.arguments["note"]
@@ -275,11 +275,11 @@ class Keeper:
         return {"note": self.note}, [os.dup(each) for each in self.kept]
 
     def close(self) -> None:
-        """Let go what is kept."""
+        """Close the kept descriptors."""
         while self.kept:
             os.close(self.kept.pop())
 
 
 def inodes(descriptors: Sequence[int]) -> list[int]:
-    """What is behind descriptors."""
+    """Return the inodes behind descriptors."""
     return [os.fstat(each).st_ino for each in descriptors]

@@ -1,4 +1,4 @@
-"""All pairs of faults of a scenario, without those that cannot come to anything new.
+"""All pairs of faults of a scenario, without those that cannot have a new outcome.
 
 python -m tests.nfagent.faults.pairs [SCENARIO ...] [--jobs N] [--check N] [--results DIRECTORY]
 
@@ -109,12 +109,12 @@ def planned(laboratory: Lab, scenario: str, sample: int = 0, seed: int = 0) -> P
                 plan.distinct.append(found)
             elif sample:
                 _keep(plan, (found, known[key]), sample, chance)
-    random.Random(scenario).shuffle(plan.distinct)  # what a call that is ended early has run is a fair sample
+    random.Random(scenario).shuffle(plan.distinct)  # an interrupted call has run a fair sample
     return plan
 
 
 def _seconds(result: Result, begin: int, *, is_lost: bool) -> Iterator[tuple[Key, Fault]]:
-    """Every fault from a point on, and by what it is known."""
+    """Return every fault from a point on, with its key."""
     points, moments = result.points[begin:], result.moments[begin:]
     for point, moment, to_come in zip(points, moments, ahead(points, moments), strict=True):
         for fault in point.faults():
@@ -122,13 +122,13 @@ def _seconds(result: Result, begin: int, *, is_lost: bool) -> Iterator[tuple[Key
 
 
 def _kind(point: Point, fault: Fault) -> str:
-    """A fault's kind, but that a call that only asks may fail before it or after it."""
+    """Return a fault's kind; for pure queries, failing before and after are the same kind."""
     only_asks = point.border == "launch" and point.what.startswith("find ")
     return "refuse" if fault.kind == "lose" and only_asks else fault.kind
 
 
 def _keep(plan: Plan, pair: tuple[str, str], sample: int, chance: random.Random) -> None:
-    """Keep one of those that are left out, so that each has the same chance in the end."""
+    """Sample the omitted pairs uniformly."""
     if len(plan.left_out) < sample:
         plan.left_out.append(pair)
     elif (place := chance.randrange(plan.pairs - len(plan.distinct))) < sample:
@@ -136,7 +136,7 @@ def _keep(plan: Plan, pair: tuple[str, str], sample: int, chance: random.Random)
 
 
 def distinct(laboratory: Lab, scenario: str) -> Iterator[Result]:
-    """Run the pairs that stand for all of a scenario."""
+    """Run the representative pairs of a scenario."""
     return map(laboratory.replay, planned(laboratory, scenario).distinct)
 
 
@@ -144,9 +144,9 @@ def distinct(laboratory: Lab, scenario: str) -> Iterator[Result]:
 
 
 class _Worker:
-    """A process's laboratory."""
+    """The laboratory of a worker process."""
 
-    stack = contextlib.ExitStack()  # for as long as the process lives
+    stack = contextlib.ExitStack()  # until the process ends
     laboratory: Lab
 
     @classmethod
@@ -155,7 +155,7 @@ class _Worker:
 
     @classmethod
     def run(cls, names: list[str]) -> dict[str, str]:
-        """Run these; returns those that are bad."""
+        """Run these pairs; return the failed ones."""
         results = [cls.laboratory.replay(each) for each in names]
         return {each.name: each.violations[0] for each in results if each.violations}
 
@@ -188,7 +188,7 @@ def _soak(directory: Path, scenario: str, results: Path, jobs: int) -> Tally:
 
 
 def _check(directory: Path, scenario: str, sample: int, seed: int) -> int:
-    """Run some of what was left out, and what stands for them; returns how many differ."""
+    """Run omitted pairs and their representatives; return how many differ."""
     same = others = 0
     with lab(directory) as laboratory:
         for left_out, known in planned(laboratory, scenario, sample, seed).left_out:
@@ -207,7 +207,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("scenarios", nargs="*", default=list(scenarios.ALL), metavar="SCENARIO")
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
-    parser.add_argument("--check", type=int, default=0, help="run so many of those that are left out, instead")
+    parser.add_argument("--check", type=int, default=0, help="instead, run this many of the omitted pairs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, default=_RESULTS)
     options = parser.parse_args()

@@ -27,12 +27,12 @@ _KINDS: dict[Border, tuple[str, ...]] = {
 
 
 class AgentDiedError(BaseException):
-    """The agent was killed: nothing of it may do anything any more."""
+    """The agent was killed; no part of it may act any more."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where a run came to.
+    """A fault point that a run reached.
 
     Attributes:
         functions: how many processes of the instance there were.
@@ -46,7 +46,7 @@ class Point:
     keepers: int
 
     def faults(self) -> "list[Fault]":
-        """All that can happen here."""
+        """Return all faults that can happen here."""
         return [Fault(self.index, kind) for kind in _KINDS[self.border] if self._has(kind)]
 
     def _has(self, kind: str) -> bool:
@@ -59,7 +59,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that happens when a run comes to a point.
+    """A fault that happens when a run reaches a point.
 
     Attributes:
         kind: ``crash``: the agent is killed before the call; ``refuse``: the call fails and has no effect; ``lose``: it
@@ -78,12 +78,12 @@ class Fault:
 
 
 def parse(text: str) -> tuple[str, tuple[Fault, ...]]:
-    """Read a run's name: its scenario, its faults."""
+    """Split a run's name into its scenario and its faults."""
     scenario, _, faults = text.partition(":")
     found = [each.split(".", 1) for each in faults.split("+") if each]
     return scenario, tuple(Fault(int(index), kind) for index, kind in found)
 
 
 def name(scenario: str, faults: Iterable[Fault]) -> str:
-    """A run's name."""
+    """Return a run's name."""
     return f"{scenario}:{'+'.join(map(str, faults))}"

@@ -1,4 +1,4 @@
-"""Runs: a scenario with faults, brought to an end, and what must be so then."""
+"""Runs: scenarios with faults, driven to their end, and their invariants."""
 
 from __future__ import annotations
 
@@ -65,30 +65,30 @@ slot = [{ name = "s0", wires = [{ edge = "vf0", inside = "lo" }] }]
 switch = "snic0"
 slot = [{ name = "s1", wires = [{ edge = "pf0vf0", inside = "lo" }] }]
 """
-_STEPS = 24  # of the reconciler after the last fault, at most: minutes
+_STEPS = 24  # steps of the reconciler after the last fault, at most: minutes
 _ALIKE = 5  # of them
 _LEAST_S = 0.5  # between two of them, on average, where they never end
-_QUIET = 3  # of them in which nothing changed
+_QUIET = 3  # steps in which nothing changed
 _DEATHS = 4
 _AFTER_A_FAULT_S = 30.0
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run."""
+    """The outcome of a run."""
 
     name: str
     points: list[Point]
     violations: list[str]
     steps: int
     seconds: float
-    outcomes: tuple[str | None, ...]  # of its migrations, the newest first
+    outcomes: tuple[str | None, ...]  # its migrations, the newest first
     notes: list[str]
-    moments: list[Moment]  # at each point, where they were asked for
+    moments: list[Moment]  # one per point, on request
 
 
 class Lab:
-    """Makes worlds and runs them; one at a time, in one thread.
+    """Makes worlds and runs them, one at a time, in one thread.
 
     Args:
         directory: for the store's lock.
@@ -102,12 +102,12 @@ class Lab:
         self._store.read.backup(self._empty)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         self._store.close()
         self._empty.close()
 
     def run(self, scenario: str, *faults: Fault, is_tracing: bool = False) -> Result:
-        """Run a scenario with these faults, until all is quiet; then delete the instance."""
+        """Run a scenario with faults until it is quiet; then delete the instance."""
         found = scenarios.ALL[scenario]
         self._empty.backup(self._store.read)
         self._store.begin_again()
@@ -137,7 +137,7 @@ class Lab:
         return Result(called, *ran, outcomes, world.notes, world.moments)
 
     def replay(self, text: str) -> Result:
-        """Run what a name says."""
+        """Run the scenario and faults of a name."""
         scenario, faults = parse(text)
         return self.run(scenario, *faults)
 
@@ -146,8 +146,8 @@ def _played(world: World) -> int:
     restless: list[str] = []
     steps = drive(world, restless)
     world.is_recording = False
-    world.look()  # a machine that has come back meanwhile is swept
-    if not (world.is_lost and restless):  # who tries again and again may be anywhere
+    world.look()  # a machine that recovered meanwhile is swept
+    if not (world.is_lost and restless):  # a retrying agent may be at any step
         world.violations += invariants.settled(world, lost=world.is_lost) or restless
     world.delete()
     drive(world, [])
@@ -168,7 +168,7 @@ class _Tries:
         self._alike = 0
 
     def go_on(self) -> bool:
-        """Count one more; False: there were enough, or the last ones changed nothing where something is lost."""
+        """Count a step; return False after enough, or after several without change while a part is lost."""
         if self._happened != self._world.happened:
             self._begin()
         if self._world.is_lost:
@@ -180,16 +180,16 @@ class _Tries:
         return True
 
     def are_hasty(self) -> bool:
-        """Whether there was no pause between them."""
+        """Tell whether there was no pause between the steps."""
         return self._world.clock.elapsed - self._began < (self.number - self._first) * _LEAST_S
 
 
 def drive(world: World, violations: list[str]) -> int:
-    """Have the reconciler do its steps until nothing changes any more; returns how many there were."""
+    """Run the reconciler until nothing changes; return the number of steps."""
     quiet = deaths = 0
     tries = _Tries(world)
     while tries.go_on():
-        last = world.store.last_event  # of a store of one thread
+        last = world.store.last_event  # the store is used by one thread
         try:
             if world.is_dead:
                 deaths += 1
@@ -210,7 +210,7 @@ def drive(world: World, violations: list[str]) -> int:
             if not isinstance(error, (AgentError, sqlite3.Error)):
                 violations.append(f"a step failed: {error!r}")
             delay, quiet = _AFTER_A_FAULT_S, 0
-            with contextlib.suppress(AgentDiedError):  # while it waits
+            with contextlib.suppress(AgentDiedError):  # while the agent waits
                 world.clock.sleep(delay)
         quiet += 1
         if quiet >= _QUIET and invariants.may_rest(world, delay):
@@ -222,14 +222,14 @@ def drive(world: World, violations: list[str]) -> int:
 
 
 def _calls(world: World, last: int) -> bool:
-    """Whether there is an event after this one that calls for a step."""
+    """Tell whether a later event requires a step."""
     if world.store.last_event == last:
         return False
     return any(each.type.startswith(WAKING) for each in events.after(world.store.read, last, 100, None))
 
 
 class _LateFuture(Future[Any]):
-    """What is run beside: when somebody waits for it, or has asked twice whether it is done."""
+    """A future that runs when it is awaited, or polled for the second time."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         super().__init__()
@@ -255,7 +255,7 @@ class _LateFuture(Future[Any]):
 
 
 class _NoThreads:
-    """In the place of `ThreadPoolExecutor`."""
+    """Replaces `ThreadPoolExecutor`."""
 
     def __init__(self, *_: Any) -> None:
         self._left: list[_LateFuture] = []
@@ -274,7 +274,7 @@ class _NoThreads:
 
 
 class _NoEvent:
-    """In the place of `threading.Event`."""
+    """Replaces `threading.Event`."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -290,18 +290,18 @@ class _NoEvent:
 
 
 class _NoThread:
-    """In the place of `threading.Thread`: it is done when it is started."""
+    """Replaces `threading.Thread`; it runs when started."""
 
     def __init__(self, target: Callable[..., None], args: tuple[Any, ...] = (), **_: Any) -> None:
         self._run = lambda: target(*args)
 
     def start(self) -> None:
-        """Do it."""
+        """Run the target."""
         self._run()
 
 
 class _NoOutage:
-    """In the place of `nfagent.migrate.outage.Outage`, which looks at sockets; ``world`` is set on a subclass."""
+    """Replaces `nfagent.migrate.outage.Outage`, which uses sockets; ``world`` is set on a subclass."""
 
     world: World
 
@@ -326,7 +326,7 @@ class _NoOutage:
 
 
 class _NoTeller:
-    """In the place of a thread of `nfagent.locations`."""
+    """Replaces a thread of `nfagent.locations`."""
 
     def __init__(self, location: str, changed: Callable[[str], None]) -> None:
         self._tell = lambda: changed(location)
@@ -337,7 +337,7 @@ class _NoTeller:
 
 @contextlib.contextmanager
 def _made_up(clock: Clock) -> Iterator[Callable[[World], None]]:
-    """Within, time, threads, sockets and switches are made up; what is given binds them to a world."""
+    """Simulate time, threads, sockets and switches; the yielded function binds them to a world."""
     connection, plumbing = type("Connection", (FakeConnection,), {}), type("Plumbing", (FakePlumbing,), {})
     pulse, outage = type("Pulse", (FakePulse,), {}), type("Outage", (_NoOutage,), {})
 
@@ -368,7 +368,7 @@ def _made_up(clock: Clock) -> Iterator[Callable[[World], None]]:
 def lab(directory: Path) -> Iterator[Lab]:
     """A laboratory whose store is in memory."""
     logging.disable(logging.CRITICAL)
-    gc.collect()  # files of earlier tests would hide files that a run leaves open
+    gc.collect()  # files of earlier tests would hide files that a run leaks
     connect = database.sqlite3.connect
 
     def in_memory(_: object, **options: Any) -> sqlite3.Connection:

@@ -1,4 +1,4 @@
-"""What is going on when faults happen."""
+"""Scenarios in which faults happen."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def _turn_back(world: World, drive: Drive) -> None:
 
 def _start(world: World, _: Drive) -> None:
     world.create("nf", NIC)
-    world.is_excused = True  # a first process that is not ready yet is given up as it is
+    world.is_excused = True  # a first process that is not ready yet is abandoned
 
 
 def _delete(world: World, drive: Drive) -> None:

@@ -1,4 +1,4 @@
-"""What is out there at a moment of a run, so that two moments can be compared."""
+"""The external state at a moment of a run, for comparison with other moments."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Moment = tuple[object, ...]
 
 
 def moment(world: World) -> Moment:
-    """All that is not in the agent's memory, without what nothing depends on: names, texts, when exactly."""
+    """Return all state outside the agent's memory, without names, texts and exact times."""
     return _Moment(world).whole()
 
 
 class _Moment:
-    """One moment. Names that are drawn by chance are numbered in the order in which they are met."""
+    """One moment; random names are numbered in order of appearance."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -48,7 +48,7 @@ class _Moment:
         return None if thing is None else self._names.setdefault(thing, len(self._names))
 
     def _time(self, seconds: float) -> float:
-        """A moment, as seconds from now, coarsely."""
+        """Return a time as coarse seconds from now."""
         left = max(-_LONG_S, min(_LONG_S, seconds - self._world.clock.now))
         return math.ceil(left / _GRAIN_S)
 
@@ -90,7 +90,7 @@ class _Moment:
         has_ended = row["mode"] == "state" and row["outcome"] in ("done", "rolled-back")
         return has_ended and (row["outcome"] == "rolled-back") != (report.get("rolled_back_at") is not None)
 
-    # ---- what runs
+    # ---- processes
 
     def _process(self, process: FakeProcess) -> tuple[object, ...]:
         program = process.program
@@ -109,7 +109,7 @@ class _Moment:
         return (keeper.note is None, len(keeper.kept))
 
     def _function(self, nf: Nf) -> tuple[object, ...]:
-        is_now = nf.epoch == self._epoch  # what it did in a migration that has ended does not count any more
+        is_now = nf.epoch == self._epoch  # its part in an ended migration no longer counts
         return (
             *(json.dumps(nf.config), nf.phase, is_now, frozenset(nf.answers if is_now else ())),
             *(self._arena(nf.arena), self._arena(nf.rings), self._arena(nf.pending)),

@@ -1,4 +1,4 @@
-"""Switches that are made up: oneswitchd as its REST interface shows it, OVSDB, and markers on their way.
+"""Simulated switches: oneswitchd's REST interface, OVSDB, and markers in flight.
 
 What nfagent makes of them is real: `nfagent.wiring.ServerWiring` and `nfagent.migrate.switching.ServerSwitching`.
 """
@@ -26,7 +26,7 @@ HUB, NIC, ONESWITCHD = "hypervisor", "snic0", "oneswitchd"
 _STAGES = ("preparing", "prepared", "flipped", "done")
 _STEP_S = 1.0
 _REQUEST_S = 10.0
-_GONE_S = 5.0  # a switch that was away for longer is not waited for
+_GONE_S = 5.0  # a switch away for longer is not awaited
 _MOVE_S = 120.0
 
 
@@ -51,14 +51,14 @@ class FakePort:
 
     @property
     def leads_to(self) -> tuple[str, str]:
-        """Where packets for it go."""
+        """Return where packets for the port go."""
         if self.moving is not None and self.moving.stage == "flipped":
             return self.moving.to
         return self.home
 
 
 class Switches:
-    """All of them, and oneswitchd."""
+    """All switches, and oneswitchd."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -68,15 +68,15 @@ class Switches:
         self._arrived: set[int] = set()
 
     def is_up(self, name: str) -> bool:
-        """Whether a switch, or oneswitchd, answers."""
+        """Tell whether a switch or oneswitchd answers."""
         return name not in self._down
 
     def is_gone(self, name: str) -> bool:
-        """Whether a switch has been away for so long that it is not waited for."""
+        """Tell whether a switch has been away for too long to be awaited."""
         return self._world.clock.now - self._down.get(name, math.inf) >= _GONE_S
 
     def lose(self, name: str, seconds: float) -> None:
-        """Have one be away for a while."""
+        """Take a switch away for a while."""
         self._down.setdefault(name, self._world.clock.now)
         if seconds < math.inf:
             self._world.clock.at(seconds, f"back {name}", lambda: self._back(name))
@@ -86,15 +86,15 @@ class Switches:
         self._world.watch()
 
     def forget_moves(self) -> None:
-        """As an oneswitchd that was restarted without its journal."""
+        """Forget all moves, as oneswitchd does when restarted without its journal."""
         for port in self.ports.values():
             port.moving = None
 
     def advance(self, port: FakePort) -> None:
-        """Bring a move as far as it may go now.
+        """Advance a move as far as possible now.
 
         Raises:
-            ApiRefusedError: it failed, and is undone.
+            ApiRefusedError: it failed and was rolled back.
         """
         move = port.moving
         if move is None or not self.is_up(ONESWITCHD):
@@ -106,21 +106,21 @@ class Switches:
             if not all(map(self.is_up, (move.to[0], HUB))):
                 return
             move.stage = "prepared" if move.until == "prepared" else "flipped"
-        # The flip is sent to all switches; each stage from then on is confirmed by those that are not gone.
+        # The flip is sent to all switches; those that are not gone confirm each later stage.
         waited = [name for name in (HUB, port.home[0], move.to[0]) if not self.is_up(name) and not self.is_gone(name)]
         if move.stage == "flipped" and move.until == "done" and not waited:
             port.home, port.moving = move.to, None
 
     def arrive(self, numbers: Sequence[int]) -> None:
-        """Markers were sent."""
+        """Deliver sent markers."""
         self._arrived.update(numbers)
 
     def marked(self, first: int, paths: int) -> int:
-        """How many of these markers have arrived."""
+        """Return how many of these markers have arrived."""
         return len(self._arrived.intersection(range(first, first + paths)))
 
     def status(self) -> Status:
-        """What oneswitchd says."""
+        """Return oneswitchd's status."""
         if not self.is_up(ONESWITCHD):
             raise ApiUnreachableError("nothing listens")
         return Status(version="1", datapath_id="1", switches=(self._state(HUB), self._state(NIC)))
@@ -229,7 +229,7 @@ class FakeClient:
             return paths
 
     def _until(self, port: FakePort, until: str, force: bool) -> model.VirtualPort:
-        """Answer when a stage is reached, or not at all."""
+        """Answer when a stage is reached, or never."""
         end = self._world.clock.now + _MOVE_S
         self._switches.advance(port)
         while port.moving is not None and _STAGES.index(port.moving.stage) < _STAGES.index(until):
@@ -278,7 +278,7 @@ class FakeClient:
         )
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def __enter__(self) -> FakeClient:
         return self
@@ -311,10 +311,10 @@ class FakePlumbing:
                         raise DatabaseUnreachableError(f"switch {name}: its database does not answer")
 
     def add_virtual_port(self, number: int) -> None:
-        """Patch ports are not looked at."""
+        """Do nothing: patch ports are not simulated."""
 
     def remove_virtual_port(self, number: int) -> None:
-        """Patch ports are not looked at."""
+        """Do nothing: patch ports are not simulated."""
 
     def on(self, switch: str) -> FakePlumbing:
         found = self.world.server.find_switch(switch)
@@ -327,11 +327,11 @@ class FakePlumbing:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class FakeWiring(ServerWiring):
-    """With oneswitchd made up."""
+    """A wiring with a simulated oneswitchd."""
 
     def __init__(self, world: World, is_cut_off: Callable[[str], bool]) -> None:
         super().__init__(world.server, is_cut_off)
@@ -342,7 +342,7 @@ class FakeWiring(ServerWiring):
 
 
 class FakeSwitching(ServerSwitching):
-    """With oneswitchd and the data paths made up."""
+    """A switching with simulated oneswitchd and datapaths."""
 
     def __init__(self, world: World, wiring: FakeWiring) -> None:
         super().__init__(world.server, wiring)

@@ -1,4 +1,4 @@
-"""The state machines of migrations and of the reconciler, with every single fault and with pairs of them."""
+"""The state machines of migrations and reconciler under every single fault and pairs of faults."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,19 +10,19 @@ from tests.nfagent.faults.run import Lab, Result, lab
 _SHOWN = 20
 _EVERY_DAY = [
     name for name in scenarios.ALL if name not in ("memfd-home", "copy", "remote", "pin")
-]  # others are like these
-_SAMPLE = 0.0002  # of the pairs, every day
+]  # the others resemble these
+_SAMPLE = 0.0002  # fraction of the pairs, every day
 _SEED = 12
 _FOUND = [
-    "delete:5.lose+6.lost-hub",  # without a process, no reason was said why it is not deleted
-    "configure:1.refuse+2.refuse",  # the reason of a refusal could not be written, and was not said later
-    "configure:1.refuse+3.refuse",  # another reason took its place for good
-    "start:7.lost-nic+25.refuse",  # a process that could not be ended ran on beside its successor
-    "memfd:2.lost-nic+22.refuse",  # the same in a migration
+    "delete:5.lose+6.lost-hub",  # without a process, the reason for the pending deletion was missing
+    "configure:1.refuse+2.refuse",  # the reason of a refusal could not be stored and was never reported
+    "configure:1.refuse+3.refuse",  # another reason replaced it for good
+    "start:7.lost-nic+25.refuse",  # a process that could not be ended ran next to its successor
+    "memfd:2.lost-nic+22.refuse",  # the same during a migration
     "memfd-home:60.lost-nic+64.refuse",
-    "copy:26.down-nic+32.crash",  # a row said "stopping", its process ran, and the old one was thawed beside it
-    "remote:31.down-nic+33.refuse",  # a location was back, its process was not ended and counted as ended
-    "memfd:0.refuse+4.refuse",  # a rollback began, the migration started again, and its report kept the rollback
+    "copy:26.down-nic+32.crash",  # a row said "stopping", its process ran, and the old one was thawed
+    "remote:31.down-nic+33.refuse",  # a location was back; its process ran on but counted as ended
+    "memfd:0.refuse+4.refuse",  # the migration restarted after a rollback, and its report kept the rollback
 ]
 
 

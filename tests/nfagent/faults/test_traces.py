@@ -1,4 +1,4 @@
-"""What the agent does, word by word, in migrations with and without faults."""
+"""The agent's actions, word by word, in migrations with and without faults."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.mark.parametrize("name", traces.RUNS)
 def test_a_run_matches_its_trace(laboratory: Lab, name: str) -> None:
-    """Write them again with ``python -m tests.nfagent.faults.traces`` if something else is meant to be done."""
+    """After an intended change, rewrite the traces with ``python -m tests.nfagent.faults.traces``."""
     assert traces.trace(laboratory, name).splitlines() == (traces.FILES / f"{name}.txt").read_text().splitlines()
 
 
@@ -26,5 +26,5 @@ def test_every_trace_has_a_run() -> None:
 
 def test_a_location_where_no_start_succeeds_is_abandoned(laboratory: Lab) -> None:
     moved, none = (traces.trace(laboratory, name) for name in ("new-one-cannot-be-replaced", "nothing-can-be-started"))
-    assert "'outcome': 'rolled-back', 'reason': 'the test said so'" in moved
-    assert "'outcome': 'failed', 'reason': 'the test said so'" in none
+    assert "'outcome': 'rolled-back', 'reason': 'requested by the test'" in moved
+    assert "'outcome': 'failed', 'reason': 'requested by the test'" in none

@@ -1,7 +1,7 @@
-"""What the agent does in some runs, word by word: each is a file beside this one.
+"""The agent's actions in some runs, word by word, in one file each.
 
-After a change that is meant to do something else, ``python -m tests.nfagent.faults.traces`` writes them again; what
-`git diff` then shows is what has changed.
+After an intended change, ``python -m tests.nfagent.faults.traces`` rewrites them;
+`git diff` then shows the effect.
 """
 
 import itertools
@@ -75,7 +75,7 @@ RUNS: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
 
 
 def trace(laboratory: Lab, name: str) -> str:
-    """A run, as text."""
+    """Return a run as text."""
     scenario, wanted = RUNS[name]
     faults: list[Fault] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -98,7 +98,7 @@ def _run(laboratory: Lab, patch: pytest.MonkeyPatch, scenario: str, faults: list
 
 
 def _rows(laboratory: Lab) -> Iterator[str]:
-    """All migrations, as they ended."""
+    """Return all migrations as they ended."""
     for each in migrations.page(laboratory._store.read, None, None, 100, None):
         row = asdict(each)
         report = row.pop("report")

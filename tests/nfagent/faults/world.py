@@ -1,4 +1,4 @@
-"""A server that is made up, with a real reconciler, migrator, starter and store, and faults where a plan says so."""
+"""A simulated server with a real reconciler, migrator, starter and store, and planned faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.nfagent.faults.points import AWAY_S, BLIP_S, FOREVER, NAP_S, AgentDie
 from tests.nfagent.faults.state import Moment, moment
 from tests.nfagent.faults.switches import HUB, NIC, ONESWITCHD, FakeSwitching, FakeWiring, Switches
 
-AFTER_S = 2.0  # until a location that is cut off is down
+AFTER_S = 2.0  # until a disconnected location counts as down
 _CALL_S = 0.001
 _LOOK_S, _HEALTH_S = 0.5, 1.0
 ADMIN = Client("ops", admin=True)
@@ -36,12 +36,12 @@ _SECONDS = {"blip": BLIP_S, "away": AWAY_S, "lost": FOREVER, "hang": FOREVER, "n
 
 
 class FaultyStore(Store):
-    """The real one; each of its writes is a fault point."""
+    """The real store; each of its writes is a fault point."""
 
     world: World | None = None
 
     def begin_again(self) -> None:
-        """Know of no event: the database was emptied."""
+        """Forget all events: the database was emptied."""
         self.world, self._last_event = None, 0
 
     @contextlib.contextmanager
@@ -66,14 +66,14 @@ def _told(change: Change) -> str:
 
 
 class NoDecider:
-    """See `nfagent.protocols.Decider`: it has nothing to say."""
+    """See `nfagent.protocols.Decider`; it has no plan."""
 
     def place(self, instance: Instance) -> str:
         raise UnavailableError("test", "nothing was measured yet")
 
 
 class _Idle:
-    """In the place of threads: it is known when somebody calls for a step."""
+    """Replaces threads; records requested steps."""
 
     is_woken = False
 
@@ -82,11 +82,11 @@ class _Idle:
         self.is_woken = True
 
     def start(self) -> None:
-        """Nothing is begun."""
+        """Do nothing: there is no thread."""
 
 
 class SteppedReconciler(Reconciler):
-    """The real one; whoever made it calls `step`."""
+    """The real reconciler; its owner calls `step`."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -95,14 +95,14 @@ class SteppedReconciler(Reconciler):
 
 
 class World:
-    """Everything, from a store that is empty.
+    """A whole server, from an empty store.
 
     Args:
         store: of the agent.
         config: agent.toml.
         server: server.toml.
         catalog: of both.
-        clock: of everybody.
+        clock: shared by all parts.
         copies: whether state is copied though it could be handed over.
         remote: whether the smart NIC is a machine of its own.
         bind: is given this world before anything else is done.
@@ -127,16 +127,16 @@ class World:
         self.machines = Machines(self, frozenset({NIC} if remote else ()))
         self.desired = Desired(store, catalog)
         self.points: list[Point] = []
-        self.notes: list[str] = []  # what the agent did, with all that it said
+        self.notes: list[str] = []  # the agent's actions, with all texts
         self._told: dict[str, dict[str, Any]] = {}
         self.plan: dict[int, list[Fault]] = {}
         self.is_recording = False
         self.is_tracing = False
-        self.moments: list[Moment] = []  # what was out there at each point
-        self.happened, self.is_lost = 0, False  # how many faults, and whether one of them is for good
+        self.moments: list[Moment] = []  # the external state at each point
+        self.happened, self.is_lost = 0, False  # number of faults, and whether one is permanent
         self.is_dead = False
         self.counted = 0
-        self.is_excused = False  # its state was lost outside of a migration, as it may
+        self.is_excused = False  # its state was lost outside a migration, which is allowed
         self.violations: list[str] = []
         self.failures: list[Exception] = []
         store.world = self
@@ -145,7 +145,7 @@ class World:
     # ---- the agent
 
     def start_agent(self) -> None:
-        """Start one, on what is in the store."""
+        """Start an agent on the present store."""
         self.is_dead = False
         self.locations = Locations(self.store, self.switches.status, AFTER_S, self._look_at)
         wiring = FakeWiring(self, self.locations.is_cut_off)
@@ -182,7 +182,7 @@ class World:
         self.reconciler.look_at(location)
 
     def watch(self) -> None:
-        """Have two threads of the agent look, as they always do; while there is nothing to see, they are left out."""
+        """Run two watching threads of the agent once; skipped while there is nothing to see."""
         self.clock.tick("look", _LOOK_S, self._look_again)
         self.clock.tick("health", _HEALTH_S, self._look_at_health)
 
@@ -192,12 +192,12 @@ class World:
         return not self._knows_locations()
 
     def look(self) -> None:
-        """See which locations are cut off."""
+        """Find disconnected locations."""
         with contextlib.suppress(Exception):
             self.locations.look(self.switches.status(), self.clock.now)
 
     def _knows_locations(self) -> bool:
-        """Whether the agent knows of the smart NIC's switch what there is to know, or cannot ask."""
+        """Tell whether the agent knows the state of the smart NIC's switch, or cannot ask."""
         known = {self.locations.is_down(NIC), self.locations.is_cut_off(NIC)}
         return not self.switches.is_up(ONESWITCHD) or known == {not self.switches.is_up(NIC)}
 
@@ -218,7 +218,7 @@ class World:
         refused: Callable[[str], Exception],
         lost: Callable[[str], Exception] | None = None,
     ) -> Iterator[None]:
-        """Be a point; what is within is the effect."""
+        """Be a fault point; the body is the effect."""
         if self.is_dead:
             raise AgentDiedError
         self.clock.sleep(_CALL_S)
@@ -239,7 +239,7 @@ class World:
         for fault in faults:
             self._happen(fault, functions, keepers)
             if fault.kind == "refuse":
-                raise refused("the test said so")
+                raise refused("requested by the test")
         yield
         for fault in faults:
             if fault.kind == "dies":
@@ -247,20 +247,20 @@ class World:
                     if self.short(each.key) in what.split():
                         self.kill(each)
             if fault.kind in ("lose", "dies"):
-                raise (lost or refused)("the test took the answer away")
+                raise (lost or refused)("the test dropped the answer")
 
     def cross(self, border: Border, what: str, refused: Callable[[str], Exception] | None) -> None:
-        """As `crossing`, without an effect."""
+        """Be a fault point without an effect."""
         with self.crossing(border, what, refused or RuntimeError):
             pass
 
     def note(self, what: str) -> None:
-        """Remember what the agent did."""
+        """Record an action of the agent."""
         if self.is_recording:
             self.notes.append(what.replace(self.instance, "ID"))
 
     def written(self, change: Change) -> str:
-        """The newest event, as far as it tells something else than the one before it of its kind."""
+        """Return the newest event's differences from the previous one of its kind."""
         row = change.db.execute("SELECT type, payload FROM event ORDER BY id DESC LIMIT 1").fetchone()
         if row is None:
             return "write nothing"
@@ -275,7 +275,7 @@ class World:
         return " ".join(["write", row["type"], *shown])
 
     def called(self, what: str) -> None:
-        """Give the newest point a better name."""
+        """Rename the newest point."""
         if self.is_recording and self.points[-1].border == "write":
             last = self.points[-1]
             self.points[-1] = Point(last.index, last.border, what, last.functions, last.keepers)
@@ -306,7 +306,7 @@ class World:
             self.lose({"nic": NIC, "hub": HUB}.get(whom, whom), _SECONDS[how])
 
     def kill(self, victim: FakeProcess) -> None:
-        """End a process; where no migration goes on, or it is back at work, its state may be lost."""
+        """Kill a process; outside migrations, or once it serves again, its state may be lost."""
         if victim.is_alive:
             self.machines.kill(victim)
             move = migrations.open_of(self.store.read, self.instance)
@@ -314,13 +314,13 @@ class World:
             self.is_excused |= move is None or bool(is_back)
 
     def lose(self, switch: str, seconds: float) -> None:
-        """Have a switch be away."""
+        """Take a switch away."""
         self.switches.lose(switch, seconds)
         self.watch()
 
     @contextlib.contextmanager
     def untouched(self) -> Iterator[None]:
-        """Within, nothing is a fault point."""
+        """Suspend fault points."""
         was, self.is_recording = self.is_recording, False
         was_dead, self.is_dead = self.is_dead, False
         try:
@@ -331,7 +331,7 @@ class World:
     # ---- traffic
 
     def _count(self, what: str) -> None:
-        """A packet comes: whoever may process it counts it in its state. Two that may are a violation."""
+        """Deliver a packet: the function that may process it counts it; two such functions are a violation."""
         senders = [each for each in self.machines.functions() if self.nf(each).may_send and not self._is_cut_off(each)]
         if len(senders) > 1:
             named = " and ".join(f"{self.short(each.key)} ({self.nf(each).phase})" for each in senders)
@@ -342,7 +342,7 @@ class World:
                 self.counted += 1
 
     def _is_cut_off(self, process: FakeProcess) -> bool:
-        """Whether no packets come to a process: its machine or its switch is away, or back and not asked yet."""
+        """Tell whether a process gets no packets: its machine or switch is away, or back but not yet asked."""
         if not self.machines.reaches(process.location):
             return True
         if process.location not in self.machines.remote and self.switches.is_up(process.location):
@@ -352,14 +352,14 @@ class World:
 
     @staticmethod
     def nf(process: FakeProcess) -> Nf:
-        """The function that a process is."""
+        """Return the function of a process."""
         assert isinstance(process.program, Nf)
         return process.program
 
     # ---- clients
 
     def create(self, kind: str = "nf", target: str | None = None) -> str:
-        """Ask for an instance with a port; returns its id."""
+        """Create an instance with a port; return its id."""
         with self.untouched():
             view = self.desired.create(ADMIN, Order("lb", kind, "small", {"n": 1}, ports=1))
             if target is not None:
@@ -369,26 +369,26 @@ class World:
         return self.instance
 
     def migrate(self, target: str | None = None) -> None:
-        """Ask for a migration."""
+        """Request a migration."""
         with self.untouched():
             self.desired.migrate(ADMIN, self.instance, target)
 
     def delete(self) -> None:
-        """Ask for the deletion."""
+        """Request the deletion."""
         with self.untouched():
             if self.view() is not None:
                 self.desired.delete(ADMIN, self.instance)
 
     def view(self) -> View | None:
-        """What the API says of the instance; None: there is none."""
+        """Return the instance as the API shows it; None if it does not exist."""
         return instances.view(self.store.read, self.instance)
 
     def serving(self) -> Running | None:
-        """The row of the process that serves."""
+        """Return the row of the serving process."""
         view = self.view()
         return view.running if view is not None else None
 
     def short(self, key: str) -> str:
-        """A process's key in a few letters."""
+        """Abbreviate a process's key."""
         owner, _, location = key.rpartition(".")
         return "keeper" if owner == "keeper" else location
