@@ -3,6 +3,7 @@
 mod json;
 mod metrics;
 mod routes;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -19,36 +20,19 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use crate::config::Config;
 use crate::endpoint::ApiEndpoint;
-use crate::events::{Event, Problem, Reply, Request};
+use crate::events::Event;
 use crate::log::Levels;
 use crate::stream::{bind_unix, SocketFile};
+use shared::Shared;
 
 /// Limit for a client to send the head of its request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The shared state of all requests.
-#[derive(Debug)]
-struct Shared {
-    events: mpsc::UnboundedSender<Event>,
-    levels: Levels,
-    /// The token that clients on TCP must send.
-    token: Option<String>,
-}
-
-impl Shared {
-    async fn ask(&self, request: Request) -> Reply {
-        let (reply, answer) = oneshot::channel();
-        // Without an engine `answer` fails, too.
-        let _ = self.events.send(Event::Request { request, reply });
-        answer.await.unwrap_or_else(|_| Err(Problem::ending()))
-    }
-}
 
 /// The listening socket of the API.
 pub struct Server {

@@ -10,19 +10,15 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use oneswitch_core::{CoreConfig, LinkConfig, PortConfig, SwitchConfig, HOME};
+use oneswitch_core::{CoreConfig, PortConfig, SwitchConfig, HOME};
 
 use crate::endpoint::{Active, ApiEndpoint, Passive};
 use crate::log::Level;
+pub use ports::Port;
 use ports::{check_executor, read_ports, EXECUTOR};
 pub use reader::Problem;
-use reader::{Document, Field, Section, Seen};
-use switches::read_switches;
-
-/// Highest virtual port number; above it are the multicast patch port and OpenFlow's reserved ports.
-pub const PORT_MAX: u32 = 65_023;
-/// Bytes of a name that OpenFlow and Linux carry.
-pub const NAME_MAX: usize = 15;
+use reader::{parse_one, Document, Field, Section, Seen};
+use switches::{read_switches, Switch};
 
 /// The configuration: read, checked and with its defaults filled in.
 #[derive(Clone, Debug)]
@@ -54,21 +50,6 @@ pub struct TlsFiles {
     pub private_key: PathBuf,
     pub certificate: PathBuf,
     pub ca_certificate: PathBuf,
-}
-
-#[derive(Clone, Debug)]
-pub struct Switch {
-    pub name: String,
-    pub virt: Active,
-    pub edge: Active,
-    pub link: Option<LinkConfig>,
-}
-
-/// A `[[port]]` and its first line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Port {
-    pub config: PortConfig,
-    pub line: usize,
 }
 
 /// All errors of a file, one line each.
@@ -263,16 +244,6 @@ fn datapath_id(document: &Document<'_>, field: &Field<String>) -> Option<u64> {
             None
         }
     }
-}
-
-fn parse_one<T>(
-    document: &Document<'_>,
-    field: &Field<String>,
-    parse: impl Fn(&str) -> Result<T, String>,
-) -> Option<T> {
-    parse(&field.value)
-        .map_err(|message| document.blame(field, message))
-        .ok()
 }
 
 /// Parses endpoints and refuses duplicates.

@@ -2,6 +2,7 @@
 //!
 //! `2026-01-31T12:00:00.000Z|00042|northbound|INFO|text`
 
+mod level;
 mod limit;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use tracing::metadata::Metadata;
 use tracing::span;
 use tracing::subscriber::Interest;
 
+pub use level::Level;
 use limit::{Limiter, Verdict};
 
 /// The modules whose level can be set, by the names that users know.
@@ -28,67 +30,6 @@ pub const MODULES: [&str; 6] = [
     "api",
     "config",
 ];
-
-/// A log level; each includes those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Level {
-    Off,
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
-impl Level {
-    pub const ALL: [Self; 6] = [
-        Self::Off,
-        Self::Error,
-        Self::Warn,
-        Self::Info,
-        Self::Debug,
-        Self::Trace,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
-    }
-
-    /// Parses a level.
-    ///
-    /// # Errors
-    /// The expected levels.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|level| level.name() == text);
-        found.ok_or_else(|| {
-            format!(
-                "\"{text}\" is not a log level; expected off, error, warn, info, debug or trace"
-            )
-        })
-    }
-
-    fn from_byte(byte: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|level| *level as u8 == byte)
-    }
-
-    fn of(level: &tracing::Level) -> Self {
-        match *level {
-            tracing::Level::ERROR => Self::Error,
-            tracing::Level::WARN => Self::Warn,
-            tracing::Level::INFO => Self::Info,
-            tracing::Level::DEBUG => Self::Debug,
-            tracing::Level::TRACE => Self::Trace,
-        }
-    }
-}
 
 /// The level of each module; shared by the subscriber and the REST API.
 #[derive(Clone, Debug)]

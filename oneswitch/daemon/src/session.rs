@@ -12,7 +12,6 @@ mod tests;
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::BytesMut;
 use openflow13::{encode_error, frame_length, kind, ErrorCode, Header, HEADER_LEN};
@@ -22,27 +21,7 @@ use tokio::time::timeout;
 
 use crate::events::{Event, Handle, Peer};
 pub use frames::{is_private, messages};
-
-/// Times of a session; the tests do not shorten them but stop the clock.
-#[derive(Clone, Copy, Debug)]
-pub struct Timing {
-    /// Limit for the peer's HELLO.
-    pub handshake: Duration,
-    /// Idle time after which a peer gets an echo request, and time after that until it is disconnected. `None`: never, as on Open vSwitch's
-    /// local management sockets.
-    pub probe: Option<Duration>,
-}
-
-impl Timing {
-    pub const NETWORK: Self = Self {
-        handshake: Duration::from_secs(10),
-        probe: Some(Duration::from_secs(5)),
-    };
-    pub const LOCAL: Self = Self {
-        handshake: Duration::from_secs(10),
-        probe: None,
-    };
-}
+pub use pump::Timing;
 
 /// How a session ended.
 #[derive(Debug)]

@@ -16,8 +16,8 @@ use tracing::{debug, info, warn};
 use super::json::{
     AddPort, BeginMove, ChangeExecutor, ContinueMove, Markers, Ownership, Port, SendMarkers,
 };
+use super::shared::Shared;
 use super::wait::Wait;
-use super::Shared;
 use crate::events::{Answer, Problem, Request};
 
 /// Limit of a request's body in bytes.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::Shared;
+use super::shared::Shared;
 use crate::events::{Problem, Reply, Request};
 
 const TIMEOUT_MAX_S: f64 = 3600.0;

@@ -3,8 +3,17 @@
 use oneswitch_core::{PortConfig, HOME};
 
 use super::reader::{Document, Field, Section, Seen};
-use super::switches::check_interface;
-use super::{Port, Switch, PORT_MAX};
+use super::switches::{check_interface, Switch};
+
+/// Highest virtual port number; above it are the multicast patch port and OpenFlow's reserved ports.
+const PORT_MAX: u32 = 65_023;
+
+/// A `[[port]]` and its first line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    pub config: PortConfig,
+    pub line: usize,
+}
 
 /// Reads the ports, without unreadable ones.
 pub fn read_ports(

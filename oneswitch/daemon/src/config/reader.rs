@@ -328,3 +328,14 @@ fn describe(value: &DeValue<'_>) -> String {
         DeValue::Table(_) => "a table".into(),
     }
 }
+
+/// Parses a field, and reports what is wrong with it.
+pub fn parse_one<T>(
+    document: &Document<'_>,
+    field: &Field<String>,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Option<T> {
+    parse(&field.value)
+        .map_err(|message| document.blame(field, message))
+        .ok()
+}

@@ -2,9 +2,19 @@
 
 use oneswitch_core::{LinkConfig, HOME};
 
-use super::reader::{Document, Field, Section, Seen};
-use super::{parse_one, Switch, NAME_MAX};
+use super::reader::{parse_one, Document, Field, Section, Seen};
 use crate::endpoint::Active;
+
+/// Bytes of a name that OpenFlow and Linux carry.
+const NAME_MAX: usize = 15;
+
+#[derive(Clone, Debug)]
+pub struct Switch {
+    pub name: String,
+    pub virt: Active,
+    pub edge: Active,
+    pub link: Option<LinkConfig>,
+}
 
 /// Reads the switches, and the names of all, as far as possible.
 pub fn read_switches(

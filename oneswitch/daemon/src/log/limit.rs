@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tracing::callsite::Identifier;
 
-use super::Level;
+use super::level::Level;
 
 /// Lines per minute, and in a burst, per place.
 const PER_MINUTE: u32 = 60;

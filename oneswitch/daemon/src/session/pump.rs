@@ -14,7 +14,6 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep_until, Instant};
 
 use super::frames::{bare, scan, Trouble};
-use super::Timing;
 use crate::events::{Command, Event};
 
 /// Bytes of one read. Larger than the largest message, so that a buffer always holds one.
@@ -27,6 +26,27 @@ const ROOM: usize = REPLY_BACKLOG / 4;
 const SLICES: usize = 32;
 /// Limit for the last bytes to a peer that is being disconnected.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Times of a session; the tests do not shorten them but stop the clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// Limit for the peer's HELLO.
+    pub handshake: Duration,
+    /// Idle time after which a peer gets an echo request, and time after that until it is disconnected. `None`: never, as on Open vSwitch's
+    /// local management sockets.
+    pub probe: Option<Duration>,
+}
+
+impl Timing {
+    pub const NETWORK: Self = Self {
+        handshake: Duration::from_secs(10),
+        probe: Some(Duration::from_secs(5)),
+    };
+    pub const LOCAL: Self = Self {
+        handshake: Duration::from_secs(10),
+        probe: None,
+    };
+}
 
 pub struct Pump<'a> {
     connection: u64,
