@@ -3,8 +3,8 @@
 //! and packet-outs; the commit applies all of them, or none.
 
 use crate::error::{ErrorCode, Oversize, Refusal};
+use crate::header::{finish, start};
 use crate::header::{kind, Header, HEADER_LEN, VERSION};
-use crate::message::{finish, start};
 use crate::session::Experimenter;
 use crate::wire::{Put, Reader};
 use crate::ONF_VENDOR;

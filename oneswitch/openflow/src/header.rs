@@ -1,7 +1,8 @@
 //! The `ofp_header` at the start of every message (OpenFlow 1.3.5, section
 //! A.1), and splitting a byte stream into messages.
 
-use crate::error::{ErrorCode, Refusal};
+use crate::error::{ErrorCode, Oversize, Refusal};
+use crate::wire::{patch_u16, Put};
 
 /// Wire version of OpenFlow 1.3.
 pub const VERSION: u8 = 4;
@@ -108,4 +109,19 @@ pub fn set_xid(frame: &mut [u8], xid: u32) {
     if let Some(slot) = frame.get_mut(4..HEADER_LEN) {
         slot.copy_from_slice(&xid.to_be_bytes());
     }
+}
+
+/// Starts a message; [`finish`] sets its length.
+pub(crate) fn start(xid: u32, kind_number: u8) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64);
+    out.put(&[VERSION, kind_number, 0, 0]);
+    out.put_u32(xid);
+    out
+}
+
+/// Sets the length of a message that [`start`] began.
+pub(crate) fn finish(mut out: Vec<u8>) -> Result<Vec<u8>, Oversize> {
+    let length = u16::try_from(out.len()).map_err(|_| Oversize { length: out.len() })?;
+    patch_u16(&mut out, 2, length);
+    Ok(out)
 }

@@ -31,7 +31,7 @@ pub mod actions {
 
 pub use action::{Action, ActionItem, ActionIter, ActionList, Actions};
 pub use canonical::CanonicalMatch;
-pub use error::{encode_error, ErrorCode, ErrorMessage, Oversize, Refusal, EXPERIMENTER_ERROR};
+pub use error::{ErrorCode, Oversize, Refusal, EXPERIMENTER_ERROR};
 pub use flow::{FlowMod, FlowModCommand, FlowRemoved, ALL_TABLES, NO_BUFFER};
 pub use group::{group_no, group_type, Bucket, Buckets, GroupMod, GroupModCommand};
 pub use header::{fits_kind, frame_length, kind, set_xid, Header, HEADER_LEN, VERSION};
@@ -49,7 +49,10 @@ pub use packet::{PacketIn, PacketOut};
 pub use port::{
     config, from_openflow10, is_output, is_representable, port_no, state, Port, PortMod, PortStatus,
 };
-pub use session::{AsyncMasks, Experimenter, Features, Hello, Role, SwitchConfig, TableMod};
+pub use session::{
+    encode_error, AsyncMasks, ErrorMessage, Experimenter, Features, Hello, Role, SwitchConfig,
+    TableMod,
+};
 
 /// Nicira's experimenter id.
 pub const NX_VENDOR: u32 = 0x0000_2320;

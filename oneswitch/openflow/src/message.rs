@@ -1,15 +1,17 @@
 //! Any message: decoding and encoding.
 
-use crate::error::{ErrorCode, ErrorMessage, Oversize, Refusal};
+use crate::error::{ErrorCode, Oversize, Refusal};
 use crate::flow::{FlowMod, FlowRemoved};
 use crate::group::GroupMod;
-use crate::header::{kind, Header, HEADER_LEN, VERSION};
+use crate::header::{finish, kind, start, Header, HEADER_LEN, VERSION};
 use crate::meter::MeterMod;
 use crate::multipart::{self, Multipart, MultipartReply, MultipartRequest};
 use crate::packet::{PacketIn, PacketOut};
 use crate::port::{PortMod, PortStatus};
-use crate::session::{AsyncMasks, Experimenter, Features, Hello, Role, SwitchConfig, TableMod};
-use crate::wire::{patch_u16, Put, Reader};
+use crate::session::{
+    AsyncMasks, ErrorMessage, Experimenter, Features, Hello, Role, SwitchConfig, TableMod,
+};
+use crate::wire::{Put, Reader};
 
 /// Any OpenFlow 1.3 message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,21 +187,6 @@ fn decode_body(header: Header, body: &[u8]) -> Result<Message, Refusal> {
             ))
         }
     })
-}
-
-/// Starts a message; [`finish`] sets its length.
-pub(crate) fn start(xid: u32, kind_number: u8) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64);
-    out.put(&[VERSION, kind_number, 0, 0]);
-    out.put_u32(xid);
-    out
-}
-
-/// Sets the length of a message that [`start`] began.
-pub(crate) fn finish(mut out: Vec<u8>) -> Result<Vec<u8>, Oversize> {
-    let length = u16::try_from(out.len()).map_err(|_| Oversize { length: out.len() })?;
-    patch_u16(&mut out, 2, length);
-    Ok(out)
 }
 
 /// Encodes a message. Fails only above 65,535 bytes, which no decoded message

@@ -1,7 +1,8 @@
 //! Messages about the connection and the switch as a whole: hello, features,
-//! configuration, roles, asynchronous messages, tables.
+//! configuration, roles, asynchronous messages, tables; errors.
 
-use crate::error::{ErrorCode, Refusal};
+use crate::error::{ErrorCode, Refusal, EXPERIMENTER_ERROR};
+use crate::header::{kind, HEADER_LEN, VERSION};
 use crate::wire::{padded, Put, Reader};
 
 /// `OFPHET_VERSIONBITMAP`.
@@ -283,4 +284,75 @@ impl Experimenter {
         out.put_u32(self.subtype);
         out.put(&self.body);
     }
+}
+
+/// `ofp_error_msg`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorMessage {
+    /// Type and code.
+    pub error: ErrorCode,
+    /// The experimenter, for type 0xffff.
+    pub experimenter: Option<u32>,
+    /// The start of the refused message, or a text for HELLO_FAILED.
+    pub data: Box<[u8]>,
+}
+
+impl ErrorMessage {
+    /// Creates an error about `offending`, a whole message or its start.
+    pub fn new(error: ErrorCode, offending: &[u8]) -> Self {
+        Self {
+            error,
+            experimenter: error.experimenter(),
+            data: offending.into(),
+        }
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
+        let mut reader = Reader::new(body);
+        let error = ErrorCode {
+            kind: reader.u16()?,
+            code: reader.u16()?,
+        };
+        let experimenter = match error.kind {
+            EXPERIMENTER_ERROR => Some(reader.u32()?),
+            _ => None,
+        };
+        Ok(Self {
+            error,
+            experimenter,
+            data: reader.rest().into(),
+        })
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u16(self.error.kind);
+        out.put_u16(self.error.code);
+        if let Some(experimenter) = self.experimenter.or(self.error.experimenter()) {
+            if self.error.kind == EXPERIMENTER_ERROR {
+                out.put_u32(experimenter);
+            }
+        }
+        out.put(&self.data);
+    }
+}
+
+/// Encodes an error message about `offending`. As in Open vSwitch
+/// (`ofperr_encode_msg__`), it carries the whole offending message, truncated
+/// only at a message's limit of 65,535 bytes.
+pub fn encode_error(xid: u32, error: ErrorCode, offending: &[u8]) -> Vec<u8> {
+    let experimenter = error.experimenter();
+    let fixed = HEADER_LEN + 4 + if experimenter.is_some() { 4 } else { 0 };
+    let kept = offending.len().min(usize::from(u16::MAX) - fixed);
+    let length = u16::try_from(fixed + kept).unwrap_or(u16::MAX);
+    let mut out = Vec::with_capacity(fixed + kept);
+    out.put(&[VERSION, kind::ERROR]);
+    out.put_u16(length);
+    out.put_u32(xid);
+    out.put_u16(error.kind);
+    out.put_u16(error.code);
+    if let Some(experimenter) = experimenter {
+        out.put_u32(experimenter);
+    }
+    out.extend(offending.iter().take(kept));
+    out
 }

@@ -1,7 +1,7 @@
 //! Replies about groups.
 
-use super::reply::Entry;
 use super::stats::sized_entry;
+use super::Entry;
 use crate::action::Strictness;
 use crate::error::Refusal;
 use crate::group::Buckets;

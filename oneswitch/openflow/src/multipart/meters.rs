@@ -1,7 +1,7 @@
 //! Replies about meters.
 
-use super::reply::Entry;
 use super::stats::sized_entry;
+use super::Entry;
 use crate::error::{ErrorCode, Refusal};
 use crate::meter::check_bands;
 use crate::wire::{patch_length, patch_u16, u16_at, Put, Reader};

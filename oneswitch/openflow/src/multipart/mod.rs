@@ -64,6 +64,12 @@ pub(crate) trait Body: Sized {
     fn put(&self, out: &mut Vec<u8>);
 }
 
+/// An entry of a reply.
+pub(crate) trait Entry: Sized {
+    fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal>;
+    fn put(&self, out: &mut Vec<u8>);
+}
+
 pub(crate) fn decode<B: Body>(body: &[u8]) -> Result<Multipart<B>, Refusal> {
     let mut reader = Reader::new(body);
     let kind = reader.u16()?;

@@ -1,25 +1,18 @@
 //! `ofp_multipart_reply`, and its splitting over several messages.
 
-use super::{multipart_kind as k, put_header, Body, MULTIPART_HEADER};
+use super::{multipart_kind as k, put_header, Body, Entry, MULTIPART_HEADER};
 use super::{
     FlowStats, GroupDesc, GroupFeatures, GroupStats, MeterConfig, MeterFeatures, MeterStats,
     PortStats, QueueStats, SwitchDesc, TableStats,
 };
 use crate::error::{ErrorCode, Refusal};
-use crate::header::{kind, HEADER_LEN};
-use crate::message::{finish, start};
+use crate::header::{finish, kind, start, HEADER_LEN};
 use crate::port::Port;
 use crate::session::Experimenter;
 use crate::wire::{u16_at, Put, Reader};
 
 /// Maximum bytes of a message.
 const MAX_MESSAGE: usize = 65_535;
-
-/// An entry of a reply.
-pub(crate) trait Entry: Sized {
-    fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal>;
-    fn put(&self, out: &mut Vec<u8>);
-}
 
 impl Entry for Port {
     fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::reply::Entry;
+use super::Entry;
 use crate::action::Strictness;
 use crate::error::{ErrorCode, Refusal};
 use crate::instruction::Instructions;
