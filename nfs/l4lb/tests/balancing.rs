@@ -128,7 +128,7 @@ fn least_loaded_follows_connections_per_weight() {
 #[test]
 fn the_flow_breaks_ties_between_equally_loaded_backends() {
     let numbers: Vec<u8> = (11..=20).collect();
-    let web = with(vip("ipip", &numbers), "algorithm", json!("least-loaded"));
+    let web = with(vip("ipip", &numbers), "algorithm", "least-loaded");
     let mut lb = lb(json!([web]));
     let chosen: Vec<u8> = (1..=10)
         .map(|port| lb.backend(&Sent::client(port, SYN)))
@@ -271,7 +271,7 @@ fn a_flood_of_syns_leaves_established_connections_alone() {
 }
 
 fn flood(algorithm: &str) {
-    let web = with(vip("ipip", &[11, 12, 13]), "half_open_limit", json!(50));
+    let web = with(vip("ipip", &[11, 12, 13]), "half_open_limit", 50);
     let mut lb = lb(json!([with(web, "algorithm", json!(algorithm))]));
     let owned: Vec<u8> = (1..=100)
         .map(|port| {
@@ -295,11 +295,12 @@ fn flood(algorithm: &str) {
     let during = Sent::client(500, SYN);
     let chosen = lb.backend(&during);
     assert_eq!(lb.backend(&Sent::client(500, ACK)), chosen);
-    lb.reconfigure(json!([with(
+    let web = with(
         vip("ipip", &[11, 12, 13, 14, 15, 16]),
         "half_open_limit",
-        json!(50)
-    )]));
+        50,
+    );
+    lb.reconfigure(json!([web]));
     assert_eq!(lb.backend(&Sent::client(500, ACK)), chosen);
     for (port, backend) in (1..=100).zip(owned) {
         assert_eq!(lb.backend(&Sent::client(port, ACK)), backend);
@@ -312,11 +313,8 @@ fn flood(algorithm: &str) {
 
 #[test]
 fn a_full_table_is_balanced_without_records() {
-    let mut lb = lb(json!([with(
-        vip("ipip", &[11, 12, 13]),
-        "half_open_limit",
-        json!(1_000_000)
-    )]));
+    let web = with(vip("ipip", &[11, 12, 13]), "half_open_limit", 1_000_000);
+    let mut lb = lb(json!([web]));
     let mut choices = Vec::new();
     for client in 0..8000_u32 {
         let [.., a, b] = client.to_be_bytes();
@@ -367,11 +365,7 @@ fn udp_flows_keep_their_backend() {
 
 #[test]
 fn state_moves_to_another_instance() {
-    let vips = json!([with(
-        vip("ipip", &[11, 12, 13]),
-        "algorithm",
-        json!("round-robin")
-    )]);
+    let vips = json!([with(vip("ipip", &[11, 12, 13]), "algorithm", "round-robin")]);
     let mut old = lb(vips.clone());
     let owned: Vec<u8> = (1..100)
         .map(|port| old.backend(&Sent::client(port, SYN)))
@@ -411,7 +405,7 @@ fn it_reports_full_at_the_configured_shares() {
         "backends": [{"name": "a", "address": "fd00::11"}]});
     // 41 of 4096 records; 11 of 1024 sessions.
     let shares = json!({"table": 0.01});
-    let snat = with(vip("nat", &[11]), "snat", json!(true));
+    let snat = with(vip("nat", &[11]), "snat", true);
     for (web, share, table) in [
         (vip("ipip", &[11]), 41, "connections_ipv4"),
         (six, 41, "connections_ipv6"),

@@ -201,9 +201,9 @@ fn checks_of_many_backends_share_ports() {
     let other = with(
         with(vip("ipip", &[]), "backends", others),
         "address",
-        json!("192.0.2.2"),
+        "192.0.2.2",
     );
-    let other = with(other, "name", json!("other"));
+    let other = with(other, "name", "other");
     let mut config = config(json!([
         other,
         with(vip("ipip", &[11, 12]), "health", tcp())

@@ -47,11 +47,8 @@ fn a_client_on_the_link_is_answered_directly() {
 
 #[test]
 fn answers_come_back_during_a_flood_without_records() {
-    let mut lb = lb(json!([with(
-        vip("nat", &[11]),
-        "half_open_limit",
-        json!(0)
-    )]));
+    let web = with(vip("nat", &[11]), "half_open_limit", 0);
+    let mut lb = lb(json!([web]));
     lb.pass(&Sent::client(4000, SYN));
     assert_eq!(lb.count("vip_active{vip=\"web\"}"), 0);
     assert_eq!(
@@ -150,7 +147,7 @@ fn a_bump_in_the_wire_passes_other_traffic_through() {
 }
 
 fn snat() -> Value {
-    with(vip("nat", &[11, 12]), "snat", json!(true))
+    with(vip("nat", &[11, 12]), "snat", true)
 }
 
 #[test]
@@ -251,7 +248,7 @@ fn translated_sessions_survive_a_move() {
 
 #[test]
 fn half_open_sessions_are_bounded_and_established_ones_kept() {
-    let mut lb = lb(json!([with(snat(), "half_open_limit", json!(10))]));
+    let mut lb = lb(json!([with(snat(), "half_open_limit", 10)]));
     let sent = Sent::client(4000, SYN);
     let seen = lb.pass(&sent);
     lb.pass(&Sent::client(4000, ACK));

@@ -101,11 +101,8 @@ fn an_error_finds_the_backend_whose_answer_was_lost() {
     .payload(&[7; 100])
     .frame();
     for mode in ["ipip", "gue"] {
-        let mut lb = lb(json!([with(
-            vip(mode, &[11, 12, 13]),
-            "algorithm",
-            json!("round-robin")
-        )]));
+        let web = with(vip(mode, &[11, 12, 13]), "algorithm", "round-robin");
+        let mut lb = lb(json!([web]));
         lb.pass(&Sent::client(1, SYN));
         let backend = lb.backend(&Sent::client(4000, SYN));
         let Output::Sent(0, frame) = lb.process(0, &too_big(&lost, 28, ROUTER)) else {
@@ -117,11 +114,8 @@ fn an_error_finds_the_backend_whose_answer_was_lost() {
             1
         );
     }
-    let mut lb = lb(json!([with(
-        vip("nat", &[11, 12, 13]),
-        "algorithm",
-        json!("round-robin")
-    )]));
+    let web = with(vip("nat", &[11, 12, 13]), "algorithm", "round-robin");
+    let mut lb = lb(json!([web]));
     lb.pass(&Sent::client(1, SYN));
     let backend = lb.backend(&Sent::client(4000, SYN));
     let Output::Sent(0, frame) = lb.process(0, &too_big(&lost, 28, ROUTER)) else {
@@ -196,7 +190,7 @@ fn an_error_finds_the_client_whose_packet_was_lost() {
 
 #[test]
 fn an_error_about_an_answer_quotes_the_backends_own_packet() {
-    let mut lb = lb(json!([with(vip("nat", &[11]), "snat", json!(true))]));
+    let mut lb = lb(json!([with(vip("nat", &[11]), "snat", true)]));
     let seen = lb.pass(&Sent::client(4000, SYN));
     let lost = Sent {
         source: (ip("192.0.2.1"), 80),
@@ -232,7 +226,7 @@ fn an_error_about_an_answer_quotes_the_backends_own_packet() {
 #[test]
 fn an_error_about_a_shifted_segment_quotes_the_clients_numbers() {
     for snat in [false, true] {
-        let proxy = with(vip("nat", &[11]), "proxy_protocol", json!(true));
+        let proxy = with(vip("nat", &[11]), "proxy_protocol", true);
         let mut lb = lb(json!([with(proxy, "snat", json!(snat))]));
         lb.pass(&Sent::client(4000, SYN).numbers(999, 0));
         lb.pass(&Sent::client(4000, ACK).numbers(1000, 5001));
@@ -369,7 +363,7 @@ proptest! {
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..300),
     ) {
         let six = json!({"name": "six", "address": "2001:db8::1", "port": 80, "protocol": "tcp", "mode": "gue", "backends": [{"name": "a", "address": "fd00::11"}]});
-        let proxied = with(with(with(vip("nat", &[11, 12]), "snat", json!(true)), "proxy_protocol", json!(true)), "health", json!({"kind": "http"}));
+        let proxied = with(with(with(vip("nat", &[11, 12]), "snat", true), "proxy_protocol", true), "health", json!({"kind": "http"}));
         let udp = json!({"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": "ipip", "backends": [{"name": "a", "address": "10.0.0.11"}]});
         let mut lb = lb(json!([proxied, six, udp]));
         let lost = Sent { source: (ip("192.0.2.1"), 80), destination: (ip("198.51.100.7"), 4000), ..Sent::client(0, ACK) }.frame();

@@ -15,7 +15,7 @@ use serde_json::{json, Value};
 
 fn proxy(snat: bool) -> Value {
     with(
-        with(vip("nat", &[11]), "proxy_protocol", json!(true)),
+        with(vip("nat", &[11]), "proxy_protocol", true),
         "snat",
         json!(snat),
     )

@@ -160,7 +160,7 @@ fn show_and_backends_report_every_field() {
 
 #[test]
 fn a_reset_acknowledges_what_the_segment_takes() {
-    let mut lb = lb(json!([with(vip("nat", &[11]), "snat", json!(true))]));
+    let mut lb = lb(json!([with(vip("nat", &[11]), "snat", true)]));
     for (flags, payload, flags_back, numbers) in [
         (FIN, 10, RST | ACK, (0, 1011)),
         (0, 10, RST | ACK, (0, 1010)),
@@ -252,9 +252,9 @@ fn small(vips: Value) -> Value {
 
 fn other(backends: &[u8]) -> Value {
     with(
-        with(vip("nat", backends), "address", json!("192.0.2.2")),
+        with(vip("nat", backends), "address", "192.0.2.2"),
         "name",
-        json!("other"),
+        "other",
     )
 }
 

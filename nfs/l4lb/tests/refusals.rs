@@ -47,9 +47,9 @@ fn vip_with(key: &str, value: Value) -> Value {
 /// Another VIP with backend 11, in mode nat and with the same port.
 fn other_nat() -> Value {
     with(
-        with(vip("nat", &[12, 11]), "address", json!("192.0.2.2")),
+        with(vip("nat", &[12, 11]), "address", "192.0.2.2"),
         "name",
-        json!("other"),
+        "other",
     )
 }
 
@@ -58,9 +58,9 @@ fn vips_may_share_a_backend_where_answers_tell_them_apart() {
     let web = || vip("nat", &[11]);
     let other_port = json!([{"name": "web11", "address": "10.0.0.11", "port": 81}]);
     for other in [
-        with(other_nat(), "snat", json!(true)),
-        with(other_nat(), "protocol", json!("udp")),
-        with(other_nat(), "mode", json!("ipip")),
+        with(other_nat(), "snat", true),
+        with(other_nat(), "protocol", "udp"),
+        with(other_nat(), "mode", "ipip"),
         with(other_nat(), "backends", other_port),
     ] {
         lb(json!([web(), other]));

@@ -11,16 +11,12 @@ use nf_runtime::testing::{Harness, Output};
 use serde_json::{json, Value};
 
 fn snat(backends: &[u8]) -> Value {
-    with(vip("nat", backends), "snat", json!(true))
+    with(vip("nat", backends), "snat", true)
 }
 
 /// Another VIP, 192.0.2.2:80.
 fn second(vip: Value) -> Value {
-    with(
-        with(vip, "address", json!("192.0.2.2")),
-        "name",
-        json!("second"),
-    )
+    with(with(vip, "address", "192.0.2.2"), "name", "second")
 }
 
 /// Builds the backend's reply to a packet.
@@ -71,11 +67,8 @@ fn an_answer_leaves_from_the_vip_of_its_request() {
 
 /// A large load balancer with `count` established connections, each of its own client.
 fn many(count: u32) -> (Harness<L4lb>, Vec<(Sent, Seen)>) {
-    let mut config = config(json!([with(
-        snat(&[11]),
-        "half_open_limit",
-        json!(100_000)
-    )]));
+    let web = with(snat(&[11]), "half_open_limit", 100_000);
+    let mut config = config(json!([web]));
     config["tables"]["sessions"] = json!(4096);
     let mut lb = start(config);
     let connections = (0..count)
@@ -116,7 +109,7 @@ fn a_port_is_held_as_long_as_the_connection() {
 
 #[test]
 fn answers_alone_keep_a_udp_session_alive() {
-    let mut lb = lb(json!([with(snat(&[11]), "protocol", json!("udp"))]));
+    let mut lb = lb(json!([with(snat(&[11]), "protocol", "udp")]));
     let sent = Sent::client(4000, 0).udp();
     let seen = lb.pass(&sent);
     for _ in 0..10 {
@@ -132,11 +125,8 @@ fn answers_alone_keep_a_udp_session_alive() {
 
 #[test]
 fn a_full_session_table_reports_full() {
-    let mut config = config(json!([with(
-        snat(&[11]),
-        "half_open_limit",
-        json!(100_000)
-    )]));
+    let web = with(snat(&[11]), "half_open_limit", 100_000);
+    let mut config = config(json!([web]));
     config["tables"]["sessions"] = json!(40);
     let mut lb = start(config);
     assert_eq!(lb.ask("full", json!({}))["full"], false);
@@ -166,8 +156,8 @@ fn a_full_session_table_reports_full() {
 
 #[test]
 fn a_port_is_released_when_its_session_cannot_be_stored() {
-    let proxied = with(vip("nat", &[12]), "proxy_protocol", json!(true));
-    let wide = |vip: Value| with(vip, "half_open_limit", json!(100_000));
+    let proxied = with(vip("nat", &[12]), "proxy_protocol", true);
+    let wide = |vip: Value| with(vip, "half_open_limit", 100_000);
     let mut config = config(json!([wide(snat(&[11])), wide(second(proxied))]));
     config["tables"]["sessions"] = json!(40);
     let mut lb = start(config);
@@ -264,7 +254,7 @@ fn a_genuine_fin_or_reset_ends_a_connection() {
         assert!(!survives(&mut lb, &seen), "{flags} from the backend");
     }
     // The backend refuses the connection.
-    let mut lb = lb(json!([with(snat(&[11]), "half_open_limit", json!(1))]));
+    let mut lb = lb(json!([with(snat(&[11]), "half_open_limit", 1)]));
     let seen = lb.pass(&Sent::client(4000, SYN));
     lb.pass(&reply(&seen, RST | ACK).numbers(0, 1001));
     assert_eq!(lb.count("vip_half_open{vip=\"web\"}"), 0);
@@ -272,7 +262,7 @@ fn a_genuine_fin_or_reset_ends_a_connection() {
 
 #[test]
 fn a_client_that_reconnects_after_a_crash_is_served() {
-    let mut lb = lb(json!([with(snat(&[11]), "proxy_protocol", json!(true))]));
+    let mut lb = lb(json!([with(snat(&[11]), "proxy_protocol", true)]));
     let seen = establish(&mut lb, &Sent::client(4000, SYN));
     // The record still belongs to the established connection; the backend has forgotten it and accepts the SYN.
     lb.pass(&Sent::client(4000, SYN).numbers(700_000, 0));
@@ -288,7 +278,7 @@ fn a_client_that_reconnects_after_a_crash_is_served() {
 fn a_session_is_not_used_after_its_vip_changed() {
     let proxied = |snat: bool| {
         with(
-            with(vip("nat", &[11]), "proxy_protocol", json!(true)),
+            with(vip("nat", &[11]), "proxy_protocol", true),
             "snat",
             json!(snat),
         )

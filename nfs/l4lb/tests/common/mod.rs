@@ -63,8 +63,8 @@ pub fn vip(mode: &str, backends: &[u8]) -> Value {
     json!({"name": "web", "address": "192.0.2.1", "port": 80, "protocol": "tcp", "mode": mode, "backends": backends})
 }
 
-pub fn with(mut value: Value, key: &str, other: Value) -> Value {
-    value[key] = other;
+pub fn with(mut value: Value, key: &str, other: impl Into<Value>) -> Value {
+    value[key] = other.into();
     value
 }
 
