@@ -20,13 +20,7 @@ _WORDS = re.compile(rf"((?:{_GROUPED}|[^(){{}}\[\],=])*)(?:=((?:{_GROUPED}|[^(){
 
 @dataclass(frozen=True)
 class Term:
-    """One action, or one argument of an action.
-
-    Attributes:
-        name: the word before ``=`` or ``(``.
-        value: the word after ``=``; None without one.
-        inner: the terms in the brackets; None without brackets.
-    """
+    """One action, or one argument of an action: ``name=value(inner)``, of which only the name is always there."""
 
     name: str
     value: str | None = None
@@ -42,11 +36,7 @@ class Term:
         return next((term for term in self.inner or () if term.name == name), None)
 
     def number(self, name: str, default: int | None = None) -> int:
-        """Return the number of ``name=NUMBER`` in the brackets, decimal or ``0x``.
-
-        Raises:
-            ActionSyntaxError: it is missing without a default, or is not a number.
-        """
+        """Return the number of ``name=NUMBER`` in the brackets; ActionSyntaxError without it or a default."""
         term = self.child(name)
         if term is not None and term.value is not None:
             return to_number(term.value, f"{name} of '{self}'")
@@ -56,11 +46,7 @@ class Term:
 
 
 def to_number(text: str, what: str) -> int:
-    """Return a number, decimal or ``0x``; the error names it as ``what``.
-
-    Raises:
-        ActionSyntaxError: the text is not a number.
-    """
+    """Return a number, decimal or ``0x``; the ActionSyntaxError names it as ``what``."""
     try:
         return int(text, 0)
     except ValueError as error:

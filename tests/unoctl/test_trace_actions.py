@@ -11,7 +11,7 @@ from scapy.layers.sctp import SCTP, SCTPChunkData
 
 from server.openvswitch.odp_actions import parse
 from unoctl.trace.actions import Execution
-from unoctl.trace.model import Dropped, NotFollowed, Outcome, ToController
+from unoctl.trace.model import Outcome
 from unoctl.trace.packet import Packet
 
 ETHER = Ether(dst="02:00:00:00:00:02", src="02:00:00:00:00:01")
@@ -27,18 +27,18 @@ class Recorder:
 
     def output(self, packet: Packet, port: int) -> Outcome:
         self.sent.append((port, packet.sent(), packet.conditions))
-        return Outcome(packet.sent(), packet.conditions)
+        return Outcome.of(packet, "switch", "")
 
     def recirculate(self, packet: Packet, identity: int, hashed: bool) -> Outcome:
         self.recirculated.append((identity, packet, hashed))
-        return Outcome(packet.sent(), packet.conditions)
+        return Outcome.of(packet, "switch", "")
 
 
 def run(actions: str, frame: Any) -> tuple[Recorder, list[Outcome]]:
     """Carry out the actions; return the switch, and the outcomes besides outputs and recirculations."""
     switch = Recorder()
     outcomes = Execution(Packet.received(bytes(frame)), switch).run(parse(actions))
-    return switch, [outcome for outcome in outcomes if type(outcome) is not Outcome]
+    return switch, [outcome for outcome in outcomes if outcome.type != "switch"]
 
 
 def sent(actions: str, frame: Any) -> list[tuple[int, bytes]]:
@@ -50,8 +50,8 @@ def sent(actions: str, frame: Any) -> list[tuple[int, bytes]]:
 def not_followed(actions: str, frame: Any) -> str:
     """Return the reason why the last outcome is not followed."""
     _, others = run(actions, frame)
-    assert isinstance(others[-1], NotFollowed)
-    return others[-1].reason
+    assert others[-1].type == "not-followed"
+    return others[-1].details["reason"]
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_packet_in_carries_the_bytes_that_were_requested() -> None:
     # dont_send=1 in a trace without side effects.
     for printed in (actions, actions.replace("dont_send=0", "dont_send=1")):
         _, (event,) = run(printed, frame)
-        assert isinstance(event, ToController)
-        assert (event.reason, event.cookie, event.data) == ("action", "0x1f", frame[:20])
+        assert (event.type, event.data) == ("packet-in", frame[:20])
+        assert (event.details["reason"], event.details["cookie"]) == ("action", "0x1f")
 
 
 def test_unknown_facts_are_conditions() -> None:
@@ -199,7 +199,7 @@ def test_an_action_that_is_not_followed_ends_the_list(actions: str, frame: Any, 
 
 def test_a_sampler_is_not_followed_but_the_packet_is() -> None:
     switch, (sampled,) = run("sample(sample=50.0%,actions(4)),1", TCP_FRAME)
-    assert isinstance(sampled, NotFollowed)
+    assert sampled.type == "not-followed"
     assert [(port, conditions) for port, _, conditions in switch.sent] == [(1, ())]
 
 
@@ -218,5 +218,5 @@ def test_recirculation_parses_the_packet_again() -> None:
 
 def test_an_explicit_drop_ends_the_list() -> None:
     switch, (dropped,) = run("1,drop,2", TCP_FRAME)
-    assert isinstance(dropped, Dropped)
+    assert dropped.type == "dropped"
     assert [port for port, _, _ in switch.sent] == [1]

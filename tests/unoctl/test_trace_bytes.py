@@ -15,7 +15,7 @@ from server.config import OneswitchdConfig, ServerConfig, SwitchConfig
 from server.oneswitchd.answers import VirtualPort
 from tests.unoctl.dummy_ovs import DummySwitch, await_sent
 from tests.unoctl.random_traffic import Case, case
-from unoctl.trace.model import Exit, Trace
+from unoctl.trace.model import Trace
 from unoctl.trace.tracer import Tracer
 
 PORTS = ("p1", "p2", "p3", "p4")
@@ -62,10 +62,10 @@ def tracer(switch: DummySwitch) -> Tracer:
 
 def predictions(trace: Trace) -> dict[str, list[bytes]]:
     sent: dict[str, list[bytes]] = defaultdict(list)
-    for outcome in trace.outcomes():
-        if isinstance(outcome, Exit) and outcome.interface in PORTS:
+    for outcome in trace.exits:
+        if outcome.details["interface"] in PORTS:
             assert not outcome.conditions, outcome.conditions
-            sent[outcome.interface].append(outcome.data)
+            sent[outcome.details["interface"]].append(outcome.data)
     return sent
 
 

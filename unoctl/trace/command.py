@@ -10,35 +10,20 @@ from server.oneswitchd.answers import VirtualPort
 from server.oneswitchd.client import Client
 from unoctl.render import View, tree_text
 from unoctl.trace import packet_text
-from unoctl.trace.model import (
-    Crossing,
-    Dropped,
-    Exit,
-    NotFollowed,
-    Outcome,
-    Pass,
-    Recirculated,
-    Stage,
-    Step,
-    ToController,
-    Trace,
-    trace_json,
-)
+from unoctl.trace.model import Outcome, Pass, Stage, Step, Trace, trace_json
 from unoctl.trace.tracer import Tracer
 
 Line = tuple[int, Text | str]
 # Steps in which ofproto/trace continues a recirculated packet; the tree shows that anyway.
 _BOOKKEEPING = ("thaw", "Resuming from ", "Restoring actions: ", "unroll_xlate(", "restored state: ")
+_STYLES = {"exit": "green", "pcie": "blue", "packet-in": "blue", "dropped": "red", "not-followed": "bold red"}
+_WITH_BYTES = ("exit", "pcie", "packet-in")
 
 
 def run(server: ServerConfig, virtual_port: str, packet: str, ct_next: Sequence[str], show_hex: bool) -> View:
     """Trace one packet; the exit status is 1 where the trace ended before the packet.
 
     If oneswitchd is down, the ports are those of the configuration file: the rules are still on the switches.
-
-    Raises:
-        UsageError: there is no such port or packet.
-        TraceError, ToolError, ConfigError: the port's switch cannot be asked.
     """
     ports, port, notes = _ports(server, virtual_port)
     trace = Tracer(server, ports, ct_next).trace(port, packet_text.to_bytes(packet), notes)
@@ -55,10 +40,10 @@ def _ports(server: ServerConfig, virtual_port: str) -> tuple[list[VirtualPort], 
             for port in server.port
         ]
     silent = f"oneswitchd does not answer at {server.oneswitchd.api}"
-    for port in ports:
-        if virtual_port in (str(port.number), port.name):
-            return ports, port, (f"{silent}; ports are those of {server.path}, flow-ids unknown",)
-    raise UsageError(f"{silent}, and {server.path} has no port '{virtual_port}'")
+    found = [port for port in ports if virtual_port in (str(port.number), port.name)]
+    if not found:
+        raise UsageError(f"{silent}, and {server.path} has no port '{virtual_port}'")
+    return ports, found[0], (f"{silent}; ports are those of {server.path}, flow-ids unknown",)
 
 
 def _lines(trace: Trace, show_hex: bool) -> Iterator[Line]:
@@ -67,14 +52,14 @@ def _lines(trace: Trace, show_hex: bool) -> Iterator[Line]:
     for note in trace.notes:
         yield 1, Text(note, style="yellow")
     yield from _stage_lines(0, trace.stage, show_hex)
-    leaving = ", ".join(map(_leaving, trace.exits)) or "no port"
-    yield 0, Text.assemble("Leaves through: ", (leaving, "bold"))
+    yield 0, Text.assemble("Leaves through: ", (", ".join(map(_leaving, trace.exits)) or "no port", "bold"))
 
 
-def _leaving(outcome: Exit) -> str:
-    if outcome.local:
-        return f"LOCAL of {outcome.switch}"
-    name = f"port {outcome.port} {outcome.name}" if outcome.port is not None else outcome.interface
+def _leaving(outcome: Outcome) -> str:
+    exit_ = outcome.details
+    if exit_["local"]:
+        return f"LOCAL of {exit_['switch']}"
+    name = exit_["interface"] if exit_["port"] is None else f"port {exit_['port']} {exit_['name']}"
     return f"{name} ({'; '.join(outcome.conditions)})" if outcome.conditions else name
 
 
@@ -102,45 +87,17 @@ def _step(step: Step) -> Text:
 
 
 def _outcome_lines(depth: int, outcome: Outcome, show_hex: bool) -> Iterator[Line]:
-    yield depth, Text.assemble(("=> ", "bold"), _headline(outcome))
+    size = f", {len(outcome.data)} bytes" if outcome.type in _WITH_BYTES else ""
+    yield depth, Text.assemble(("=> ", "bold"), (outcome.headline + size, _STYLES.get(outcome.type, "")))
     for condition in outcome.conditions:
         yield depth + 1, Text(f"if {condition}", style="yellow")
-    if isinstance(outcome, Exit) and outcome.flow:
-        yield depth + 1, Text(outcome.flow, style="dim")
-    if show_hex and isinstance(outcome, Exit | Crossing | ToController):
+    if flow := outcome.details.get("flow"):
+        yield depth + 1, Text(flow, style="dim")
+    if show_hex and outcome.type in _WITH_BYTES:
         yield depth + 1, outcome.data.hex()
-    if isinstance(outcome, Crossing):
-        yield from _stage_lines(depth + 1, outcome.stage, show_hex)
-    elif isinstance(outcome, Recirculated):
-        for branch in outcome.branches:
-            if branch.share != branch.shares:
-                yield depth + 1, Text(f"{branch.share} of {branch.shares} hash values:", style="yellow")
-            yield from _pass_lines(depth + 1, branch.pass_, show_hex)
-
-
-def _headline(outcome: Outcome) -> tuple[str, str]:
-    """Return an outcome's line and its style."""
-    size = f"{len(outcome.data)} bytes"
-    match outcome:
-        case Exit(local=True):
-            return f"{outcome.switch}'s own port of bridge {outcome.interface} (LOCAL), {size}", "yellow"
-        case Exit(port=None):
-            return f"exit at {outcome.interface} of {outcome.switch}, which is not a virtual port, {size}", "yellow"
-        case Exit():
-            where = f"interface {outcome.interface} of {outcome.switch}"
-            return f"exit at port {outcome.port} {outcome.name}, {where}, {size}", "green"
-        case Crossing(flow_id=tag):
-            shown = f"flow-id {tag.vid} = {tag.meaning}" if tag else "no flow-id"
-            link = f"{outcome.interface} -- {outcome.peer_interface} of {outcome.peer_switch}"
-            return f"PCIe {link}, {shown}, {size}", "blue"
-        case ToController():
-            cut = "" if outcome.max_len == 0xFFFF else f", at most {outcome.max_len}"
-            return f"packet-in to the controllers ({outcome.reason}, cookie {outcome.cookie}), {size}{cut}", "blue"
-        case Recirculated():
-            return f"recirculated: {outcome.why}", ""
-        case Dropped():
-            return f"dropped: {outcome.reason}", "red"
-        case NotFollowed():
-            return f"not followed at {outcome.switch}: {outcome.reason}", "bold red"
-        case _:
-            return outcome.TYPE, ""
+    if stage := outcome.details.get("stage"):
+        yield from _stage_lines(depth + 1, stage, show_hex)
+    for branch in outcome.details.get("branches", ()):
+        if branch.share != branch.shares:
+            yield depth + 1, Text(f"{branch.share} of {branch.shares} hash values:", style="yellow")
+        yield from _pass_lines(depth + 1, branch.pass_, show_hex)

@@ -1,14 +1,15 @@
 """The result of ``unoctl trace``: a tree of stages, one for each switch that the packet visits.
 
-A stage has one pass through the datapath, which ends in outcomes. An outcome may hold what follows: the stage at the
-other end of a PCIe link, or the passes of a recirculated packet. :func:`as_json` writes fields under their names.
+A stage has one pass through the datapath, which ends in outcomes. A pass over a PCIe link has a further stage, a
+recirculated packet further passes.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from server.errors import ServerError
+from unoctl.trace.packet import Packet
 
 
 class TraceError(ServerError):
@@ -19,13 +20,9 @@ class TraceError(ServerError):
 
 @dataclass(frozen=True)
 class Step:
-    """One line of the way through the bridges; the fields from ``table`` on are those of a rule.
+    """One line of the way through the bridges; of a rule, the fields from ``table`` on are set.
 
-    Attributes:
-        depth: nesting, in levels.
-        kind: ``bridge``, ``rule``, ``action``, ``detail``, ``warning``.
-        bridge: "" before the first bridge, ``resumed`` after a recirculation.
-        match: None if no rule of this table matches.
+    ``kind`` is ``bridge``, ``rule``, ``action``, ``detail`` or ``warning``; ``match`` is None if no rule matches.
     """
 
     depth: int
@@ -42,11 +39,7 @@ class Step:
 class Pass:
     """One translation by ofproto/trace, and the outcomes of its actions.
 
-    Attributes:
-        recirc_id, resumed: id and reason of the recirculation; None for a packet that was received.
-        flow, megaflow: the packet, and what the cached flow would match.
-        datapath_actions: None where translation failed; ``failure`` is the reason.
-        slow_path: reasons why such packets go through ovs-vswitchd.
+    ``recirc_id`` and ``resumed`` are None for a packet that was received, ``datapath_actions`` if translation failed.
     """
 
     recirc_id: int | None
@@ -73,61 +66,6 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The packet's bytes, and the conditions on which it has this outcome with these bytes."""
-
-    TYPE: ClassVar[str]
-    data: bytes
-    conditions: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Exit(Outcome):
-    """The packet leaves the server: through a virtual port, another interface or (``local``) a bridge's own port."""
-
-    TYPE = "exit"
-    switch: str
-    interface: str
-    local: bool
-    port: int | None
-    name: str | None
-    flow: str
-
-
-@dataclass(frozen=True)
-class FlowId:
-    """A tag on a PCIe link: its VLAN id and meaning, ``DELIVER(vm2)`` or ``MULTICAST``."""
-
-    vid: int
-    meaning: str
-
-
-@dataclass(frozen=True)
-class Crossing(Outcome):
-    """The packet crosses a PCIe link."""
-
-    TYPE = "pcie"
-    switch: str
-    interface: str
-    peer_switch: str
-    peer_interface: str
-    flow_id: FlowId | None
-    stage: Stage
-
-
-@dataclass(frozen=True)
-class ToController(Outcome):
-    """A packet-in; ``data`` is the part of the packet that it carries."""
-
-    TYPE = "packet-in"
-    switch: str
-    reason: str
-    cookie: str
-    controller_id: int
-    max_len: int
-
-
-@dataclass(frozen=True)
 class Branch:
     """One continuation of a recirculated packet, for ``share`` of ``shares`` hash values."""
 
@@ -137,29 +75,32 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Recirculated(Outcome):
-    """The packet passes the datapath again, with several branches where a hash decides."""
+class Outcome:
+    """One end of a pass: ``exit``, ``pcie``, ``packet-in``, ``recirculated``, ``dropped`` or ``not-followed``.
 
-    TYPE = "recirculated"
-    why: str
-    branches: tuple[Branch, ...]
+    Attributes:
+        conditions: what has to hold for this outcome with these bytes.
+        headline: the outcome in words.
+        details: further keys in JSON, by type; of ``pcie`` the ``stage``, of ``recirculated`` the ``branches``.
+    """
 
+    type: str
+    data: bytes
+    conditions: tuple[str, ...]
+    headline: str
+    details: dict[str, Any]
 
-@dataclass(frozen=True)
-class Dropped(Outcome):
-    """The packet ends here."""
+    @classmethod
+    def of(cls, packet: Packet, kind: str, headline: str, **details: Any) -> "Outcome":
+        return cls(kind, packet.sent(), packet.conditions, headline, details)
 
-    TYPE = "dropped"
-    reason: str
+    @classmethod
+    def not_followed(cls, packet: Packet, switch: str, reason: str) -> "Outcome":
+        return cls.of(packet, "not-followed", f"not followed at {switch}: {reason}", switch=switch, reason=reason)
 
-
-@dataclass(frozen=True)
-class NotFollowed(Outcome):
-    """The trace ends here, although the packet may not."""
-
-    TYPE = "not-followed"
-    switch: str
-    reason: str
+    @classmethod
+    def dropped(cls, packet: Packet, reason: str) -> "Outcome":
+        return cls.of(packet, "dropped", f"dropped: {reason}", reason=reason)
 
 
 @dataclass(frozen=True)
@@ -173,44 +114,40 @@ class Trace:
     stage: Stage
     notes: tuple[str, ...] = ()
 
-    def outcomes(self, translated: Pass | None = None) -> Iterator[Outcome]:
-        """Yield every outcome of every stage, in the order of the tree; or only those from one pass on."""
-        for outcome in (translated or self.stage.pass_).outcomes:
+    def outcomes(self, first: Pass | None = None) -> Iterator[Outcome]:
+        """Yield every outcome of every stage in the order of the tree, or only those from one pass on."""
+        for outcome in (first or self.stage.pass_).outcomes:
             yield outcome
-            if isinstance(outcome, Crossing):
-                yield from self.outcomes(outcome.stage.pass_)
-            elif isinstance(outcome, Recirculated):
-                for branch in outcome.branches:
-                    yield from self.outcomes(branch.pass_)
+            for following in (outcome.details.get("stage"), *outcome.details.get("branches", ())):
+                if following:
+                    yield from self.outcomes(following.pass_)
 
     @property
-    def exits(self) -> list[Exit]:
-        return [outcome for outcome in self.outcomes() if isinstance(outcome, Exit)]
+    def exits(self) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes() if outcome.type == "exit"]
 
     @property
     def complete(self) -> bool:
         """Whether the trace followed the packet to its end."""
-        return not any(isinstance(outcome, NotFollowed) for outcome in self.outcomes())
+        return all(outcome.type != "not-followed" for outcome in self.outcomes())
 
 
 def trace_json(trace: Trace) -> dict[str, Any]:
     """Return the tree as plain data, with a flat list of exits beside it."""
-    record = as_json(trace)
+    record = asdict(trace, dict_factory=_record)
     packet = {key: record.pop(key) for key in ("hex", "length", "flow")}
-    return {**record, "input": packet, "complete": trace.complete, "exits": as_json(trace.exits)}
+    exits = [asdict(outcome, dict_factory=_record) for outcome in trace.exits]
+    return {**record, "input": packet, "complete": trace.complete, "exits": exits}
 
 
-def as_json(value: Any) -> Any:
-    """Return dataclasses as plain data: ``data`` becomes ``hex`` and ``length``, an outcome has its ``type``."""
-    if isinstance(value, tuple | list):
-        return [as_json(item) for item in value]
-    if not is_dataclass(value):
-        return value
-    record: dict[str, Any] = {"type": value.TYPE} if isinstance(value, Outcome) else {}
-    for each in fields(value):
-        item = getattr(value, each.name)
-        if isinstance(item, bytes):
-            record |= {"hex": item.hex(), "length": len(item)}
-        else:
-            record[each.name.rstrip("_")] = as_json(item)
+def _record(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a dataclass as plain data: ``data`` becomes ``hex`` and ``length``; ``details`` become keys."""
+    record: dict[str, Any] = {}
+    for name, value in fields:
+        if isinstance(value, bytes):
+            record |= {"hex": value.hex(), "length": len(value)}
+        elif name == "details":
+            record |= value
+        elif name != "headline":
+            record[name.rstrip("_")] = value
     return record

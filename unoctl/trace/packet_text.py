@@ -8,7 +8,6 @@ from unoctl.flow_text import split_terms
 from unoctl.trace.model import TraceError
 from unoctl.trace.packet import ETH_LENGTH, VLAN_TYPES
 
-DEFAULT_TTL = 64
 _HEX = re.compile(r"^(0x)?[0-9a-fA-F\s:]+$")
 _NETWORK = re.compile(r"^(ip|ipv4|ipv6|tcp6?|udp6?|sctp6?|icmp6?|igmp|(dl|eth)_type=0x0?(800|86dd))$", re.IGNORECASE)
 # Fields that ovs-ofctl parse-packet prints but ofproto/trace does not take.
@@ -17,24 +16,21 @@ _TRANSPORT = re.compile(r"^(tcp|udp|sctp)6?$")
 
 
 def to_bytes(text: str) -> bytes:
-    """Return the frame that ``text`` means, hexadecimal or in flow syntax; fields left out are zero, except the TTL.
+    """Return the frame that ``text`` means, hexadecimal or in flow syntax; UsageError if it is neither.
 
-    Raises:
-        UsageError: it is neither, or names an in_port, which is the virtual port.
+    Fields left out are zero, except the TTL.
     """
     if _HEX.match(text):
         digits = re.sub(r"[\s:]", "", text.removeprefix("0x"))
         if len(digits) % 2 or len(digits) < 2 * ETH_LENGTH:
-            raise UsageError(
-                f"PACKET has {len(digits)} hex digits; expected two a byte and at least {ETH_LENGTH} bytes"
-            )
+            raise UsageError(f"PACKET has {len(digits)} hex digits; expected two a byte, at least {ETH_LENGTH} bytes")
         return bytes.fromhex(digits)
     terms = split_terms(text)
     names = {term.partition("=")[0] for term in terms}
     if "in_port" in names:
         raise UsageError("PACKET names in_port; the port is given before it: unoctl trace V PACKET")
     if any(map(_NETWORK.match, terms)) and not names & {"nw_ttl", "ip_ttl", "hlimit"}:
-        terms.append(f"nw_ttl={DEFAULT_TTL}")
+        terms.append("nw_ttl=64")
     try:
         return openflow_tools.compose_packet(_with_named_ports(terms))
     except ToolError as error:
@@ -60,11 +56,7 @@ def describe(frame: bytes) -> str:
 
 
 def as_parsed(frame: bytes, vlan_limit: int) -> str:
-    """Describe the frame for ofproto/trace, as a datapath parses it that looks behind ``vlan_limit`` VLAN tags.
-
-    Raises:
-        TraceError: flow syntax cannot describe it.
-    """
+    """Describe the frame for ofproto/trace, as a datapath parses it that looks behind ``vlan_limit`` VLAN tags."""
     terms = [term for term in split_terms(describe(frame)) if not _INNER.match(term)]
     types = [int.from_bytes(frame[at : at + 2], "big") for at in (12, 16, 20)]
     tags = next((count for count, kind in enumerate(types) if kind not in VLAN_TYPES), len(types))

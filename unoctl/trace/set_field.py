@@ -4,15 +4,14 @@ Checksums are updated incrementally (RFC 1624, equation 3): a wrong checksum sta
 """
 
 import ipaddress
-import re
 
 from server.openvswitch.odp_actions import Term
 from unoctl.trace.model import TraceError
 from unoctl.trace.packet import Packet
 
-_MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}", re.IGNORECASE)
 _PORTS = {"src": (0, 16), "dst": (16, 16)}
 _KIND = {"type": (0, 8), "code": (8, 8)}
+_TRANSPORTS = {"tcp": (20, _PORTS), "udp": (8, _PORTS), "sctp": (12, _PORTS), "icmp": (8, _KIND), "icmpv6": (8, _KIND)}
 # Each header's length without options, and the first bit and the width of each field in it.
 _HEADERS = {
     "eth": (14, {"dst": (0, 48), "src": (48, 48)}),
@@ -20,74 +19,58 @@ _HEADERS = {
     "arp": (28, {"op": (48, 16), "sha": (64, 48), "sip": (112, 32), "tha": (144, 48), "tip": (192, 32)}),
     "ipv4": (20, {"tos": (8, 8), "ttl": (64, 8), "src": (96, 32), "dst": (128, 32)}),
     "ipv6": (40, {"tclass": (4, 8), "label": (12, 20), "hlimit": (56, 8), "src": (64, 128), "dst": (192, 128)}),
-    "tcp": (20, _PORTS),
-    "udp": (8, _PORTS),
-    "sctp": (12, _PORTS),
-    "icmp": (8, _KIND),
-    "icmpv6": (8, _KIND),
+    **_TRANSPORTS,
 }
-# Arguments of set(ipv4()) and set(ipv6()) that no action can change.
-_CONSTANT = ("proto", "frag")
-# The checksum's offset in each transport header, and the protocol's number in IPv4 and IPv6.
+_CONSTANT = ("proto", "frag")  # arguments that no action can change
+# The checksum's offset in each transport header; the protocols whose checksum covers the addresses.
 _CHECKSUMS = {"tcp": 16, "udp": 6, "icmp": 2, "icmpv6": 2}
-_PROTOCOLS = {6: "tcp", 17: "udp", 58: "icmpv6"}
-# Hop-by-hop, routing, fragment, authentication, destination.
-_IPV6_EXTENSIONS = (0, 43, 44, 51, 60)
+_COVERING = {("ipv4", 6): "tcp", ("ipv4", 17): "udp", ("ipv6", 6): "tcp", ("ipv6", 17): "udp", ("ipv6", 58): "icmpv6"}
+_IPV6_EXTENSIONS = (0, 43, 44, 51, 60)  # hop-by-hop, routing, fragment, authentication, destination
 
 
 def set_field(term: Term, packet: Packet) -> None:
-    """Carry out ``set(term)`` on the packet.
-
-    Raises:
-        TraceError: the header or a field is not supported, or the packet lacks the header.
-    """
+    """Carry out ``set(term)`` on the packet; TraceError if it lacks the header, or the field is not supported."""
     name = term.name
-    if name == "skb_mark":
-        packet.mark = _masked((term.inner or (Term("0"),))[0].name, 32, packet.mark)
-    elif name not in _HEADERS:
-        if name != "skb_priority":
-            raise TraceError(f"action set({term})")
-    else:
+    if name == "skb_mark" and term.inner:
+        packet.mark = _masked(term.inner[0].name, 32, packet.mark)
+    elif name in _HEADERS:
         start = _start(term, packet)
         old = bytes(packet.data[start : start + _HEADERS[name][0]])
         new = _rewritten(term, old)
         packet.data[start : start + len(new)] = new
         if new != old:
             _update_checksums(name, packet, start, old, new)
+    elif name != "skb_priority":
+        raise TraceError(f"action set({term})")
 
 
 def _start(term: Term, packet: Packet) -> int:
-    name = term.name
-    if name == "eth":
-        return 0
-    start = {"mpls": packet.mpls, "arp": packet.network, "ipv4": packet.network, "ipv6": packet.network}.get(
+    name, network = term.name, packet.network
+    start = {"eth": 0, "mpls": packet.mpls, "arp": network, "ipv4": network, "ipv6": network}.get(
         name, packet.transport
     )
-    padding = packet.padding if start == packet.transport else 0
-    length = (packet.data[start + 12] >> 4) * 4 if name == "tcp" and start and start + 12 < len(packet.data) else 0
-    if start is None or start + max(length, _HEADERS[name][0]) > len(packet.data) - padding or 0 < length < 20:
+    end = len(packet.data) - (packet.padding if name in _TRANSPORTS else 0)
+    length = _HEADERS[name][0]
+    if name == "tcp" and start is not None and start + length <= end:
+        data_offset = (packet.data[start + 12] >> 4) * 4
+        length = data_offset if data_offset >= length else len(packet.data)
+    if start is None or start + length > end:
         raise TraceError(f"action set({term}): the packet has no complete {name} header")
-    extended = packet.network is not None and packet.u16(packet.network) >> 12 == 6 and _extended(packet)
-    if extended and (start == packet.transport or term.child("src") or term.child("dst")):
+    extended = network and packet.u16(network) >> 12 == 6 and packet.data[network + 6] in _IPV6_EXTENSIONS
+    if extended and (name in _TRANSPORTS or (name == "ipv6" and (term.child("src") or term.child("dst")))):
         raise TraceError(f"action set({term}) on a packet with IPv6 extension headers")
     return start
-
-
-def _extended(packet: Packet) -> bool:
-    return packet.data[(packet.network or 0) + 6] in _IPV6_EXTENSIONS
 
 
 def _rewritten(term: Term, old: bytes) -> bytes:
     """Return the header with the fields of ``set(term)``."""
     fields = _HEADERS[term.name][1]
-    bits = len(old) * 8
     header = int.from_bytes(old, "big")
     for item in term.inner or ():
         if item.name in fields:
             first, width = fields[item.name]
-            shift, ones = bits - first - width, (1 << width) - 1
-            value = _masked(item.value or "", width, header >> shift & ones)
-            header = header & ~(ones << shift) | value << shift
+            shift, ones = len(old) * 8 - first - width, (1 << width) - 1
+            header = header & ~(ones << shift) | _masked(item.value or "", width, header >> shift & ones) << shift
         elif item.name not in _CONSTANT:
             raise TraceError(f"action set({term}): field {item.name}")
     return header.to_bytes(len(old), "big")
@@ -102,7 +85,7 @@ def _masked(text: str, width: int, old: int) -> int:
 
 def _number(text: str) -> int:
     try:
-        if _MAC.fullmatch(text):
+        if text.count(":") == 5 and "::" not in text and "." not in text:  # an Ethernet address
             return int(text.replace(":", ""), 16)
         return int(ipaddress.ip_address(text)) if "." in text or ":" in text else int(text, 0)
     except ValueError as error:
@@ -111,48 +94,36 @@ def _number(text: str) -> int:
 
 def _update_checksums(name: str, packet: Packet, start: int, old: bytes, new: bytes) -> None:
     if name in _CHECKSUMS:
-        _update(packet, name, start, old, new)
+        _update(packet, start + _CHECKSUMS[name], old, new, optional=name == "udp")
     elif name == "sctp":
         _update_sctp(packet, start, old)
     elif name in ("ipv4", "ipv6"):
         addresses, protocol = (slice(12, 20), old[9]) if name == "ipv4" else (slice(8, 40), old[6])
         if name == "ipv4":
-            _put(packet, start + 10, _updated(packet.u16(start + 10), old, new))
-        upper = _PROTOCOLS.get(protocol)
-        if upper and (name, upper) != ("ipv4", "icmpv6") and packet.transport and old[addresses] != new[addresses]:
-            length = len(packet.data) - packet.padding - packet.transport
-            if length >= (4 if upper == "icmpv6" else _HEADERS[upper][0]):
-                _update(packet, upper, packet.transport, old[addresses], new[addresses])
+            _update(packet, start + 10, old, new)
+        upper = _COVERING.get((name, protocol))
+        if upper and packet.transport is not None and old[addresses] != new[addresses]:
+            minimum = 4 if upper == "icmpv6" else _HEADERS[upper][0]
+            if packet.transport + minimum <= len(packet.data) - packet.padding:
+                at = packet.transport + _CHECKSUMS[upper]
+                _update(packet, at, old[addresses], new[addresses], optional=upper == "udp")
 
 
-def _update(packet: Packet, protocol: str, start: int, old: bytes, new: bytes) -> None:
-    at = start + _CHECKSUMS[protocol]
+def _update(packet: Packet, at: int, old: bytes, new: bytes, optional: bool = False) -> None:
+    """Update a checksum after bytes that it covers changed; an optional one is absent if it is zero."""
     stored = packet.u16(at)
-    if protocol == "udp" and stored == 0:
-        return  # zero means "no checksum"; a sum of zero is sent as all ones
-    _put(packet, at, _updated(stored, old, new) or (0xFFFF if protocol == "udp" else 0))
-
-
-def _updated(checksum: int, old: bytes, new: bytes) -> int:
-    total = ~checksum & 0xFFFF
-    for index in range(0, len(old), 2):
-        total += (~int.from_bytes(old[index : index + 2], "big") & 0xFFFF) + int.from_bytes(
-            new[index : index + 2], "big"
-        )
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
-
-
-def _put(packet: Packet, offset: int, value: int) -> None:
-    packet.data[offset : offset + 2] = value.to_bytes(2, "big")
+    if optional and stored == 0:
+        return
+    # The one's complement sum of 16-bit words is the remainder of the whole number, with 0xFFFF for zero.
+    total = ((~stored & 0xFFFF) - int.from_bytes(old, "big") + int.from_bytes(new, "big")) % 0xFFFF or 0xFFFF
+    checksum = ~total & 0xFFFF
+    packet.data[at : at + 2] = (0xFFFF if optional and checksum == 0 else checksum).to_bytes(2, "big")
 
 
 def _update_sctp(packet: Packet, start: int, old: bytes) -> None:
     from scapy.layers.sctp import crc32c  # takes half a second to import
 
-    stop = len(packet.data) - packet.padding
-    payload = bytes(packet.data[start + 12 : stop])
+    payload = bytes(packet.data[start + 12 : len(packet.data) - packet.padding])
     before, after = (crc32c(ports + bytes(4) + payload) for ports in (old[:8], bytes(packet.data[start : start + 8])))
     # A wrong checksum stays wrong by the same bits.
     stored = int.from_bytes(old[8:12], "big")

@@ -16,11 +16,7 @@ TRACED_BRIDGE = "edge"
 class SwitchProbe:
     """One switch during one trace; its ports are read once.
 
-    Its methods raise TraceError for a bridge, port or packet that cannot be traced, and ToolError if the switch does
-    not answer.
-
-    Raises:
-        ConfigError: no control socket is configured.
+    Its methods raise TraceError for a bridge, port or packet that cannot be traced, ToolError for a silent switch.
     """
 
     def __init__(self, server: ServerConfig, switch: SwitchConfig) -> None:

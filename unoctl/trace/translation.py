@@ -1,7 +1,6 @@
 """Reads the output of ``ovs-appctl ofproto/trace`` (Open vSwitch 3.1).
 
-The text has one translation, or several: each further one continues a packet behind connection tracking, under a
-header between two rulers. A translation has, indented, the rules that the packet hit and what their actions did.
+Translations after the first continue a packet behind connection tracking, under a header between two rulers.
 """
 
 import re
@@ -15,25 +14,18 @@ _RECIRC = re.compile(r"^recirc\((0x[0-9a-f]+|0)\)\s*-?\s*(.*)$")
 _FAILED = re.compile(r"^Translation failed \((.*)\)")
 _HEAD = re.compile(r"^(Flow|Final flow|Megaflow|Datapath actions): ?(.*)$")
 _RULER = re.compile(r"^={10,}$", re.MULTILINE)
-# ofproto/trace does not name the bridge in which a recirculated packet goes on.
-_RESUMED = "resumed"
-# Rules that Open vSwitch itself installs, for packets that no rule matches.
-_MISS_MATCHES = ("reg0=0x1", "reg0=0x2")
+_MISS_MATCHES = ("reg0=0x1", "reg0=0x2")  # Open vSwitch's own rules, for packets that no rule matches
 
 
 def parse(text: str) -> list[Pass]:
-    """Return the translations in one output, without outcomes.
-
-    Raises:
-        TextError: one has neither actions nor a failure.
-    """
+    """Return the translations in one output, without outcomes; TextError if the output is different."""
     blocks = _RULER.split(text)
     translations = [_translation(None, None, blocks[0])]
     for header, block in zip(blocks[1::2], blocks[2::2], strict=False):
         match = _RECIRC.match(header.strip().partition("\n")[0])
         if match is None:
             raise TextError(f"ofproto/trace: {header.strip()!r} between rulers; expected recirc(ID) - resume ...")
-        translations.append(_translation(int(match.group(1), 0), match.group(2), block))
+        translations.append(_translation(int(match[1], 0), match[2], block))
     return translations
 
 
@@ -42,59 +34,43 @@ def _translation(recirc_id: int | None, resumed: str | None, block: str) -> Pass
     steps: list[Step] = []
     slow_path: list[str] = []
     failure: str | None = None
-    nesting = _Nesting()
+    bridges: list[tuple[str, int | None]] = []
     for line in block.splitlines():
         text = line.strip()
         if not text or set(text) == {"-"}:
             continue
         if head := _HEAD.match(line):
-            heads[head.group(1)] = head.group(2)
+            heads[head[1]] = head[2]
         elif match := _FAILED.match(text):
-            failure = match.group(1)
+            failure = match[1]
         elif "Datapath actions" in heads:
             if text.startswith("- "):
                 slow_path.append(text.removeprefix("- ").rstrip("."))
         elif "Final flow" not in heads:
-            steps.append(_step(line, nesting))
+            steps.append(_step(line, bridges))
     if "Datapath actions" not in heads and failure is None:
         raise TextError(f"ofproto/trace: no 'Datapath actions:' in {block.strip()[-200:]!r}")
     flow, megaflow, actions = heads.get("Flow", ""), heads.get("Megaflow", ""), heads.get("Datapath actions")
     return Pass(recirc_id, resumed, flow, tuple(steps), megaflow, actions, failure, tuple(slow_path))
 
 
-class _Nesting:
-    """The bridges that the packet is in.
-
-    ofproto/trace prints a bridge where an output leads into it. Its lines are deeper than this output if the sender has
-    further actions, and as deep if not: only the depth of its first line tells which later lines belong to it.
-    """
-
-    def __init__(self) -> None:
-        self.open: list[tuple[str, int | None]] = []
-
-    def at(self, depth: int) -> str:
-        """Return the bridge of a line."""
-        while self.open:
-            bridge, content = self.open[-1]
-            if content is None:
-                self.open[-1] = (bridge, depth)
-                return bridge
-            if depth >= content:
-                return bridge
-            self.open.pop()
-        return ""
-
-
-def _step(line: str, nesting: _Nesting) -> Step:
+def _step(line: str, bridges: list[tuple[str, int | None]]) -> Step:
+    """Read a line; ``bridges``: those that the packet is in, each with the depth of its lines."""
     text = line.strip()
     depth = (len(line) - len(line.lstrip())) // 4
     if match := _BRIDGE.match(text):
-        nesting.open.append((match.group(1), None))
-        return Step(depth, "bridge", match.group(1), match.group(1))
+        bridges.append((match[1], None))
+        return Step(depth, "bridge", match[1], match[1])
     if text == "thaw":
         # The packet goes on in the bridge where it stopped; the one in the text is the first that it entered.
-        nesting.open = [(_RESUMED, 0)]
-    bridge = nesting.at(depth)
+        bridges[:] = [("resumed", 0)]
+    # The lines of a bridge are deeper than the output that leads into it if the sender has further actions, and as deep
+    # if not: only the depth of its first line tells which later lines belong to it.
+    while bridges and bridges[-1][1] is not None and depth < bridges[-1][1]:
+        bridges.pop()
+    if bridges and bridges[-1][1] is None:
+        bridges[-1] = (bridges[-1][0], depth)
+    bridge = bridges[-1][0] if bridges else ""
     if match := _RULE.match(text):
         return _rule(depth, bridge, match)
     if text.startswith((">> ", ">>>> ")):
