@@ -1,4 +1,4 @@
-"""A controller's connection to a switch: sends bytes, sorts what comes back."""
+"""A controller's connection to a switch: sends bytes and sorts the answers."""
 
 import selectors
 import socket
@@ -17,13 +17,13 @@ _ASYNCHRONOUS = (of.PACKET_IN, of.FLOW_REMOVED, of.PORT_STATUS)
 
 
 class ChannelError(Exception):
-    """The switch hung up or does not answer."""
+    """The switch disconnected or does not answer."""
 
 
 class Channel:
     """A connection that has exchanged hellos.
 
-    `replies` are the answers to what was sent, in order; `asynchronous` is what came unasked. Whoever reads them
+    `replies` are the answers to requests, in order; `asynchronous` are messages that came unasked. Whoever reads them
     empties them.
 
     Args:
@@ -44,19 +44,19 @@ class Channel:
         self._receive_until(lambda: self._greeted)
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._socket.close()
 
     def send(self, data: bytes) -> None:
-        """Send whole messages, without waiting for anything.
+        """Send whole messages without waiting.
 
         Raises:
-            ChannelError: the switch has hung up.
+            ChannelError: the switch disconnected.
         """
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise ChannelError(f"the switch hung up: {error}") from error
+            raise ChannelError(f"the switch disconnected: {error}") from error
 
     def ask(self, kind: int, body: bytes = b"") -> bytes:
         """Send a request of our own and return the (last) message of its answer, an error included."""
@@ -67,7 +67,7 @@ class Channel:
         return self._own.pop(xid)
 
     def ask_all(self, kind: int, body: bytes = b"") -> list[bytes]:
-        """As `ask`, but a multipart request: the bodies of all parts of the answer."""
+        """Send a multipart request; return the bodies of all parts of the answer."""
         self._xid += 1
         xid = self._xid
         parts: list[bytes] = []
@@ -89,11 +89,11 @@ class Channel:
         self.ask_all(of.AGGREGATE, struct.pack("!B3xII4xQQ", of.ALL_TABLES, of.ANY, of.ANY, 0, 0) + of.match(()))
 
     def await_asynchronous(self, count: int, timeout_s: float) -> None:
-        """Wait until so many messages have come unasked, or time is up."""
+        """Wait for this number of asynchronous messages, or a timeout."""
         self._await(lambda: len(self.asynchronous) >= count, timeout_s)
 
     def await_removed(self, cookie: int, timeout_s: float) -> bool:
-        """Wait for the report that a rule with this cookie is gone; False if there was none when time was up."""
+        """Wait for the flow_removed of a rule with this cookie; return False on a timeout."""
         reported = lambda: any(of.is_removed(message, cookie) for message in self.asynchronous)  # noqa: E731
         return self._await(reported, timeout_s)
 
@@ -120,12 +120,12 @@ class Channel:
         except OSError as error:
             raise ChannelError(f"no answer within {_ANSWER_S:g} s: {error}") from error
         if not some:
-            raise ChannelError("the switch hung up")
+            raise ChannelError("the switch disconnected")
         self._received += some
         self._split()
 
     def _split(self) -> None:
-        """Sort the complete messages; of our own answers one at a time, so that none is overwritten."""
+        """Sort the complete messages; our own answers one at a time, so that none is overwritten."""
         while len(self._received) >= _HEADER.size:
             _, kind, length, xid = _HEADER.unpack_from(self._received)
             if len(self._received) < length or xid in self._own:

@@ -1,4 +1,4 @@
-"""A step in both worlds, and whether they did the same."""
+"""Steps in both worlds, and the comparison of their effects."""
 
 import time
 from collections.abc import Iterator
@@ -37,11 +37,11 @@ _TAGS = (b"\x81\x00", b"\x88\xa8")
 
 
 class DifferenceError(AssertionError):
-    """The two worlds did not do the same."""
+    """The two worlds behaved differently."""
 
 
 class Comparison:
-    """oneswitchd over several switches, one bridge, and a run that both go through.
+    """oneswitchd over several switches, one bridge, and a run of both.
 
     Args:
         switches: how many oneswitchd has.
@@ -75,7 +75,7 @@ class Comparison:
         self._broken = False
 
     def close(self) -> None:
-        """End both."""
+        """End both worlds."""
         self.ours.close()
         self.reference.close()
 
@@ -106,7 +106,7 @@ class Comparison:
         """
         self.script.steps.append(step)
         self.steps += 1
-        # The reference first: what it can do and oneswitchd cannot is found even if oneswitchd hangs.
+        # The reference first: a feature that oneswitchd lacks is found even if oneswitchd hangs.
         expected, seen = self._apply(self.reference, step), self._apply(self.ours, step)
         if isinstance(step, BreakLink):
             seen, expected = seen.with_link_states(), expected.with_link_states()
@@ -128,7 +128,7 @@ class Comparison:
 
     @contextmanager
     def _failing_with(self, world: World, step: Step) -> Iterator[None]:
-        """A world that fails, or hangs, is a difference; the next run has new ones."""
+        """Report a world that fails or hangs as a difference; the next run gets new worlds."""
         try:
             yield
         except (ChannelError, LabError, ServerError) as error:
@@ -141,7 +141,7 @@ class Comparison:
             return self._given_up(step) or self._reparsed(step, expected)
 
     def finish(self) -> None:
-        """The end of a run: compare everything, then remove everything and compare what that says."""
+        """End a run: compare everything, then remove everything and compare the reports."""
         self.play(Check())
         self.play(Send((clear_messages(0x7FFFFFFF).hex(),), "delete all"))
         self.play(Check())
@@ -153,7 +153,7 @@ class Comparison:
             self.play(step)
 
     def _let_time_pass(self, step: Timed, seen: Observation, expected: Observation) -> None:
-        """In both at once: a frame now and then, until what it does not keep alive is gone; then none, until all is."""
+        """Send frames in both worlds until the rules that they do not keep alive expire; then wait for the rest."""
         pairs = ((self.ours, seen), (self.reference, expected))
         frames, gap, alike = Inject(step.port, (step.frame,)), 0.0, False
         begin = last = time.monotonic()
@@ -167,7 +167,7 @@ class Comparison:
             gap = max(gap, time.monotonic() - last)
             last = time.monotonic()
             time.sleep(_PACE_S)
-        if gap > _STALL_S:  # this machine stood still: who was alive how long says nothing
+        if gap > _STALL_S:  # this machine stalled: lifetimes prove nothing
             self._counters_differ = True
             seen.state, expected.state = {}, {}
         wanted = len(step.messages)
@@ -178,7 +178,7 @@ class Comparison:
                 world.collect(into)
 
     def _note(self, step: Step, seen: Observation) -> None:
-        """Known differences that a step brings about.
+        """Return the known differences that a step causes.
 
         Open vSwitch counts what a port with NO_RECV drops at the rule that would have matched. A switch that ends takes
         its counters with it, and its ports are down meanwhile. The journal has no base counters of groups and meters.
@@ -191,13 +191,13 @@ class Comparison:
         self._counters_differ |= isinstance(step, Inject) and step.port in self._deaf
 
     def _given_up(self, step: Step) -> bool:
-        """Known difference: of a packet that it gives up on, Open vSwitch drops all but what has left the bridge."""
+        """Known difference: if Open vSwitch abandons a packet, only copies that already left the bridge are sent."""
         if not isinstance(step, Inject):
             return False
         return any(self.reference.translation_fails(step.port, bytes.fromhex(frame)) for frame in step.frames)
 
     def _reparsed(self, step: Step, expected: Observation) -> bool:
-        """Known differences: what a select group has recirculated is not parsed anew where it enters a PCIe link.
+        """Known differences: a packet recirculated by a select group is not parsed again at a PCIe link.
 
         And what is parsed anew there, on its way elsewhere, may have another hash when it comes to the group.
         """
@@ -215,12 +215,12 @@ class Comparison:
                 return False
 
     def _await(self, seen: Observation, expected: Observation) -> None:
-        """Give what may come late the time to come.
+        """Wait for messages that may be late.
 
         Open vSwitch reports a removed rule when nothing refers to it any more: no cached flow, no thread that has not
         slept since.
         """
-        # What a mutant withholds shall not take long; its script was played without it, and with patience.
+        # Messages that a mutant withholds must not take long; the script passed without it, patiently.
         for _ in range(_LATE_TURNS // 4 if self.mutant not in (None, self._binary) else _LATE_TURNS):
             missing = _asynchronous(expected) - _asynchronous(seen)
             if missing == 0 and expected.removed == seen.removed:

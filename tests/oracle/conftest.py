@@ -1,4 +1,4 @@
-"""The oracle's labs are started once per number of switches."""
+"""Fixtures: the oracle's labs, started once per number of switches."""
 
 import os
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def comparison(request: pytest.FixtureRequest) -> Iterator[Comparison]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A script with rules that keep state is for servers where one executor is the default."""
+    """Run scripts with stateful rules only on servers with one default executor."""
 
     def fits(item: pytest.Item) -> bool:
         chosen = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
@@ -36,6 +36,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _binary() -> Path | None:
-    """``ONESWITCHD`` names another oneswitchd than the installed one: a debug build, a mutant."""
+    """Return the oneswitchd named by ``ONESWITCHD``, such as a debug build or a mutant; None if unset."""
     named = os.environ.get("ONESWITCHD")
     return Path(named) if named else None

@@ -1,4 +1,4 @@
-"""Random runs, until the two worlds differ."""
+"""Random runs until the two worlds differ."""
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ _RUN = 40
 
 
 def explore(comparison: Comparison, steps: int, start: int) -> DifferenceError | None:
-    """Draw and play runs until there were so many steps.
+    """Draw and play runs until a number of steps.
 
     Args:
         comparison: its `steps` are counted from zero, its `script` is the last run.
@@ -40,7 +40,7 @@ def _runs(comparison: Comparison, number: int) -> DifferenceError | None:
         max_examples=20,
         deadline=None,
         database=None,
-        phases=[Phase.generate],  # `shrunk` knows scripts, and is faster than shrinking what was drawn
+        phases=[Phase.generate],  # `shrunk` works on scripts and is faster than hypothesis' own shrinking
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
         verbosity=Verbosity.quiet,
     )
@@ -65,7 +65,7 @@ def _runs(comparison: Comparison, number: int) -> DifferenceError | None:
 
 
 class _FoundError(BaseException):
-    """Passes through hypothesis, which would play the run again at once.
+    """Passes through hypothesis, which would otherwise replay the run at once.
 
     It may still wonder that the same beginning ended otherwise before: not every difference shows each time.
     """

@@ -1,4 +1,4 @@
-"""Ethernet frames from field values: what a match asks for, and defaults for the rest."""
+"""Ethernet frames from the fields of a match, with defaults for the others."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ Values = Mapping[str, int]
 
 
 def frame(values: Values, tags: Sequence[tuple[int, int]] = (), labels: Sequence[int] = ()) -> bytes:
-    """An Ethernet frame.
+    """Return an Ethernet frame.
 
     Args:
         values: fields that are not the default.
@@ -31,7 +31,7 @@ def frame(values: Values, tags: Sequence[tuple[int, int]] = (), labels: Sequence
 
 
 def payload(ethertype: int, values: Values) -> bytes:
-    """What follows the Ethernet type."""
+    """Return the bytes after the Ethernet type."""
     if ethertype == IPV4:
         return ipv4(values)
     if ethertype == IPV6:
@@ -88,7 +88,7 @@ def arp(values: Values) -> bytes:
 
 
 def checksum(data: bytes) -> int:
-    """The Internet checksum."""
+    """Return the Internet checksum."""
     total = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)

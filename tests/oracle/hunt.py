@@ -18,7 +18,7 @@ _TIMES = 3
 
 @dataclass(frozen=True)
 class Kill:
-    """How a mutant was found."""
+    """The proof against a mutant."""
 
     steps: int
     seconds: float
@@ -26,11 +26,11 @@ class Kill:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--names", nargs="+", default=sorted(NAMES))
     parser.add_argument("--switches", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=20000, help="give up after so many")
+    parser.add_argument("--steps", type=int, default=20000, help="maximum per mutant")
     parser.add_argument("--start", type=int, default=1)
     arguments = parser.parse_args()
     with builder() as built, Comparison(arguments.switches, sound := built.build()) as comparison:
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def hunt(comparison: Comparison, steps: int, start: int) -> Kill | None:
-    """Look for the difference that the mutant makes; None: it survives so many steps."""
+    """Look for a difference that the mutant makes; return None if it survives the steps."""
     begin = time.monotonic()
     if explore(comparison, steps, start) is None:
         return None

@@ -1,4 +1,4 @@
-"""The state machine that hypothesis drives: what can be drawn next, and what is known of what was drawn before."""
+"""The state machine that hypothesis drives: possible next steps, given those drawn before."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.oracle.steps import (
 
 @dataclass
 class Model:
-    """What the controller believes is there: a superset, good enough to draw what meets.
+    """The controller's view, a superset: good enough to draw messages that interact.
 
     ``stateful``: rules may keep state that all ports share. The executors then stay as they are, and switches are not
     restarted: they would forget.
@@ -51,12 +51,12 @@ class Model:
         return self.xid
 
     def note(self, actions: bytes) -> bytes:
-        """Look for actions that make Open vSwitch parse a packet anew."""
+        """Look for actions that make Open vSwitch parse a packet again."""
         self.recirculates |= _POP_MPLS in actions or _CT in actions
         return actions
 
     def without_overlap(self, table: int, priority: int, fields: tuple[Oxm, ...]) -> int:
-        """``priority``, or another one at which no other rule overlaps: which of two such rules wins is not defined."""
+        """Return ``priority`` or another one without overlapping rules, whose precedence is undefined."""
         if not any(
             rule.table == table
             and rule.priority == priority
@@ -81,7 +81,7 @@ _LONGEST = 1480
 
 
 def add_flow(draw: Draw, model: Model) -> bytes:
-    """ADD of a rule; mostly one that is in order."""
+    """Draw an ADD of a rule, mostly a valid one."""
     known = model.rules and draw(st.integers(0, 5)) == 0
     like = draw(st.sampled_from(model.rules)) if known else None
     broken = like is None and draw(st.integers(0, 24)) == 0
@@ -105,7 +105,7 @@ def add_flow(draw: Draw, model: Model) -> bytes:
 
 
 def change_flows(draw: Draw, model: Model) -> bytes:
-    """MODIFY or DELETE, strict or not, of what is likely there."""
+    """Draw a MODIFY or DELETE, strict or not, of a rule that likely exists."""
     command = draw(st.sampled_from((of.MODIFY, of.MODIFY_STRICT, of.DELETE, of.DELETE_STRICT)))
     like = draw(st.sampled_from(model.rules)) if model.rules and draw(st.integers(0, 3)) else None
     fields = like.fields if like else draw(pools.match())
@@ -131,13 +131,13 @@ def change_flows(draw: Draw, model: Model) -> bytes:
 
 
 def _cookie_filter(draw: Draw, table: int, masks: tuple[int, ...]) -> tuple[int, int]:
-    """A cookie and its mask. Known difference: all tables' rules with cookie 0 exactly are Open vSwitch's own, too."""
+    """Draw a cookie and its mask. Known difference: Open vSwitch has hidden rules with cookie 0 in all tables."""
     cookie, mask = draw(st.sampled_from(pools.COOKIES)), draw(st.sampled_from(masks))
     return (cookie or 1 if (table, mask) == (of.ALL_TABLES, of.MASK64) else cookie), mask
 
 
 def _prerequisites_met(item: Oxm, fields: tuple[Oxm, ...]) -> bool:
-    """A shortened match must still be one; those with all fields are drawn with them in order."""
+    """Tell whether a shortened match keeps its prerequisites."""
     needs = {"vlan_pcp": "vlan_vid"}.get(item[0])
     return needs is None or any(name == needs for name, _, _ in fields)
 
@@ -153,7 +153,7 @@ def _filters(draw: Draw) -> dict[str, int]:
 
 
 def change_groups(draw: Draw, model: Model) -> bytes:
-    """ADD, MODIFY or DELETE of a group; chains go from higher to lower numbers, so that none is a loop."""
+    """Draw an ADD, MODIFY or DELETE of a group; chains lead to lower numbers, which excludes loops."""
     group = draw(st.sampled_from(pools.GROUPS))
     usual = of.MODIFY if group in model.groups else of.ADD
     command = draw(st.sampled_from((usual, usual, usual, 0, 1, 2)))
@@ -177,7 +177,7 @@ def change_groups(draw: Draw, model: Model) -> bytes:
 
 
 def change_meters(draw: Draw, model: Model) -> bytes:
-    """ADD, MODIFY or DELETE of a meter."""
+    """Draw an ADD, MODIFY or DELETE of a meter."""
     number = draw(st.sampled_from(pools.METERS))
     usual = of.MODIFY if number in model.meters else of.ADD
     command = draw(st.sampled_from((usual, usual, usual, 0, 1, 2)))
@@ -195,7 +195,7 @@ def change_meters(draw: Draw, model: Model) -> bytes:
 
 
 def packet_out(draw: Draw, model: Model) -> bytes:
-    """A packet of the controller's."""
+    """Draw a packet-out."""
     actions = model.note(draw(rules.actions(groups=tuple(model.groups), stateful=model.stateful)))
     # Known difference: packet-outs of virtual ports that Open vSwitch recirculates.
     ports = (of.CONTROLLER,) if model.recirculates else (*pools.PORTS, *pools.PORTS, of.CONTROLLER, of.LOCAL, of.FLOOD)
@@ -208,7 +208,7 @@ def packet_out(draw: Draw, model: Model) -> bytes:
 
 
 def request(draw: Draw, model: Model) -> bytes:
-    """A question."""
+    """Draw a request for statistics or configuration."""
     xid = model.next_xid()
     kind = draw(st.integers(0, 11))
     if kind <= 3:
@@ -248,7 +248,7 @@ def request(draw: Draw, model: Model) -> bytes:
 
 
 def change_switch(draw: Draw, model: Model) -> bytes:
-    """How fragments and tables are treated."""
+    """Draw a SET_CONFIG or TABLE_MOD."""
     if draw(st.integers(0, 3)) == 0:
         table = draw(st.sampled_from((*pools.TABLES, of.ALL_TABLES, 254)))
         return of.table_mod(model.next_xid(), table, draw(st.sampled_from((0, 3))))
@@ -256,7 +256,7 @@ def change_switch(draw: Draw, model: Model) -> bytes:
 
 
 def change_treatment(draw: Draw, model: Model, *, roles: bool) -> bytes:
-    """A role, or what the controller wants to be told. The first controller is never a slave."""
+    """Draw a role or an asynchronous configuration. The first controller is never a slave."""
     if roles and draw(st.booleans()):
         role = draw(
             st.sampled_from((of.ROLE_NO_CHANGE, of.ROLE_EQUAL, of.ROLE_MASTER, of.ROLE_SLAVE, of.ROLE_SLAVE, 4))
@@ -267,7 +267,7 @@ def change_treatment(draw: Draw, model: Model, *, roles: bool) -> bytes:
 
 
 def timed(draw: Draw, model: Model) -> Step:
-    """Rules that end by themselves; the model does not know them, as nothing else is done to them."""
+    """Draw rules with timeouts; the model omits them, as no other step touches them."""
     messages, first = [], None
     for number in range(draw(st.integers(1, 4))):
         fields = draw(pools.match())
@@ -275,7 +275,7 @@ def timed(draw: Draw, model: Model) -> Step:
         model.fresh_priority += 1
         idle, hard = draw(st.sampled_from(((1, 0), (1, 0), (0, 2))))
         if hard:
-            # No packet: how many are counted before it ends, nobody can say.
+            # No packet: the count before it ends is unpredictable.
             port = draw(st.sampled_from((None, *pools.PORTS)))
             fields = (*((("in_port", port, None),) if port else ()), ("eth_src", _NOBODY, None))
         actions = of.output(draw(st.sampled_from((*pools.PORTS, of.CONTROLLER))))
@@ -293,7 +293,7 @@ def timed(draw: Draw, model: Model) -> Step:
 
 @st.composite
 def packet(draw: Draw, model: Model) -> tuple[bytes, int]:
-    """A frame and the port it comes from: one that an installed rule matches, or any."""
+    """Draw a frame and its port: one that an installed rule matches, or any."""
     values: dict[str, int] = {}
     if model.rules and draw(st.integers(0, 4)):
         for name, value, mask in draw(st.sampled_from(model.rules)).fields:
@@ -343,7 +343,7 @@ _MESSAGES: tuple[Callable[[Draw, Model], bytes], ...] = (
 
 @st.composite
 def step(draw: Draw, model: Model) -> Step:
-    """The next step."""
+    """Draw the next step."""
     kind = draw(st.integers(0, 86))
     if kind < 28:
         count = draw(st.integers(1, 4))
@@ -352,7 +352,7 @@ def step(draw: Draw, model: Model) -> Step:
         if draw(st.integers(0, 3)) == 0:
             among = draw(st.sampled_from((of.BARRIER_REQUEST, of.BARRIER_REQUEST, of.GET_CONFIG_REQUEST, 99)))
             messages.insert(draw(st.integers(0, count)), of.message(among, model.next_xid()).hex())
-        # Of a slave on a management connection, as these are, Open vSwitch takes SET_CONFIG.
+        # Open vSwitch accepts SET_CONFIG from a slave on a management connection, as these are.
         controller = 0 if change_switch in makers else _controller(draw)
         return Send(tuple(messages), " ".join(maker.__name__ for maker in makers), controller)
     if kind < 60:
@@ -389,7 +389,7 @@ def _controller(draw: Draw) -> int:
 
 @st.composite
 def _rare(draw: Draw, model: Model) -> Step:
-    """A step that takes long."""
+    """Draw a slow step."""
     kind = draw(st.integers(0, 9))
     if kind < 4:
         return Reconnect()

@@ -1,4 +1,4 @@
-"""What a step made a switch do, in a form in which two switches can be compared.
+"""The effects of a step on a switch, in a form for comparing two switches.
 
 Kept byte for byte, but for: durations, MAC addresses of ports, the order in which dumps list things, and the order of
 flow_removed and port-status messages.
@@ -37,7 +37,7 @@ _COUNTERS = re.compile(r" packets \d+ bytes \d+.*| counters .*| aggregate .*|(?<
 
 @dataclass
 class Observation:
-    """What a step made a switch do."""
+    """The effects of a step on a switch."""
 
     replies: list[str] = field(default_factory=list)
     packet_ins: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Observation:
     state: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, later: "Observation") -> None:
-        """What came of a later step of the same kind."""
+        """Add the effects of a later step of the same kind."""
         self.replies += later.replies
         self.packet_ins += later.packet_ins
         self.removed += later.removed
@@ -57,7 +57,7 @@ class Observation:
         self.state = later.state or self.state
 
     def without_counters(self) -> "Observation":
-        """All but what packets were counted."""
+        """Return a copy without packet counters."""
         strip = lambda lines: [_COUNTERS.sub("", line) for line in lines if not line.startswith("table")]  # noqa: E731
         state = {name: strip(lines) for name, lines in self.state.items() if name not in ("aggregate", "tables")}
         removed = Counter(strip(self.removed.elements()))
@@ -69,7 +69,7 @@ class Observation:
         return dataclasses.replace(self, port_status=states)
 
     def differences(self, reference: "Observation") -> list[str]:
-        """In words, what is not as in ``reference``; [] if all is."""
+        """Describe the differences from ``reference``; [] if there are none."""
         found = []
         for name in ("replies", "packet_ins", "removed", "port_status"):
             ours, theirs = _by_controller(getattr(self, name)), _by_controller(getattr(reference, name))
@@ -87,7 +87,7 @@ class Observation:
 
 
 def _by_controller(told: list[str] | Counter[str]) -> list[str] | Counter[str]:
-    """What each was told, in order; there is no order between what several are told."""
+    """Return the messages to each controller in order; the order between controllers is undefined."""
     if isinstance(told, Counter):
         return told
     return sorted(told, key=lambda text: text.split(": ")[0] if text.startswith(TO_CONTROLLER) else "")
@@ -109,14 +109,14 @@ def _spread(items: Iterable[str]) -> list[str]:
 
 @dataclass
 class Baseline:
-    """What ports and tables had counted when the run began: nothing resets that."""
+    """The counters of ports and tables at the start of the run, which nothing resets."""
 
     ports: dict[int, tuple[int, ...]] = field(default_factory=dict)
     tables: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, ports: list[bytes], tables: list[bytes]) -> "Baseline":
-        """From the replies to requests for the statistics of all ports and tables."""
+        """Read the replies to requests for statistics of all ports and tables."""
         return cls(
             dict(_port_counters(_body(ports))),
             {table: tuple(counters) for table, _, *counters in _table_counters(_body(tables))},
@@ -131,7 +131,7 @@ def _since(now: Iterable[int], then: Iterable[int] | None) -> list[int]:
 
 
 def replies(messages: Iterable[bytes], baseline: Baseline) -> list[str]:
-    """Replies in order; the parts of a multipart reply as one."""
+    """Return replies in order, with the parts of a multipart reply joined."""
     told: list[str] = []
     parts: list[bytes] = []
     for frame in messages:
@@ -150,7 +150,7 @@ def replies(messages: Iterable[bytes], baseline: Baseline) -> list[str]:
 
 
 def reply(frame: bytes) -> str:
-    """One reply that is not multipart."""
+    """Return a reply that is not multipart."""
     kind, body = frame[1], frame[8:]
     if kind == of.ERROR:
         error, code = struct.unpack_from("!HH", body)
@@ -175,7 +175,7 @@ def packet_in(frame: bytes) -> str:
 
 
 def flow_removed(frame: bytes) -> str:
-    """All but the duration."""
+    """Return a flow_removed without its duration."""
     cookie, priority, reason, table = struct.unpack_from("!QHBB", frame, 8)
     idle, hard, packets, octets = struct.unpack_from("!HHQQ", frame, 28)
     head = f"table {table} priority {priority} match {frame[48:].hex()} cookie {cookie:#x} reason {reason}"
@@ -187,7 +187,7 @@ def port_status(frame: bytes) -> str:
 
 
 def port(data: bytes) -> str:
-    """An ``ofp_port`` without its MAC address."""
+    """Return an ``ofp_port`` without its MAC address."""
     number = struct.unpack_from("!I", data)[0]
     name = data[16:32].rstrip(b"\0").decode(errors="replace")
     return f"port {number} {name} rest {data[32:].hex()}"
@@ -207,7 +207,7 @@ def _xid(frame: bytes) -> int:
 
 
 def multipart(parts: list[bytes], baseline: Baseline) -> list[str]:
-    """A whole multipart reply: an entry per thing, sorted."""
+    """Return a whole multipart reply as sorted entries."""
     if parts[0][1] != of.MULTIPART_REPLY:
         return [reply(part) for part in parts]
     kind = struct.unpack_from("!H", parts[0], 8)[0]
@@ -239,7 +239,7 @@ def _sized(data: bytes, name: str) -> list[str]:
 
 
 def _port_descriptions(data: bytes) -> list[str]:
-    """All but LOCAL, which a server does not have."""
+    """Return the ports without LOCAL, which a server does not have."""
     ports = (data[at : at + 64] for at in range(0, len(data), 64))
     return [port(each) for each in ports if struct.unpack_from("!I", each)[0] != of.LOCAL]
 
@@ -272,7 +272,7 @@ def _port_counters(data: bytes) -> Iterable[tuple[int, tuple[int, ...]]]:
 
 
 def _tables(data: bytes, baseline: Baseline) -> list[str]:
-    """Tables that anything happened in."""
+    """Return the tables with activity."""
     found = []
     for table, active, *counters in _table_counters(data):
         lookups, matched = _since(counters, baseline.tables.get(table))
@@ -309,5 +309,5 @@ def _meters(data: bytes) -> list[str]:
 
 
 def shortened(text: str, most: int = 400) -> str:
-    """At most so many characters of ``text``."""
+    """Truncate ``text`` to a length."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"

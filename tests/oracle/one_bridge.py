@@ -1,4 +1,4 @@
-"""One plain Open vSwitch bridge: what is right."""
+"""One plain Open vSwitch bridge: the reference."""
 
 import struct
 import time
@@ -13,7 +13,7 @@ from tests.oracle.world import NOTICE_S, POLL_S, World
 
 
 class OneBridge(World):
-    """One plain Open vSwitch bridge: what is right.
+    """One plain Open vSwitch bridge: the reference.
 
     Args:
         spec: of its lab.
@@ -34,7 +34,7 @@ class OneBridge(World):
     def mend_link(self, switch: int) -> None:
         for port in self._cut_off:
             self._set_admin_state(port, up=True)
-        # Open vSwitch says that a port is up, and a moment later that it is live.
+        # Open vSwitch reports a port as up first, and as live a moment later.
         deadline = time.monotonic() + NOTICE_S
         while self._cut_off - {port for port, config, state in self._port_states() if config & 1 or state & of.LIVE}:
             if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""oneswitchd over several switches: what is compared with one bridge."""
+"""oneswitchd over several switches, to be compared with one bridge."""
 
 import dataclasses
 import time
@@ -40,7 +40,7 @@ class OneSwitch(World):
         return self._daemon
 
     def begin_binary(self, binary: Path) -> None:
-        """Go on with another oneswitchd that knows nothing of the one before."""
+        """Continue with another oneswitchd without the state of the previous one."""
         self._hang_up()
         self.daemon.stop()
         for file in (self.daemon.config.oneswitchd.state, self.daemon.config.oneswitchd.journal):
@@ -56,11 +56,11 @@ class OneSwitch(World):
         self._daemon = None
 
     def restart_switch(self, switch: int) -> None:
-        """Kill an ovs-vswitchd and start it again."""
+        """Kill and restart an ovs-vswitchd."""
         hub, *snics = [each.name for each in self.spec.switches]
         restarted = self.lab.switch([hub, *snics][switch % (1 + len(snics))])
         up = {port.number for port in self.daemon.client.ports() if port.state == "up"}
-        # Without their sockets the sNICs' PCIe ports do not wait for up to 8 s before they call the hypervisor again.
+        # Without their sockets, the sNICs' PCIe ports would wait up to 8 s before reconnecting to the hypervisor.
         cut = snics if restarted.name == hub else []
         for snic in cut:
             self.lab.unlink(snic)
@@ -125,7 +125,7 @@ class OneSwitch(World):
         self.places[port] = (goal, interface)
 
     def execute(self, port: int, switch: int) -> None:
-        """Run a port's pipeline at the switch with this index (modulo their number)."""
+        """Move a port's pipeline to the switch with this index (modulo their number)."""
         goal = self.spec.switches[switch % len(self.spec.switches)].name
         self.daemon.client.change_executor(port, goal, "done", 0)
         self._executed.add(port)
@@ -140,5 +140,5 @@ class OneSwitch(World):
 
 
 def server(switches: int) -> LabSpec:
-    """Six hosts, evenly over the switches, each of which can move to any switch."""
+    """Return a server with six hosts, evenly spread, each of which can move to any switch."""
     return LabSpec.star(switches - 1, len(PORTS) // switches, mobile=True, substrate="dummy")

@@ -49,12 +49,12 @@ MASK64 = (1 << 64) - 1
 
 
 def message(kind: int, xid: int, body: bytes = b"") -> bytes:
-    """A whole message."""
+    """Return a whole message."""
     return struct.pack("!BBHI", VERSION, kind, 8 + len(body), xid) + body
 
 
 def padded(data: bytes) -> bytes:
-    """``data`` up to the next multiple of eight bytes."""
+    """Pad ``data`` to a multiple of eight bytes."""
     return data + bytes(-len(data) % 8)
 
 
@@ -117,7 +117,7 @@ Oxm = tuple[str, int, int | None]
 
 
 def oxm(item: Oxm) -> bytes:
-    """One match field."""
+    """Return a match field."""
     name, value, mask = item
     field = FIELDS[name]
     payload = value.to_bytes(field.size, "big")
@@ -127,7 +127,7 @@ def oxm(item: Oxm) -> bytes:
 
 
 def match(items: Iterable[Oxm]) -> bytes:
-    """``ofp_match`` with its padding."""
+    """Return an ``ofp_match`` with its padding."""
     fields = b"".join(oxm(item) for item in items)
     return padded(struct.pack("!HH", 1, 4 + len(fields)) + fields)
 
@@ -159,7 +159,7 @@ def ttl_action(kind: int, ttl: int) -> bytes:
 
 
 def ct(commit: bool, zone: int, table: int | None) -> bytes:
-    """Nicira's connection tracking; ``table``: where the packet goes on, tracked."""
+    """Return Nicira's ct action; the tracked packet continues in ``table``."""
     body = struct.pack("!HIHB3xH", commit, 0, zone, 0xFF if table is None else table, 0)
     return struct.pack("!HHIH", 0xFFFF, 24, 0x2320, CT) + body
 
@@ -269,7 +269,7 @@ def role_request(xid: int, role: int, generation: int) -> bytes:
 
 
 def set_async(xid: int, masks: Iterable[int]) -> bytes:
-    """Six masks: packet-in, port-status, flow_removed, each for a master (or equal) and for a slave."""
+    """Return SET_ASYNC with masks for three kinds of messages, each for master or equal and for slave."""
     return message(SET_ASYNC, xid, struct.pack("!6I", *masks))
 
 
@@ -292,6 +292,6 @@ def flow_request(
     cookie: int = 0,
     cookie_mask: int = 0,
 ) -> bytes:
-    """A request for FLOW or AGGREGATE statistics."""
+    """Return a request for FLOW or AGGREGATE statistics."""
     head = struct.pack("!B3xII4xQQ", table, out_port, out_group, cookie, cookie_mask)
     return multipart(xid, kind, head + match(fields))

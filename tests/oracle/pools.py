@@ -1,4 +1,4 @@
-"""The small pools that everything is drawn from, so that what is drawn meets."""
+"""The small pools of values for all draws, so that messages and packets interact."""
 
 from hypothesis import strategies as st
 
@@ -93,7 +93,7 @@ _SHAPES: tuple[tuple[tuple[tuple[str, int], ...], tuple[str, ...]], ...] = (
 
 @st.composite
 def oxm(draw: st.DrawFn, name: str) -> Oxm:
-    """One field, exact or masked; values under the mask only."""
+    """Draw a field, exact or masked, with value bits under the mask only."""
     value = draw(st.sampled_from(VALUES[name]))
     if name in MASKS and draw(st.integers(0, 2)) == 0:
         mask = draw(st.sampled_from(MASKS[name]))
@@ -103,7 +103,7 @@ def oxm(draw: st.DrawFn, name: str) -> Oxm:
 
 @st.composite
 def match(draw: st.DrawFn) -> tuple[Oxm, ...]:
-    """A match that is in order (prerequisites come first)."""
+    """Draw a valid match (prerequisites first)."""
     fixed, optional = draw(st.sampled_from(_SHAPES))
     taken = {name for name, _ in fixed}
     loose = draw(st.lists(st.sampled_from(_ANYWHERE), max_size=2, unique=True))
@@ -118,7 +118,7 @@ def match(draw: st.DrawFn) -> tuple[Oxm, ...]:
 
 @st.composite
 def broken_match(draw: st.DrawFn) -> tuple[Oxm, ...]:
-    """A match that may lack prerequisites, name a field twice, or have values outside of their mask."""
+    """Draw a match that may lack prerequisites, repeat a field, or have value bits outside the mask."""
     names = draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3))
     items = []
     for name in names:
@@ -130,7 +130,7 @@ def broken_match(draw: st.DrawFn) -> tuple[Oxm, ...]:
 
 
 def overlap(one: tuple[Oxm, ...], other: tuple[Oxm, ...]) -> bool:
-    """Whether a packet can match both, as far as single fields tell."""
+    """Tell whether a packet can match both, judged by single fields."""
     seen = {name: (value, mask) for name, value, mask in one}
     for name, value, mask in other:
         if name in seen:

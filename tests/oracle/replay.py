@@ -1,4 +1,4 @@
-"""Play a script again, and make it shorter: ``python -m tests.oracle.replay FILE [--shrink] [--switches K]``."""
+"""Replay a script, and make it shorter: ``python -m tests.oracle.replay FILE [--shrink] [--switches K]``."""
 
 import argparse
 import dataclasses
@@ -12,15 +12,15 @@ from tests.oracle.steps import BreakLink, Bulk, Inject, RestartOneswitchd, Resta
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument(
-        "--shrink", action="store_true", help="leave out what the difference does not need; rewrites the file"
+        "--shrink", action="store_true", help="remove what the difference does not need; rewrites the file"
     )
-    parser.add_argument("--switches", type=int, help="how many; default: as the script says")
-    parser.add_argument("--executor", help="the server's default: home, or a switch; default: as the script says")
-    parser.add_argument("--binary", type=Path, help="of oneswitchd; default: the installed one")
+    parser.add_argument("--switches", type=int, help="number of switches; default: from the script")
+    parser.add_argument("--executor", help="the server's default: home or a switch; default: from the script")
+    parser.add_argument("--binary", type=Path, help="path of oneswitchd; default: the installed one")
     arguments = parser.parse_args()
     script = Script.read(arguments.file)
     if arguments.switches:
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def outcome(comparison: Comparison, script: Script) -> DifferenceError | None:
-    """Play ``script``; the difference that was found."""
+    """Play ``script``; return the difference found."""
     try:
         comparison.run(script)
         comparison.finish()
@@ -51,7 +51,7 @@ def outcome(comparison: Comparison, script: Script) -> DifferenceError | None:
 
 
 def shrunk(comparison: Comparison, script: Script) -> Script:
-    """The shortest script found by leaving out steps, messages and frames, that still makes a difference."""
+    """Return the shortest script with a difference, found by removing steps, messages and frames."""
     fails = lambda steps: outcome(comparison, dataclasses.replace(script, steps=steps)) is not None  # noqa: E731
     slow = (Timed, Bulk, RestartSwitch, RestartOneswitchd, BreakLink)
     quick: list[Step] = [step for step in script.steps if not isinstance(step, slow)]
@@ -98,7 +98,7 @@ def _simpler(step: Step) -> Iterator[Step]:
 
 
 def described(step: Step) -> str:
-    """A step for readers: messages as ovs-ofctl prints them."""
+    """Describe a step, with messages as ovs-ofctl prints them."""
     if not isinstance(step, Send):
         return repr(step)
     printed = [_printed(message) for message in step.messages]

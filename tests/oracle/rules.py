@@ -21,7 +21,7 @@ _ODD_PORTS = (*pools.UNKNOWN_PORTS, of.ANY, 0, 0xFFFFFF00, 65024, 65280)
 
 @st.composite
 def port(draw: st.DrawFn) -> int:
-    """Where to output: mostly a port that is there."""
+    """Draw an output port, mostly an existing one."""
     return draw(st.sampled_from(_ODD_PORTS if draw(st.integers(0, 19)) == 0 else _USUAL_PORTS))
 
 
@@ -55,7 +55,7 @@ def _fitting_fields(ethertype: int | None, protocol: int | None) -> tuple[str, .
 
 @st.composite
 def fitting_action(draw: st.DrawFn, ethertype: int | None, protocol: int | None, vlan: int | None) -> bytes:
-    """A change of the packet that its match allows."""
+    """Draw a rewrite that the match allows."""
     kinds = ["set", "set", "push_vlan", "push_mpls"]
     if ethertype in (frames.IPV4, frames.IPV6):
         kinds += ["dec_ttl", "set_ttl"]
@@ -93,7 +93,7 @@ def fitting_action(draw: st.DrawFn, ethertype: int | None, protocol: int | None,
 
 @st.composite
 def odd_action(draw: st.DrawFn) -> bytes:
-    """An action that may not fit, may not be supported, or may be broken."""
+    """Draw an action that may not fit, may be unsupported, or malformed."""
     kind = draw(st.integers(0, 7))
     if kind <= 2:
         return draw(set_field())
@@ -116,7 +116,7 @@ def odd_action(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def stateful_action(draw: st.DrawFn, table: int) -> bytes:
-    """An action whose state one switch shares between all ports; no table is looked up again, for that makes loops."""
+    """Draw an action with state shared by all ports; it never returns to a table, which could loop."""
     if draw(st.booleans()):
         return of.output(of.NORMAL)
     later = [each for each in pools.TABLES if each > table]
@@ -165,7 +165,7 @@ def instructions(
     meters: tuple[int, ...],
     stateful: bool = False,
 ) -> bytes:
-    """A rule's instructions, in the order of the standard or, rarely, another one."""
+    """Draw a rule's instructions in the standard's order or, rarely, another."""
     parts = []
     applied, written = (groups, ()) if draw(st.booleans()) else ((), groups)
     if meters and draw(st.integers(0, 4)) == 0:
@@ -190,7 +190,7 @@ def instructions(
 
 @st.composite
 def buckets(draw: st.DrawFn, kind: int, chain: tuple[int, ...], stateful: bool = False) -> bytes:
-    """Buckets of a group of ``kind``; ``chain``: groups that they may name."""
+    """Draw buckets of a group of ``kind``; ``chain``: groups that they may name."""
     most = 1 if kind == 2 and draw(st.integers(0, 9)) else 3
     result = b""
     for _ in range(draw(st.integers(1 if kind == 2 else 0, most))):
@@ -200,7 +200,7 @@ def buckets(draw: st.DrawFn, kind: int, chain: tuple[int, ...], stateful: bool =
             watch_port = draw(st.sampled_from((*pools.PORTS, of.ANY, *pools.UNKNOWN_PORTS)))
             if chain and draw(st.integers(0, 3)) == 0:
                 watch_port, watch_group = of.ANY, draw(st.sampled_from(chain))
-        last = max(pools.TABLES)  # rules of any table may name the group
+        last = max(pools.TABLES)  # rules of any table may use the group
         done = draw(actions((), most=2, groups=chain, table=last, stateful=stateful))
         result += of.bucket(done, weight, watch_port, watch_group)
     return result
@@ -208,7 +208,7 @@ def buckets(draw: st.DrawFn, kind: int, chain: tuple[int, ...], stateful: bool =
 
 @st.composite
 def bands(draw: st.DrawFn) -> bytes:
-    """Meter bands that let nothing through, or everything: a meter counts per switch."""
+    """Draw meter bands that pass nothing or everything, as a meter counts per switch."""
     result = b""
     for _ in range(draw(st.integers(0, 2))):
         result += of.band(

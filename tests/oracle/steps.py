@@ -1,4 +1,4 @@
-"""What an oracle run consists of: a start and steps, as plain data that a file can hold and `replay` can run again."""
+"""The parts of an oracle run: a start and steps, as plain data for files and `replay`."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from server.names import HOME
 
 @dataclass(frozen=True)
 class Send:
-    """Messages that a controller sends at once; ``about`` says what they are, for readers."""
+    """Messages that a controller sends at once; ``about`` describes them for readers."""
 
     messages: tuple[str, ...]
     about: str = ""
@@ -21,7 +21,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Bulk:
-    """Rules with so many actions that their statistics need several messages."""
+    """Rules with enough actions that their statistics need several messages."""
 
     rules: int
     actions: int
@@ -29,7 +29,7 @@ class Bulk:
 
 @dataclass(frozen=True)
 class Timed:
-    """Rules with timeouts of a second or two are added; frames keep some alive for a while; in the end all are gone."""
+    """Rules with timeouts of a second or two; frames keep some alive for a while; in the end all expire."""
 
     messages: tuple[str, ...]
     port: int
@@ -66,7 +66,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Interface:
-    """A host takes its interfaces down, or up."""
+    """A host takes its interfaces down or up."""
 
     port: int
     up: bool
@@ -82,17 +82,17 @@ class Execute:
 
 @dataclass(frozen=True)
 class Reconnect:
-    """The controller hangs up and calls again."""
+    """The controller disconnects and reconnects."""
 
 
 @dataclass(frozen=True)
 class RestartOneswitchd:
-    """oneswitchd ends and starts again: on one bridge, the controllers lose their connections."""
+    """oneswitchd restarts: on one bridge, the controllers lose their connections."""
 
 
 @dataclass(frozen=True)
 class RestartSwitch:
-    """An ovs-vswitchd is killed and starts again: on one bridge, nothing happens."""
+    """An ovs-vswitchd is killed and restarted: on one bridge, nothing happens."""
 
     switch: int
 
@@ -110,7 +110,7 @@ class BreakLink:
 
 @dataclass(frozen=True)
 class Check:
-    """Everything that can be asked for is compared."""
+    """All readable state is compared."""
 
 
 Step = (
@@ -139,7 +139,7 @@ _KINDS: dict[str, Callable[..., Step]] = {
 
 @dataclass
 class Script:
-    """A run that can be repeated on ``switches`` switches, with ``executor`` as the server's default."""
+    """A repeatable run on ``switches`` switches with ``executor`` as the server's default."""
 
     switches: int
     steps: list[Step] = field(default_factory=list)
@@ -158,8 +158,8 @@ class Script:
         """Read what `write` wrote.
 
         Raises:
-            OSError: it cannot be read.
-            ValueError, KeyError, TypeError: it is no script.
+            OSError: the file cannot be read.
+            ValueError, KeyError, TypeError: it is not a script.
         """
         head, *lines = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
         steps = [_step(line) for line in lines]

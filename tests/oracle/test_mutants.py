@@ -38,7 +38,7 @@ def test_every_patch_applies(name: str) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(7200)  # a build per mutant
+@pytest.mark.timeout(7200)  # one build per mutant
 def test_each_script_kills_its_mutant_only(mutants: Comparison, built: Builder) -> None:
     scripts = {name: Script.read(script_of(name)) for name in NAMES}
     mine = {name: script for name, script in scripts.items() if script.switches == mutants.script.switches}

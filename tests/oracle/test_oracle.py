@@ -1,4 +1,4 @@
-"""oneswitchd over several switches and one Open vSwitch bridge do the same; see docs/oracle.md."""
+"""oneswitchd over several switches behaves as one Open vSwitch bridge; see docs/oracle.md."""
 
 import dataclasses
 import os
@@ -43,7 +43,7 @@ def _explore(comparison: Comparison, steps: int, start: int) -> None:
 
 
 def _report(comparison: Comparison, difference: DifferenceError) -> str:
-    """Shrink, write a script, and say where it is."""
+    """Shrink the run, write it as a script, and fail with its path."""
     steps, script = comparison.steps, comparison.script
     short = shrunk(comparison, script)
     again = outcome(comparison, short)

@@ -1,4 +1,4 @@
-"""What the two worlds that are compared have in common. Labs without root."""
+"""The common part of the two compared worlds: labs without root."""
 
 import itertools
 import struct
@@ -39,7 +39,7 @@ _ASYNC_MASKS = (0b111, 0b111, 0b111, 0b111, 0b1111, 0b1111)
 _BULK_TABLE = 9
 _OTHER_ADDRESS = bytes.fromhex("020000000099")
 _MARKER, _MARKER_TABLE = 0x6D61726B6572, 200
-# Roles' generation ids from anything near 0 to 0 without going back: they wrap, and are compared by signed distance.
+# Generation ids that return from near 0 to 0 without decreasing: they wrap and are compared by signed distance.
 _AROUND = (1 << 62, 2 << 62, 3 << 62, 0)
 _ALL_PORT_CONFIG = 0b1100101
 NOTICE_S, POLL_S = 60.0, 0.005
@@ -81,7 +81,7 @@ class World:
         self._stack.close()
 
     def _open_controls(self) -> None:
-        """Connect to the control sockets of the switches, again where one was restarted."""
+        """Connect to the control sockets of the switches, again after a restart."""
         self._close_controls()
         self._controls = {switch.name: Unixctl(Path(switch.control)) for switch in self.lab.state.switches}
         # What ct() holds back of a fragmented packet, for 15 s, goes by numbers of recirculation (ipf.c, ipf_list_key),
@@ -102,7 +102,7 @@ class World:
     # ---- steps
 
     def apply(self, step: Step) -> Observation:
-        """Do a step and tell what came of it, but for what may come late: `collect` adds that."""
+        """Do a step and return its effects; `collect` adds late ones."""
         if self._links_changed:
             self._let_switches_notice()
         self._links_changed = isinstance(step, Interface | BreakLink)
@@ -147,13 +147,13 @@ class World:
         return self._observe(step)
 
     def _let_switches_notice(self) -> None:
-        """A port that has been set down is dead to fast-failover groups a turn of Open vSwitch's main loop later."""
-        for _ in range(3):  # what is in its socket is read in the first turn, at the latest in the second
+        """Wait one turn of Open vSwitch's main loop, after which fast-failover groups know that a port is down."""
+        for _ in range(3):  # it reads its socket in the first or second turn
             for switch in self._controls:
                 self.lab.switch(switch).appctl("version")
 
     def _forget_flows(self) -> None:
-        """Let Open vSwitch count what it has cached, and forget it.
+        """Make Open vSwitch count its cached flows and forget them.
 
         A barrier's reply is not yet data-path effect: the caches follow a change a moment later, and so do statistics
         and flow_removed.
@@ -163,11 +163,11 @@ class World:
         self._injected = False
 
     def translation_fails(self, port: int, frame: bytes) -> bool:
-        """Whether Open vSwitch gives up on a frame: too many MPLS labels, too deep a recursion."""
+        """Tell whether Open vSwitch abandons a frame: too many MPLS labels or too deep a recursion."""
         return "Translation failed" in self._trace(port, frame)
 
     def hashes(self, port: int, frame: bytes) -> bool:
-        """Whether Open vSwitch hashes a frame, for a select group."""
+        """Tell whether Open vSwitch hashes a frame for a select group."""
         return "hash(" in self._trace(port, frame)
 
     def _trace(self, port: int, frame: bytes) -> str:
@@ -188,17 +188,17 @@ class World:
         self.channel = self._connect()
 
     def restart(self) -> None:
-        """The control plane ends and starts again; one bridge has none of its own."""
+        """Restart the control plane; one bridge has none."""
         self._hang_up()
         self._end_control_plane()
         self.channel = self._connect()
         self._begin_roles()
 
     def _end_control_plane(self) -> None:
-        """There is none."""
+        """Do nothing: one bridge has no control plane."""
 
     def _begin_roles(self) -> None:
-        """The generation of roles is 0 from now on; nothing but the end of a switch would make it forget one."""
+        """Reset the generation of roles to 0; a switch otherwise remembers it until it ends."""
         for generation in _AROUND:
             self.channel.send(of.role_request(1, of.ROLE_MASTER, generation))
         self.channel.send(of.role_request(1, of.ROLE_EQUAL, 0))
@@ -206,14 +206,14 @@ class World:
         self.channel.replies.clear()
 
     def restart_switch(self, switch: int) -> None:
-        """A switch ends and starts again; one bridge, which would lose its rules, does not."""
+        """Restart a switch, but not the one bridge, which would lose its rules."""
 
     def break_link(self, switch: int) -> None:
-        """The PCIe link of an sNIC is cut; returns when that has been noticed."""
+        """Cut the PCIe link of an sNIC; return when the cut has been noticed."""
         raise NotImplementedError
 
     def mend_link(self, switch: int) -> None:
-        """The end of `break_link`."""
+        """Undo `break_link`."""
         raise NotImplementedError
 
     def _hang_up(self) -> None:
@@ -222,7 +222,7 @@ class World:
         self._others.clear()
 
     def _controller(self, number: int) -> Channel:
-        """A controller's connection: of the first one, or of another one, which calls when it is first needed."""
+        """Return a controller's connection; all but the first connect when first needed."""
         if number == 0:
             return self.channel
         if number not in self._others:
@@ -237,10 +237,10 @@ class World:
     def _set_admin_state(self, port: int, *, up: bool) -> None:
         for switch, interface in self.interfaces_of(port):
             self._controls[switch].call("netdev-dummy/set-admin-state", interface, "up" if up else "down")
-            self.lab.switch(switch).appctl("version")  # a new connection is taken in a later turn, which has noticed
+            self.lab.switch(switch).appctl("version")  # a later turn accepts a new connection, and has noticed by then
 
     def interfaces_of(self, port: int) -> list[Place]:
-        """Those that a port's host has, on whatever switch."""
+        """Return the interfaces of a port's host on all switches."""
         return [self.places[port]]
 
     def _observe(self, step: Step) -> Observation:
@@ -248,7 +248,7 @@ class World:
         self._barriers()
         frames = self.wires.settle()
         if isinstance(step, Inject | Interface | Send):
-            self._barriers()  # what frames made the switches say is here now
+            self._barriers()  # messages caused by frames have arrived
         numbers = {place: number for number, place in self.places.items()}
         for place, some in frames.items():
             seen.frames[numbers.get(place, -1)] = [frame.hex() for frame in some]
@@ -262,7 +262,7 @@ class World:
             channel.barrier()
 
     def collect(self, seen: Observation) -> None:
-        """Add what has come by now."""
+        """Add late effects."""
         self._collect(seen, self.channel, "")
         for number, channel in sorted(self._others.items()):
             self._collect(seen, channel, f"{observation.TO_CONTROLLER}{number}: ")
@@ -282,13 +282,13 @@ class World:
         channel.asynchronous.clear()
 
     def await_asynchronous(self, timeout_s: float) -> None:
-        """Wait until something comes unasked, or time is up."""
+        """Wait for an asynchronous message or a timeout."""
         self.channel.await_asynchronous(1, timeout_s)
         for channel in self._others.values():
             channel.barrier()
 
     def dump(self) -> dict[str, list[str]]:
-        """Everything that a controller can ask for."""
+        """Return all state that a controller can read."""
         every_flow = struct.pack("!B3xII4xQQ", of.ALL_TABLES, of.ANY, of.ANY, 0, 0) + of.match(())
         every_port, every_id = struct.pack("!I4x", of.ANY), struct.pack("!I4x", of.ALL_IDS)
         every_group = struct.pack("!I4x", of.GROUP_ALL)
@@ -311,7 +311,7 @@ class World:
     # ---- ports
 
     def address(self, port: int) -> bytes:
-        """The MAC address that the controller sees."""
+        """Return the MAC address that the controller sees."""
         for data in self._port_descriptions():
             if struct.unpack_from("!I", data)[0] == port:
                 return data[8:14]
@@ -324,7 +324,7 @@ class World:
     # ---- between runs
 
     def reset(self) -> None:
-        """Back to the start: no rules, groups and meters, ports as they were, counters counted from here."""
+        """Reset: no rules, groups or meters, ports as at the start, counters relative to now."""
         self.wires.purge()
         self._injected = False
         self._hang_up()
@@ -354,7 +354,7 @@ class World:
         )
 
     def _await_removals(self) -> None:
-        """Return when what was deleted is reported, as far as anything tells: to those that are connected now."""
+        """Wait until deletions are reported to connected controllers, as far as anything shows it."""
         asking = self._connect()  # the others may be slaves
         marker = of.FlowMod(table=_MARKER_TABLE, cookie=_MARKER, flags=of.SEND_FLOW_REM).encode(1)
         delete = of.FlowMod(of.DELETE, _MARKER_TABLE, cookie=_MARKER, cookie_mask=of.MASK64)
@@ -366,10 +366,10 @@ class World:
             raise ChannelError(f"a rule was deleted, and no flow_removed came within {NOTICE_S:g} s")
 
     def home(self) -> None:
-        """Every port where it was at the start."""
+        """Move every port to its first home."""
 
     def greet(self, channel: Channel) -> Channel:
-        """Ask for packet-ins as a primary controller gets them."""
+        """Request packet-ins as a primary controller gets them."""
         channel.send(of.set_config(1, 0, 0xFFFF) + of.set_async(2, _ASYNC_MASKS))
         channel.barrier()
         return channel
@@ -382,7 +382,7 @@ def clear_messages(xid: int) -> bytes:
 
 
 def bulk(step: Bulk) -> bytes:
-    """The rules of a `Bulk`, in a table where no packet comes."""
+    """Return the rules of a `Bulk`, in a table that no packet reaches."""
     instructions = of.apply_actions(of.output(1) * step.actions)
     rules = [of.FlowMod(of.ADD, _BULK_TABLE, number, (), instructions) for number in range(step.rules)]
     return b"".join(rule.encode(0) for rule in rules)

@@ -1,4 +1,4 @@
-"""Small random problems with every feature of the model, and what runs now."""
+"""Small random problems with every feature of the model, and a current placement."""
 
 import random
 from dataclasses import replace
@@ -11,7 +11,7 @@ MAX_PLACEMENTS = 5000
 
 
 def instance(seed: int) -> tuple[Problem, dict[str, int] | None]:
-    """A problem of at most 12 NFs and up to 3 sNICs; about one in five is infeasible."""
+    """Return a problem with at most 12 NFs and 3 sNICs; about one in five is infeasible."""
     source = random.Random(seed)
     count = source.randint(1, 12)
     nics = 1 if source.random() < 0.5 else source.randint(1, 3)

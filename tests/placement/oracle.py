@@ -1,4 +1,4 @@
-"""All placements of a small problem, tried one by one: straight from the problem's data, no equations, no solver."""
+"""Exhaustive search over a small problem's placements, without equations or a solver."""
 
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -11,7 +11,7 @@ from placement.model import HOST, Locations, Problem
 
 @dataclass(frozen=True)
 class Tried:
-    """Per placement: whether it is feasible, and what it costs."""
+    """Feasibility and cost per placement."""
 
     modes: list[tuple[int, ...]]
     feasible: np.ndarray
@@ -20,7 +20,7 @@ class Tried:
     latency: np.ndarray
 
     def least(self, eps: float, moving: bool) -> tuple[int, int, int] | None:
-        """Host cost, move cost and latency of the lexicographic optimum; None: nothing is feasible."""
+        """Return host cost, move cost and latency of the lexicographic optimum; None if infeasible."""
         if not self.feasible.any():
             return None
         host = int(self.host[self.feasible].min())

@@ -1,4 +1,4 @@
-"""What solvers are asked, and which of two answers counts."""
+"""Requests to solvers, and the choice between their answers."""
 
 import sys
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ def test_backends_are_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_the_first_goal_has_a_gap_and_each_starts_from_the_last_solution(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["placement.solve"]  # a function of the package has that name, too
+    module = sys.modules["placement.solve"]  # the package has a function of the same name
     asked: list[tuple[str, object, float]] = []
     answers: list[tuple[int, ...] | None] = []
     minimise = portfolio.minimise

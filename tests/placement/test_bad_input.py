@@ -1,4 +1,4 @@
-"""Wrong problems are named as such; unusual ones get a right answer."""
+"""Malformed problems are refused by name; unusual ones are solved correctly."""
 
 from dataclasses import replace
 
@@ -109,7 +109,7 @@ def test_an_empty_problem_has_an_empty_plan() -> None:
 
 
 def test_a_disconnected_graph_is_solved_as_a_whole() -> None:
-    """Two rings that share nothing but the sNIC: the limits couple them."""
+    """Two rings share only the sNIC, whose limits couple them."""
     one = uno_ring(40_000, vms=3, uplink=0)
     other = replace(one, nfs=tuple(replace(nf, name=nf.name + "'") for nf in one.nfs))
     demands = tuple(Demand(_prime(d.source), _prime(d.target), d.mbps) for d in one.demands)
@@ -131,7 +131,7 @@ def _prime(name: str) -> str:
 
 def test_a_hundred_thousand_nodes_are_solved() -> None:
     problem = limited(chains(100_000, 1), "loose", 1)
-    plan = solve(problem, gap=0.01, deadline=600)  # it has a tenth of it, and is done in seconds
+    plan = solve(problem, gap=0.01, deadline=600)  # done in seconds; the kernel's share is a tenth
     assert len(plan.placement) == len(problem.nfs)
     assert plan.bound is not None
     assert plan.host_cost <= 1.01 * plan.bound + 1

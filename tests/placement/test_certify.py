@@ -1,4 +1,4 @@
-"""A certificate must prove what it claims: forged ones are refused, whatever was forged."""
+"""Certificates must prove their claims: every kind of forgery is refused."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def _plan(problem: Problem) -> Certificate:
 
 
 def _walk(problem: Problem, certificate: Certificate) -> Certificate:
-    """The same bound, with nothing but a walk under the multipliers of the whole for a proof."""
+    """Return the same bound, proven only by a walk under the root's multipliers."""
     walk = Walk(certificate.dual, tuple(range(len(problem.nfs))))
     return replace(certificate, steps=(walk,))
 
@@ -39,7 +39,7 @@ def test_a_bound_raised_by_one_is_refused() -> None:
 
 
 def test_no_bound_of_a_random_instance_can_be_raised() -> None:
-    """The checker itself: whatever multipliers the kernel left, one more than the optimum must not pass."""
+    """Whatever multipliers the kernel left, a bound one above the optimum must not pass."""
     tried = 0
     for seed in range(250):
         problem, current = instance(seed)
@@ -91,7 +91,7 @@ def test_an_order_that_omits_nfs_is_refused() -> None:
 
 
 def test_poor_multipliers_prove_nothing_wrong() -> None:
-    """With all multipliers 0 everything is left open: slow, and still right."""
+    """With all multipliers 0 everything stays open: slow, but still correct."""
     problem = uno_ring(40_000, vms=4)
     plan = solve(problem)
     certificate = _plan(problem)
@@ -119,7 +119,7 @@ def test_a_proof_of_infeasibility_holds_for_its_problem_only() -> None:
 
 @pytest.fixture(name="branched", scope="module")
 def _branched() -> tuple[Problem, Certificate]:
-    """A proof that closes, splits and walks."""
+    """Return a proof that closes, splits and walks."""
     problem = limited(chains(100, 0), "loose", 0)
     certificate = _plan(problem)
     certificate.check(problem)
@@ -159,6 +159,6 @@ def test_a_split_that_omits_a_mode_is_refused(branched: tuple[Problem, Certifica
     assert isinstance(split, Split)
     forged = (*certificate.steps[:where], replace(split, modes=split.modes[:1]), *certificate.steps[where + 1 :])
     cut = list(forged)
-    # The rest of the NF's modes must still be refuted: what follows is the proof of another part.
+    # The NF's other modes must still be refuted: the rest proves another part.
     with pytest.raises(CertificateError):
         replace(certificate, steps=tuple(cut[: where + 2])).check(problem)

@@ -1,4 +1,4 @@
-"""Calm under traffic that comes back, that lies, and that is noise."""
+"""Few moves under periodic, adversarial and noisy traffic."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_periods_up_to_the_window_cause_no_move_after_warm_up(traffic, period: i
 
 
 def test_naive_re_solving_moves() -> None:
-    """What the damper is compared with: the same traffic, no calm."""
+    """Without the damper, the same traffic causes many moves."""
     problem = busy_server(12)
     outcome = run(problem, square(problem), naive(), epochs=50, warm_up=12)
     assert outcome.late_moves > 50
@@ -65,7 +65,7 @@ def _one_function(millicores: int) -> Problem:
 
 
 def _two_functions(first: int, second: int) -> Problem:
-    """The smart NIC has room for one of them."""
+    """Return two functions, of which the smart NIC has room for one."""
     used = {"first": first, "second": second}
     nfs = tuple(NF(name, (Mode(HOST, {CORES: each}), Mode(1, {CORES: 2 * each})), 1) for name, each in used.items())
     return Problem(nfs, nics=(Nic({CORES: 800}),))
@@ -77,7 +77,7 @@ def test_a_moved_nf_rests_for_a_window() -> None:
         [move.nf for move in damper.step(_two_functions(*used)).moves]
         for used in [(0, 0)] * 4 + [(400, 300)] + [(100, 400)] * 4
     ]
-    assert moved[:8] == [[], [], [], [], ["first"], [], [], []]  # the other way round it would pay at once
+    assert moved[:8] == [[], [], [], [], ["first"], [], [], []]  # the swap would pay at once
     assert sorted(moved[8]) == ["first", "second"]
 
 
@@ -99,7 +99,7 @@ def test_reasons_are_given() -> None:
 
 
 def test_a_lasting_load_moves_once_quiet_samples_leave_the_window() -> None:
-    """Beside them it did not pay: half of the distinct samples cost nothing."""
+    """Together with them it did not pay: half of the distinct samples cost nothing."""
     damper = Damper(Settings(window=4, price=60), {"nf": HOST})
     moved = [len(damper.step(_one_function(used)).moves) for used in (0, 0, 0, 0, 20, 20, 20, 20, 20)]
     assert moved == [0, 0, 0, 0, 0, 0, 0, 1, 0]

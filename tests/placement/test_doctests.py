@@ -1,4 +1,4 @@
-"""The examples in the docstrings run."""
+"""Examples in docstrings."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""Problems, plans and explanations as they are written: whole documents."""
+"""Complete documents of problems, plans and explanations."""
 
 import copy
 from dataclasses import replace
@@ -85,7 +85,7 @@ def test_a_problem_survives_json() -> None:
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """A document with another value there; ``None`` takes it away."""
+    """Return the document with another value at a path; ``None`` removes the key."""
     document = copy.deepcopy(DOCUMENT)
     *way, last = [int(each) if each.isdigit() else each for each in path.split(".")]
     at: Any = document

@@ -1,4 +1,4 @@
-"""UNO Fig. 15/16: the table, and the peer's agreement."""
+"""UNO Fig. 15/16: the table, and agreement with a second implementation."""
 
 import pytest
 

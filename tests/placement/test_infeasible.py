@@ -1,4 +1,4 @@
-"""Infeasible comes with what would help, and what conflicts."""
+"""Infeasible problems name remedies and conflicting limits."""
 
 from dataclasses import replace
 
@@ -55,7 +55,7 @@ def test_the_least_limits_have_a_certificate() -> None:
 
 
 def test_the_conflict_is_minimal() -> None:
-    """Leaving any one limit out of the conflict makes the rest possible."""
+    """Without any one limit of the conflict, the rest is feasible."""
     problem = two_pinned(shared=60, cores=5000)
     found = report(problem)
     assert set(found.conflict) == {"pcie shared of sNIC 1", "pin of b"}

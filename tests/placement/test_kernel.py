@@ -1,4 +1,4 @@
-"""The native kernel, its plain twin and HiGHS agree beyond the sizes that can be tried one by one."""
+"""The native kernel, its plain twin and HiGHS agree beyond the sizes of exhaustive search."""
 
 from dataclasses import replace
 
@@ -77,7 +77,7 @@ def test_a_native_module_of_other_sources_is_refused(monkeypatch: pytest.MonkeyP
     from placement import _lagcut
 
     def older(sites: object, arcs: object) -> None:
-        """Another signature."""
+        """Have an older signature."""
 
     monkeypatch.setattr(_lagcut, "minimise", older)
     with pytest.raises(BackendError, match="was built from different sources"):

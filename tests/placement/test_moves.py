@@ -1,4 +1,4 @@
-"""Orders of moves: every step feasible, detours where needed, a clear error where nothing helps."""
+"""Orders of moves: every step is feasible, with detours where needed, or a clear error."""
 
 import random
 
@@ -15,7 +15,7 @@ from tests.placement.oracle import try_all
 
 
 def test_every_step_of_random_plans_is_feasible() -> None:
-    """From a feasible placement to the optimum, one location at a time, no limit is ever broken."""
+    """From a feasible placement to the optimum, no step breaks a limit."""
     walked = 0
     for seed in range(200):
         problem, _ = instance(seed)
@@ -43,7 +43,7 @@ def test_every_step_of_random_plans_is_feasible() -> None:
 
 
 def swap(nics: int = 1, host: int = 9) -> Problem:
-    """Two NFs, each of which fills an sNIC."""
+    """Return two NFs, each of which fills an sNIC."""
     nfs = tuple(
         NF(name, (Mode(HOST, {"cores": there}), *(Mode(k, {"cores": 10}) for k in range(1, nics + 1))))
         for name, there in (("a", 5), ("b", 9))
@@ -52,7 +52,7 @@ def swap(nics: int = 1, host: int = 9) -> Problem:
 
 
 def test_a_swap_needs_a_third_place() -> None:
-    """a is on the sNIC and b on the host; the other way round takes 14 host cores or two on the sNIC in between."""
+    """a is on the sNIC and b on the host; a swap temporarily needs 14 host cores or two on the sNIC."""
     with pytest.raises(MoveOrderError, match=r"cores of the host \(14 of 9\)"):
         order_moves(formulate(swap()), (1, 0), (0, 1))
 
@@ -68,7 +68,7 @@ def test_a_detour_makes_room() -> None:
 
 
 def test_an_overload_may_shrink_but_not_grow() -> None:
-    """Under an overload every step must relieve or keep it."""
+    """Under an overload, every step must reduce or keep it."""
     problem = uno_ring(20_000)
     program = formulate(problem)
     everything_off = tuple(1 for _ in program.names)

@@ -1,4 +1,4 @@
-"""Every notebook runs top to bottom, and its two forms are the same."""
+"""Every notebook runs from top to bottom, and its two forms are equal."""
 
 import os
 from pathlib import Path

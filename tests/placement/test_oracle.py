@@ -1,4 +1,4 @@
-"""Every answer against trying all placements; every certificate rechecked without a solver."""
+"""Answers against exhaustive search, and certificates rechecked without a solver."""
 
 import pytest
 
@@ -14,7 +14,7 @@ EPS = 0.01
 
 
 def check_instance(seed: int, backend: str = "auto") -> str:
-    """Compare one instance; what it was: ``feasible``, ``infeasible`` or ``stuck`` (no order of its moves)."""
+    """Compare one instance; return ``feasible``, ``infeasible`` or ``stuck`` (no order of its moves)."""
     problem, current = instance(seed)
     least = try_all(problem, current).least(EPS, current is not None)
     kind = "feasible"
@@ -61,7 +61,7 @@ def test_each_backend_alone_agrees_with_exhaustive_search(backend: str) -> None:
 
 
 def test_the_equations_and_the_arithmetic_agree() -> None:
-    """formulate and evaluate know the model independently; every row and objective must come out the same."""
+    """formulate and evaluate implement the model independently; every row and objective must be equal."""
     for seed in range(150):
         problem, current = instance(seed)
         program = formulate(problem, current)

@@ -1,4 +1,4 @@
-"""Seeded problems, traffic and studies are the same on every machine: figures in the docs rest on them."""
+"""Seeded problems, traffic and studies are equal on every machine: figures in the docs depend on them."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ RUNNING = {f"nf{number}": number % 2 for number in range(6)}
 
 
 def mark(value: Any) -> str:
-    """Eight letters that tell values apart."""
+    """Return a digest of eight letters."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -123,7 +123,7 @@ FARED: dict[str, list[tuple[float, ...]]] = {
 
 
 def fared(policy: str) -> list[tuple[float, ...]]:
-    """Counts of two runs."""
+    """Return the counts of two runs."""
     server, found = busy_server(6), list[tuple[float, ...]]()
     for traffic in ("noise", "square"):
         outcome = run(server, TRAFFICS[traffic](server), POLICIES[policy](), epochs=12, warm_up=4, static_seconds=30)

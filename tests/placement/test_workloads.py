@@ -1,4 +1,4 @@
-"""Workloads are what they say, and the same each time."""
+"""Workloads match their descriptions and are reproducible."""
 
 import json
 import random

@@ -17,12 +17,12 @@ NAMES: dict[str, str] = {path.stem: path.read_text().split("\n", 1)[0] for path 
 
 
 def script_of(name: str) -> Path:
-    """The file of the script that kills a mutant."""
+    """Return the path of the script that kills a mutant."""
     return _HERE / f"{name}.json"
 
 
 def patch_of(name: str) -> Path:
-    """The patch that makes the fault."""
+    """Return the path of the patch that makes the fault."""
     return _HERE / f"{name}.patch"
 
 
