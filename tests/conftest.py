@@ -36,7 +36,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @functools.cache
 def _refusal(need: str) -> str | None:
-    """Say why this user cannot have it; None: the user can."""
+    """Return why this user lacks it; None if the user has it."""
     if need == "root":
         return None if os.geteuid() == 0 else "needs root: sudo make test-python PYTEST_ARGS='-m root'"
     try:
@@ -46,7 +46,7 @@ def _refusal(need: str) -> str | None:
     return None
 
 
-# ---- places for files
+# ---- directories
 
 
 @pytest.fixture

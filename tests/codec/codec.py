@@ -23,7 +23,7 @@ def build() -> Path:
 
 
 def code_of(refusal: dict[str, Any]) -> tuple[int, ...]:
-    """Type and code of a refusal, as `tests.codec.wire.error_of` gives those of an error message."""
+    """Return type and code of a refusal, as `tests.codec.wire.error_of` does for error messages."""
     return tuple(refusal[key] for key in ("type", "experimenter", "code", "exp_type") if key in refusal)
 
 

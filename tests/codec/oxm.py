@@ -29,11 +29,11 @@ class Generator:
         self.random = random.Random(seed)
 
     def number(self, bits: int) -> int:
-        """A number of a few low bits, or one that uses the field's highest."""
+        """Return a number of a few low bits, or with the field's highest bit."""
         return self.random.choice([0, 1, 2, 3, (1 << bits) - 1, 1 << (bits - 1)]) & ((1 << bits) - 1)
 
     def field(self, spellings: list[tuple[Header, int]], *, bits: int | None = None, maskable: bool = True) -> bytes:
-        """One field in one of its spellings, each with its width in bytes."""
+        """Return a field in one of its spellings, with its width in bytes."""
         header, width = self.random.choice(spellings)
         bits = bits or 8 * width
         value = self.number(bits)
@@ -60,7 +60,7 @@ class Generator:
         return tlv((BASIC, 43), 4, number)
 
     def registers(self) -> list[bytes]:
-        """Registers and their unions, not overlapping."""
+        """Return registers and their unions without overlaps."""
         match self.random.randrange(4):
             case 0:
                 return [self.field([((REGS, 0), 8)])]
@@ -74,7 +74,7 @@ class Generator:
                 )
 
     def metadata(self) -> list[bytes]:
-        """Fields without prerequisites, in any order."""
+        """Return fields without prerequisites in any order."""
         fields = self.some(
             self.port,
             lambda: self.field([((BASIC, 2), 8)]),

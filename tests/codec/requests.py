@@ -210,6 +210,6 @@ def session() -> Iterator[tuple[str, Any]]:
 
 
 def messages() -> dict[str, Any]:
-    """All of them, by name."""
+    """Return all messages by name."""
     kinds = {"flow": flow_mods, "group": groups, "multipart": multiparts, "session": session}
     return {f"{kind}-{name}": message for kind, make in kinds.items() for name, message in make()}

@@ -56,7 +56,7 @@ def test_requests_of_ovs_ofctl_round_trip(codec: Codec, module_directory: Path, 
 
 
 def bundled(message: bytes) -> bytes | None:
-    """The message inside ONFT_BUNDLE_ADD_MESSAGE."""
+    """Return the message inside ONFT_BUNDLE_ADD_MESSAGE."""
     if message[1] == 4 and message[8:16] == bytes.fromhex("4f4e4600000008fd"):
         return message[24:]
     return None

@@ -100,7 +100,7 @@ def test_matches_compare_as_in_open_vswitch(codec: Codec, connection: Connection
         }
         assert {key: ours[key] for key in theirs} == theirs, note
         seen.update(key for key, holds in theirs.items() if holds)
-    # The pairs were worth it.
+    # The pairs covered enough of each relation.
     assert seen["equal"] > PAIRS / 20
     assert PAIRS / 5 < seen["covers"] < PAIRS * 4 / 5
     assert PAIRS / 5 < seen["overlaps"] < PAIRS * 9 / 10

@@ -14,7 +14,7 @@ from tests.codec.wire import Connection, error_of, xid_of
 
 DAMAGED = 4000
 FLOW_MOD, GROUP_MOD, MULTIPART_REQUEST = 14, 15, 18
-# Not those that change what the connection may do later, nor those for which Open vSwitch does not answer.
+# Without requests that change the connection's rights, or that Open vSwitch does not answer.
 KINDS = {9, 13, FLOW_MOD, GROUP_MOD, 16, 17, MULTIPART_REQUEST, 22, 29}
 
 

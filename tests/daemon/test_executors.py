@@ -1,4 +1,4 @@
-"""Ports whose pipeline runs on a switch other than their home: configuring, changing and showing it."""
+"""Ports whose pipeline runs away from their home: configuration, changes and display."""
 
 import signal
 import subprocess

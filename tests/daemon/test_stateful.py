@@ -80,7 +80,7 @@ def frame(source: int, target: int, more: str = "udp,nw_src=10.0.0.1,nw_dst=10.0
 
 
 def test_a_meter_is_shared(twin: Twin) -> None:
-    """With stopped clocks exactly the burst passes, from whatever port."""
+    """With stopped clocks, exactly the burst passes from all ports together."""
     for lab in twin.labs:
         for switch in lab.state.switches:
             unixctl(Path(switch.control), "time/stop")

@@ -32,7 +32,7 @@ HELLO = bytes([4, 0, 0, 8, 0, 0, 0, 1])
 def started(lab: Lab) -> Iterator[Oneswitchd]:
     """oneswitchd on the lab's configuration."""
     with Oneswitchd(lab.server_toml) as daemon, daemon.client:
-        # A client that connects too early leaves a socket to the garbage collector, which pytest reports.
+        # A client that connects too early leaks a socket, which pytest reports.
         wait_for("the first line of the log", lambda: daemon.require_running() or "waits for" in last_start(daemon.log))
         yield daemon
 
@@ -54,7 +54,7 @@ def wait_for(what: str, holds: Callable[[], object]) -> None:
     """Poll for something that has no event."""
     deadline = time.monotonic() + SETTLE_S
     while not holds():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
         time.sleep(0.01)
 
 
@@ -207,7 +207,7 @@ def test_oneswitchd_ends_during_a_move(lab: Lab, daemon: Oneswitchd) -> None:
         port = again.client.port(2)
         assert port.move is not None
         assert (port.move.stage, port.state) == ("flipped", "up")
-        again.client.continue_move(2, "flipped")  # not "done": that waits for as long as the move was told to
+        again.client.continue_move(2, "flipped")  # not "done", which waits for the move's delay
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The end of the labs that the pages start."""
+"""Fixtures: labs that the pages start."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +10,6 @@ from lab.server import Lab
 
 @pytest.fixture
 def lab_dir(lab_dir: Path) -> Iterator[Path]:
-    """End the lab called ``uno``, which pages start, with the test."""
+    """End the lab ``uno``, which pages start, with the test."""
     yield lab_dir
     Lab.named("uno").down()

@@ -1,4 +1,4 @@
-"""Console blocks of Markdown pages, run as they stand.
+"""Console blocks of Markdown pages, run unchanged.
 
 A block that is fenced as ``console`` is run; one fenced as ``console elsewhere`` needs something that a test does not
 have. A line that begins with ``$ `` is a command, ``> `` goes on with it; what follows is its output, in which ``...``
@@ -22,7 +22,7 @@ _MARK = "\x01"
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; ``line`` is that of its first line in the page, from 1."""
+    """A fenced block; ``line`` is the number of its first line in the page, from 1."""
 
     language: str
     words: tuple[str, ...]
@@ -31,13 +31,13 @@ class Block:
 
     @property
     def text(self) -> str:
-        """Its content."""
+        """Return the block's content."""
         return "".join(f"{line}\n" for line in self.lines)
 
 
 @dataclass
 class Command:
-    """A command, and what the page says it prints; empty: the page says nothing."""
+    """A command and its output according to the page; empty if the page shows none."""
 
     text: str
     line: int
@@ -45,7 +45,7 @@ class Command:
 
 
 def blocks(page: Path) -> list[Block]:
-    """All fenced blocks of a page."""
+    """Return all fenced blocks of a page."""
     found: list[Block] = []
     opened: tuple[int, str] | None = None
     lines: list[str] = []
@@ -64,7 +64,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(page: Path) -> list[Command]:
-    """What is to be run of a page."""
+    """Return the commands to run of a page."""
     found: list[Command] = []
     for block in blocks(page):
         if block.language != "console" or "elsewhere" in block.words:
@@ -98,7 +98,7 @@ def run(
     """
     wanted = commands(page)
     assert wanted, f"{page}: no command to run"
-    # Whoever ends this process ends what the page has started, too: the shell's process group.
+    # Ending the shell's process group also ends everything that the page has started.
     script = ["exec 2>&1 </dev/null", "trap 'trap - TERM; kill 0' TERM"]
     for command in wanted:
         script += [_replaced(command.text, replace or {}), f"printf '{_MARK}%s{_MARK}' $?"]
@@ -159,7 +159,7 @@ def _replaced(text: str, replace: Mapping[str, str]) -> str:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether a program printed what a page shows.
+    """Tell whether a program printed what a page shows.
 
     Example:
         >>> matches("a ... c", "a b c"), matches("a\\n...\\nd", "a\\nb\\nc\\nd"), matches("a", "a\\nb")

@@ -1,4 +1,4 @@
-"""docs/api.md does what it says, and names every path of the interface."""
+"""The examples of docs/api.md work, and it names every path of the interface."""
 
 import json
 import re

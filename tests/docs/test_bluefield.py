@@ -1,4 +1,4 @@
-"""The configuration files of docs/bluefield.md are ones that the programs take."""
+"""The programs accept the configuration files of docs/bluefield.md."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/bluefield.md"
 def test_the_programs_accept_both_files(tmp_path: Path) -> None:
     server, agent = (block.text for block in console.blocks(PAGE) if block.language == "toml")
     path = tmp_path / "server.toml"
-    # Its state and journal belong to a directory that need not be here.
+    # The directory of its state and journal need not exist here.
     path.write_text(server.replace("/var/lib/oneswitch", str(tmp_path)))
     config = ServerConfig.load(path)
     assert [port.interface for name in ("hypervisor", "snic0") for port in config.pcie_ports(name)] == [

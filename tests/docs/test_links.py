@@ -1,4 +1,4 @@
-"""Links between the pages of this repository lead somewhere."""
+"""Links between the pages of this repository have targets."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "nfs/
 
 
 def _anchors(page: Path) -> set[str]:
-    """As GitHub makes them of headings."""
+    """Return the anchors that GitHub derives from headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -22,6 +22,6 @@ def test_every_link_has_a_target(page: Path) -> None:
             continue
         path, _, anchor = target.partition("#")
         there = (page.parent / path).resolve() if path else page
-        assert there.exists(), f"{page}: {target}: there is no {there}"
+        assert there.exists(), f"{page}: {target}: {there} does not exist"
         if anchor:
             assert anchor in _anchors(there), f"{page}: {target}: no such heading"

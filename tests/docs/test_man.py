@@ -1,4 +1,4 @@
-"""The pages of docs/man say what the programs say of themselves: every command and option, every key, and no others."""
+"""The pages of docs/man match the programs: exactly their commands, options and keys."""
 
 import re
 import shutil
@@ -28,7 +28,7 @@ Commands = dict[str, set[str]]
 
 
 def commands_of(program: typer.Typer) -> Commands:
-    """As Typer has them; it adds some when the program is run."""
+    """Return the options from Typer, which adds some at run time."""
     found = dict(_walk(typer.main.get_command(program), ""))
     found[""] |= {"--install-completion", "--show-completion"}
     return found
@@ -46,7 +46,7 @@ def _walk(command: Any, name: str) -> Iterator[tuple[str, set[str]]]:
 
 
 def commands_of_help(program: str, names: tuple[str, ...]) -> Commands:
-    """As ``--help`` prints them."""
+    """Return the options from ``--help``."""
     found = {}
     for name in ("", *names):
         argv = [str(find_installed(program)), *name.split(), "--help"]
@@ -66,18 +66,18 @@ PROGRAMS = {
 
 
 def _without_common(commands: Commands, common: set[str]) -> Commands:
-    """Options that many commands take stand once on the page."""
+    """Remove options of many commands, which the page lists once."""
     return {name: options - common if name else options | common for name, options in commands.items()}
 
 
 def sections(page: Path) -> dict[str, str]:
-    """Text by heading."""
+    """Return the text by heading."""
     parts = re.split(r"^#{1,3} (.*)$", page.read_text(), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def terms(text: str) -> set[str]:
-    """What a section defines: the words in the lines before those with a colon."""
+    """Return the terms that a section defines: the lines before those with a colon."""
     lines = re.findall(r"^(`.*)\n: ", text, re.MULTILINE)
     return {word for line in lines for word in re.findall(r"(?:^|, )`([^`]+)`", line)}
 
@@ -94,7 +94,7 @@ def test_the_page_lists_exactly_the_options_of_the_program(name: str) -> None:
 
 
 def keys_of(model: type[BaseModel], title: str) -> dict[str, set[str]]:
-    """Keys by the heading that they belong under. Inline tables belong to their table: ``link.local``."""
+    """Return keys by heading. Inline tables belong to their table: ``link.local``."""
     found: dict[str, set[str]] = {title: set()}
     for name, key in model.model_fields.items():
         inner, is_list = _model_in(key.annotation)
@@ -114,7 +114,7 @@ INLINE = ("link", "ssh", "wires")
 
 
 def _model_in(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
-    """The table that a key holds, if it does, and whether it holds several."""
+    """Return the table that a key holds, if any, and whether it holds several."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, False
     origin = get_origin(annotation)
@@ -140,7 +140,7 @@ def test_the_program_accepts_the_example(name: str, model: Any) -> None:
     model.parse(re.findall(r"```toml\n(.*?)```", text, re.DOTALL)[0], Path("example.toml"))
 
 
-@pytest.mark.skipif(shutil.which("pandoc") is None, reason="no pandoc; tools/prepare man installs it")
+@pytest.mark.skipif(shutil.which("pandoc") is None, reason="pandoc is not installed; tools/prepare man installs it")
 def test_pandoc_renders_every_page(tmp_path: Path) -> None:
     made = subprocess.run(
         ["make", "-s", "man", f"MAN={tmp_path}"], cwd=ROOT, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""docs/quickstart.md does what it says."""
+"""The commands of docs/quickstart.md work."""
 
 import os
 import sys

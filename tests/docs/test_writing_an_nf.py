@@ -1,4 +1,4 @@
-"""docs/writing-an-nf.md shows the limiter as it is, and the limiter does what the page says, moves included."""
+"""docs/writing-an-nf.md quotes the limiter exactly, which works as described, also when it moves."""
 
 import os
 import re
@@ -22,7 +22,7 @@ def test_the_page_quotes_the_code_exactly() -> None:
     shown = [block for block in console.blocks(PAGE) if block.language == "rust"]
     assert len(shown) >= 6
     for block in shown:
-        assert block.text in code, f"{PAGE}:{block.line}: this stands in neither of {sources}"
+        assert block.text in code, f"{PAGE}:{block.line}: the block is in none of {sources}"
 
 
 def test_the_limiter_replays_a_capture_file(tmp_path: Path) -> None:
@@ -36,13 +36,13 @@ def test_the_limiter_replays_a_capture_file(tmp_path: Path) -> None:
     wrpcap(str(tmp_path / "in.pcap"), packets)
     programs = Path(nf_program()).parent
     printed = console.run(PAGE, tmp_path, variables={"PATH": f"{programs}:{os.environ['PATH']}"})
-    # Five of each source, in less than a fifth of a second.
+    # Five packets of each source within a fifth of a second.
     assert re.search(r'"packets_out":\s*10\b', printed[-1]), printed[-1]
 
 
 @pytest.mark.namespaces
 def test_the_used_up_rate_of_a_source_moves_with_the_state(tmp_path: Path, directory: Path) -> None:
-    """The one that takes over knows the source; one that is new does not."""
+    """The successor knows the source; a new instance does not."""
     with Wire(directory) as wire:
         with wire.nf("--backend=packet", kind="limiter", config=HOUR) as old:
             assert _received(wire, 9) == 5
@@ -66,7 +66,7 @@ def test_the_used_up_rate_of_a_source_moves_with_the_state(tmp_path: Path, direc
 
 
 def _received(wire: Wire, count: int) -> int:
-    """How many of so many echoes come back through it."""
+    """Send echoes through the limiter; return how many come back."""
     said = wire.run("a", "ping", "-q", "-c", str(count), "-i", "0.1", "-W", "1", "10.9.0.2", check=False)
     found = re.search(r"(\d+) received", said)
     assert found is not None, said

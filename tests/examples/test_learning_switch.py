@@ -1,4 +1,4 @@
-"""The example controllers do what a learning switch does: with one Open vSwitch bridge, and with a server's one switch.
+"""The example controllers act as learning switches: on one Open vSwitch bridge, and on a server's one switch.
 
 Both are labs of dummy devices: no namespaces, no root; packets go in and come out as bytes.
 """
@@ -40,7 +40,7 @@ def wait_for(what: str, condition: Callable[[], bool]) -> None:
 
 @dataclass
 class Switch:
-    """What the controller controls.
+    """The controlled switch.
 
     Attributes:
         target: its OpenFlow management socket.
@@ -56,7 +56,7 @@ class Switch:
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
 
     def ports_of(self, in_port: int, src: str, dst: str, expected: set[int]) -> set[int]:
-        """Send one frame; wait until it has left by the expected ports; the ports that it left by."""
+        """Send a frame, wait for it at the expected ports, and return the ports by which it left."""
         place = {port.number: (port.switch, port.interface) for port in self.lab.state.ports}
         number = {at: port for port, at in place.items()}
         self.sent += 1
@@ -73,7 +73,7 @@ class Switch:
 
 
 def command_line(example: str) -> list[str]:
-    """How to run an example; skips the test where that cannot be."""
+    """Return the command of an example; skip the test if it is not installed."""
     if example == "os-ken":
         return [sys.executable, str(ROOT / "examples/run_os_ken.py"), str(ROOT / "examples/learning_switch.py")]
     manager = Path(os.environ.get("RYU_MANAGER", ROOT / ".venv/ryu/bin/ryu-manager"))
@@ -132,14 +132,14 @@ def test_the_example_floods_learns_and_installs_flows(switch: Switch) -> None:
 
 def test_link_local_frames_stay_on_their_link(switch: Switch) -> None:
     assert switch.ports_of(1, A, "01:80:c2:00:00:0e", set()) == set()
-    # The controller handles packets in order: when this one is through, it has seen the first.
-    assert switch.ports_of(1, B, A, OTHERS[1]) == OTHERS[1], "nor is their sender's address learned"
+    # The controller handles packets in order: after this one it has seen the first.
+    assert switch.ports_of(1, B, A, OTHERS[1]) == OTHERS[1], "their sender's address is not learned"
 
 
 def test_the_example_follows_an_address_to_another_port(switch: Switch) -> None:
     switch.ports_of(1, A, B, OTHERS[1])
     switch.ports_of(3, B, A, {1})
     switch.ports_of(4, A, B, {3})
-    # Open vSwitch's cache forwards by a deleted flow for some milliseconds more.
+    # Open vSwitch's cache uses a deleted flow for some more milliseconds.
     switch.wires.purge()
-    assert switch.ports_of(3, B, A, {4}) == {4}, "the flow toward the old port is gone"
+    assert switch.ports_of(3, B, A, {4}) == {4}, "the flow to the old port is deleted"

@@ -1,4 +1,4 @@
-"""The Mininet form of the emulated server: ``mn`` itself, in namespaces of its own."""
+"""The emulated server in Mininet: ``mn`` itself, in its own namespaces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [
 
 
 def mininet(*arguments: str, commands: str = "") -> str:
-    """Run ``mn``; what it printed."""
+    """Run ``mn``; return its output."""
     done = subprocess.run(
         [ROOT / "tools/mininet", *arguments],
         input=commands,
@@ -29,7 +29,7 @@ def mininet(*arguments: str, commands: str = "") -> str:
         timeout=250,
         check=False,
     )
-    # mn ends with 0 after an exception, too.
+    # mn exits with 0 even after an exception.
     assert done.returncode == 0, done.stdout
     assert "completed in" in done.stdout, done.stdout
     return done.stdout
@@ -61,7 +61,7 @@ unoctl show
     assert "vm2 is now at hypervisor" in printed
     assert re.search(r"400 packets transmitted, 400 received, 0% packet loss", printed)
     assert "nf1 has no interface at hypervisor; it has one at snic0" in printed
-    assert re.search(r"\bout1 +down +snic0", printed), "a switch that is gone takes its ports down"
+    assert re.search(r"\bout1 +down +snic0", printed), "the ports of a dead switch are down"
     assert "1480 bytes from 10.0.0.4" in printed, "a full-size packet fits through the PCIe link with its flow-id"
     assert "0% dropped (12/12 received)" in printed
     assert printed.count("datapath 0000000000000001") == 1

@@ -1,4 +1,4 @@
-"""The service chain example: packets for an address pass a network function's port, whenever that comes and goes."""
+"""The service chain example: packets for an address pass a network function's port while it is up."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Server:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
 
     def send(self, in_port: int, frame: Packet) -> set[int]:
-        """By which ports a frame leaves, that entered at one."""
+        """Send a frame into a port; return the ports by which it left."""
         data = bytes(frame)
         self.wires.inject(self.place[in_port], data)
         return {self.number[at] for at, frames in self.wires.settle().items() if data in frames}
@@ -84,11 +84,11 @@ def test_only_packets_for_the_address_pass_the_function(server: Server) -> None:
     assert server.send(1, udp(1, MACS[2], "10.0.0.2")) == {2, 3, 4}, "an unknown address is flooded"
     server.learn_all()
     assert server.send(1, udp(1, MACS[2], "10.0.0.2")) == {2}
-    assert server.send(1, udp(1, MACS[2], VIP)) == {FUNCTION}, "whatever Ethernet address it is sent to"
-    assert server.send(4, udp(4, MACS[FUNCTION], VIP)) == {FUNCTION}, "from the other switch too"
-    assert server.send(FUNCTION, udp(FUNCTION, MACS[2], VIP)) == {2}, "what comes from the function goes on"
+    assert server.send(1, udp(1, MACS[2], VIP)) == {FUNCTION}, "for any Ethernet address"
+    assert server.send(4, udp(4, MACS[FUNCTION], VIP)) == {FUNCTION}, "also from the other switch"
+    assert server.send(FUNCTION, udp(FUNCTION, MACS[2], VIP)) == {2}, "packets from the function continue"
     asks = Ether(src=MACS[1], dst="ff:ff:ff:ff:ff:ff") / ARP(op=1, psrc="10.0.0.1", pdst=VIP)
-    assert server.send(1, asks) == {FUNCTION}, "it is asked for the address, nobody else"
+    assert server.send(1, asks) == {FUNCTION}, "only the function is asked for the address"
 
 
 def test_the_chain_follows_the_function_up_and_down(server: Server) -> None:

@@ -23,7 +23,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def demo(module_lab_dir: Path) -> Iterator[Lab]:
-    """The demo server, its switches joined by plain learning bridges; shared by a module's tests."""
+    """Start the demo server with learning bridges as switches; shared by a module's tests."""
     with Lab(LabSpec.demo()).start() as lab:
         learn(lab)
         yield lab
@@ -31,12 +31,12 @@ def demo(module_lab_dir: Path) -> Iterator[Lab]:
 
 @pytest.fixture
 def plain_forwarding() -> Callable[[Lab], None]:
-    """Makes a lab's switches forward as learning bridges."""
+    """Return a function that turns a lab's switches into learning bridges."""
     return learn
 
 
 def learn(lab: Lab) -> None:
-    """Until oneswitchd writes rules, a switch forwards nothing; learning bridges in a tree are the simplest that do."""
+    """Turn switches into learning bridges: without oneswitchd's rules they forward nothing."""
     for switch in lab.state.switches:
         command = ["ovs-ofctl", "-OOpenFlow13", "add-flow", switch.edge or switch.virt, "priority=0,actions=NORMAL"]
         subprocess.run(command, check=True, env=environment())
@@ -44,7 +44,7 @@ def learn(lab: Lab) -> None:
 
 @pytest.fixture
 def members() -> Callable[[str], list[int]]:
-    """Process ids of a PID namespace's processes, by what ``readlink /proc/PID/ns/pid`` gives."""
+    """Return a function from a PID namespace (``readlink /proc/PID/ns/pid``) to its processes."""
 
     def find(namespace: str) -> list[int]:
         found = []
@@ -59,7 +59,7 @@ def members() -> Callable[[str], list[int]]:
 
 @pytest.fixture
 def run_as_user(directory: Path) -> Run:
-    """Runs Python code as an ordinary user, who is this one where it is not root."""
+    """Return a function that runs Python code as an ordinary user, the current one unless root."""
     variables = {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "HOME": str(directory),
@@ -71,7 +71,7 @@ def run_as_user(directory: Path) -> Run:
     python = sys.executable
     if os.geteuid() == 0:
         os.chown(directory, ORDINARY_UID, ORDINARY_UID)
-        # setpriv itself keeps its capabilities until it executes something: hence the shell in between
+        # setpriv keeps its capabilities until it executes a program: hence the shell
         before = ["setpriv", f"--reuid={ORDINARY_UID}", f"--regid={ORDINARY_UID}", "--clear-groups"]
         before += ["sh", "-c", 'exec "$0" "$@"']
         python, packages = _python_for_others(before, variables)
@@ -87,7 +87,7 @@ def run_as_user(directory: Path) -> Run:
 
 
 def _python_for_others(before: list[str], variables: dict[str, str]) -> tuple[str, str]:
-    """A Python that another user may run, and what it needs on PYTHONPATH: root's own may be in root's home."""
+    """Return a Python that another user may run, and its PYTHONPATH: root's own may be in root's home."""
     spec = importlib.util.find_spec("ovsdbapp")
     assert spec is not None
     assert spec.origin is not None

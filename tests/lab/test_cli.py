@@ -53,7 +53,7 @@ def test_a_lab_is_started_listed_shown_used_and_ended(uno_lab: Cli, lab_dir: Pat
 @pytest.mark.namespaces
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_lab_in_the_foreground(lab_dir: Path, number: signal.Signals) -> None:
-    # Whoever runs the tests in the background may have SIGINT ignored, and so would this.
+    # Tests in the background may inherit an ignored SIGINT.
     command = ["env", "--default-signal=INT", *UNO_LAB, "up", "--name", "front", "--format=json"]
     pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, env=environment(), **pipes) as process:

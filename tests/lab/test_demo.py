@@ -1,4 +1,4 @@
-"""``make demo`` holds, as an ordinary user, again and again."""
+"""``make demo`` succeeds repeatedly as an ordinary user."""
 
 import json
 

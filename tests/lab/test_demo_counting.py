@@ -1,4 +1,4 @@
-"""The demo says that something was lost exactly when something was."""
+"""The demo reports a loss exactly if there was one."""
 
 import dataclasses
 

@@ -26,7 +26,7 @@ def frame(source: int, target: int, number: int = 0, size: int = 60) -> bytes:
 
 
 def place(lab: Lab, port: int) -> Place:
-    """Where virtual port ``port`` is at home."""
+    """Return the home of virtual port ``port``."""
     found = next(each for each in lab.state.ports if each.number == port)
     return found.switch, found.interface
 
@@ -83,7 +83,7 @@ def test_full_size_frames_cross_the_link_with_a_tag(lab: Lab, wires: Wires) -> N
     hub, snic = lab.state.switches[0], lab.state.switches[1]
     flows(hub.edge, "priority=9,in_port=vm1,actions=push_vlan:0x8100,set_field:4097->vlan_vid,output:pcie-snic0")
     flows(snic.edge, "priority=9,in_port=pf0hpf,dl_vlan=1,actions=pop_vlan,output:pf0vf0")
-    for size in (60, 1514, 1518):  # 1518: a full frame that is tagged already
+    for size in (60, 1514, 1518):  # 1518: a full frame with a tag of its own
         sent = frame(1, 3, size=size)
         wires.inject(place(lab, 1), sent)
         expected = {place(lab, 3): [sent]} if size <= 1514 else {}
@@ -97,7 +97,7 @@ def test_settling_counts_dropped_frames(lab: Lab, wires: Wires) -> None:
 
 
 def test_lost_frames_are_named(lab: Lab, wires: Wires) -> None:
-    """A dummy device has room for 100 frames and counts what it drops as sent: that is no result to go on with."""
+    """A dummy device holds 100 frames and counts dropped ones as sent, so settling must fail."""
     flows(lab.state.switches[0].edge, f"priority=9,in_port=vm1,actions={','.join(['vm2'] * 150)}")
     wires.inject(place(lab, 1), frame(1, 2))
     with pytest.raises(UnsettledError, match="100 of 150 frames that hypervisor sent to vm2 arrived"):

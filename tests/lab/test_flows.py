@@ -1,4 +1,4 @@
-"""Frames of many flows, what is noted of them, and what is counted from the notes."""
+"""Frames of many flows, their records, and the counts from these."""
 
 import struct
 
@@ -42,7 +42,7 @@ def arrivals(*seen: tuple[int, int, int]) -> list[Arrival]:
 
 def test_loss_and_duplicates_are_counted() -> None:
     tally = FlowTally()
-    tally.add(arrivals((0, 0, 1), (1, 1, 2), (3, 1, 2), (2, 0, 1)))  # of different flows: no disorder
+    tally.add(arrivals((0, 0, 1), (1, 1, 2), (3, 1, 2), (2, 0, 1)))  # of different flows, so not reordered
     assert (tally.received, tally.duplicated, tally.reordered, tally.strayed) == (4, 0, 0, 0)
     tally.add(arrivals((6, 0, 1), (4, 0, 1), (6, 0, 1), (8, 0, 3), (10, 0, 3), (9, 1, 1)))
     assert (tally.received, tally.duplicated, tally.reordered, tally.strayed) == (9, 1, 1, 2)

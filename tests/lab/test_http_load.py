@@ -1,4 +1,4 @@
-"""HTTP between hosts of a lab: nothing goes uncounted, whatever happens to the server."""
+"""HTTP between hosts of a lab: every request is counted, whatever happens to the server."""
 
 import json
 import time
@@ -34,7 +34,7 @@ def test_every_request_is_answered_and_counted(demo: Lab) -> None:
         wait_until_answered(client, 60)
         client.phase("slower")
         client.rate(50, 0)
-        wait_until_answered(client, 60)  # some of them from before
+        wait_until_answered(client, 60)  # including earlier ones
         report = client.stop()
     assert report.failures == []
     assert report.sent == report.answered > 60
@@ -51,14 +51,14 @@ def test_requests_lost_with_a_server_are_counted(demo: Lab) -> None:
         wait_until_answered(client, 30)
         died = time.time()
         server.close()
-        client.phase("dead")  # what begins from here on is answered by the next one only
+        client.phase("dead")  # the next server answers all requests from here on
         with WebServer(demo, "vm1"):
             client.rate(100, 50)
             wait_until_answered(client, 60)
             back = client.status()["first_answer"]["new"]
             report = client.stop()
     assert report.sent == report.answered + len(report.failures)
-    assert report.failures, "the connections that were kept did not notice"
+    assert report.failures, "kept connections did not notice"
     assert report.failed_within(died, back) == report.failures
 
 
@@ -79,7 +79,7 @@ def test_an_snic_ends_with_its_slots_and_processes(lab_dir: object) -> None:
         assert kept.poll() is None
         assert lab.state.switches[1].processes == {}
         assert lab.state.switches[0].processes.keys() == {"ovs-vswitchd", "ovsdb-server"}
-        # The kernel tells of a lost carrier up to a second late.
+        # The kernel reports a lost carrier up to a second late.
         show = ["ip", "-json", "link", "show", "pcie-snic0"]
         wait_for(lambda: json.loads(lab.exec("hypervisor", show).stdout)[0]["operstate"] != "UP")
         snic.power_on()

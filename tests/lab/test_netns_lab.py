@@ -1,4 +1,4 @@
-"""A lab in network namespaces, as whoever runs the tests."""
+"""A lab in network namespaces, as the current user."""
 
 import concurrent.futures
 import json
@@ -66,7 +66,7 @@ def test_tcp_passes_without_stalling(demo: Lab) -> None:
 
 
 def test_hosts_send_no_ipv6_noise(demo: Lab) -> None:
-    """No IPv6 noise: nothing is sent by a host that was asked nothing."""
+    """Hosts have no IPv6 addresses, so idle hosts send nothing."""
     for host in demo.state.hosts:
         addresses = json.loads(demo.exec(host.name, ["ip", "-json", "addr"]).stdout)
         assert not any(each["family"] == "inet6" for link in addresses for each in link["addr_info"])
@@ -80,7 +80,7 @@ def test_lab_json_describes_the_lab(demo: Lab) -> None:
         for daemon, pid in switch.processes.items():
             assert Path(f"/proc/{pid}/comm").read_text().strip() == daemon
             assert pid_namespace(pid) == pid_namespace(state.pid) != pid_namespace(os.getpid())
-    # what an outside user is told to do works
+    # the documented way in from outside works
     vm2 = demo.host("vm2")
     enter = ["nsenter", f"--net={vm2.netns}", *(["-U", f"-t{state.pid}"] if state.user_namespace else [])]
     shown = subprocess.run([*enter, "ip", "-json", "link"], capture_output=True, text=True, check=True)
@@ -218,7 +218,7 @@ def test_an_attached_client_leaves_the_lab_running(demo: Lab, monkeypatch: pytes
         Lab.attach("other")
 
 
-# ---- coming and going
+# ---- start and end
 
 
 def test_ending_a_lab_leaves_nothing(lab_dir: Path, members: Members) -> None:
@@ -246,7 +246,7 @@ def test_killing_the_supervisor_leaves_nothing(lab_dir: Path, members: Members) 
         with pytest.raises(LabNotRunningError):
             _ = lab.state
         assert (lab_dir / "one" / "lab.json").exists()
-        # what it left behind is no hindrance
+        # its remains do not prevent a restart
         with Lab(LabSpec.star(1, 1), "one").start() as again:
             assert again.state.pid != state.pid
             assert ping(again, "vm1", "vm1")

@@ -1,4 +1,4 @@
-"""The lab as an ordinary user. Where root runs the tests, another user is taken."""
+"""The lab as an ordinary user; if root runs the tests, as another user."""
 
 import shutil
 
@@ -54,7 +54,7 @@ with Lab(LabSpec.demo(static_arp=True)).start() as lab:
 """
     done = run_as_user(code)
     assert done.returncode == 0, done.stderr
-    assert -10 <= int(done.stdout) <= 0, "frames that tell of the stream's end may be among those that had no room"
+    assert -10 <= int(done.stdout) <= 0, "the stream's end markers may be among the dropped frames"
 
 
 def test_a_user_deploys_a_network_function(run_as_user) -> None:
@@ -98,7 +98,7 @@ lab.down()
 
 
 def test_a_lab_starts_without_a_new_proc_mount(run_as_user) -> None:
-    """As in a container that hides parts of /proc: another mount of it would show them."""
+    """As in a container that hides parts of /proc, which another mount would reveal."""
     hide = "mount -t tmpfs none /proc/tty || exit 9; exec"
     inside = (
         "unshare",

@@ -1,4 +1,4 @@
-"""Streams through a real lab; the network is made to lose, double and delay."""
+"""Streams through a real lab whose network loses, duplicates and delays frames."""
 
 import json
 import os
@@ -23,18 +23,18 @@ def flow(lab: Lab, switch: int, *rules: str) -> None:
     address = str(lab.state.switches[switch].edge)
     command = ["ovs-ofctl", "-OOpenFlow13", "add-flows", address, "-"]
     subprocess.run(command, input="\n".join(rules), text=True, check=True)
-    # Cached flows of the rules before would handle packets for some time yet.
+    # Otherwise, cached flows of the previous rules would handle packets for some time.
     lab.switch(lab.state.switches[switch].name).appctl("revalidator/purge")
 
 
 def frames(lab: Lab, host: str, interface: str, way: str) -> int:
-    """How many have gone through a host's interface, by its kernel's counters; ``way`` is rx or tx."""
+    """Return the kernel's packet counter of a host's interface; ``way`` is rx or tx."""
     shown = lab.exec(host, ["ip", "-json", "-stats", "link", "show", "dev", interface]).stdout
     return json.loads(shown)[0]["stats64"][way]["packets"]
 
 
 def await_frames(lab: Lab, host: str, more: int, interface: str = "eth0", way: str = "rx") -> None:
-    """Wait until so many more have."""
+    """Wait for this number of further frames."""
     deadline, wanted = time.monotonic() + 60, frames(lab, host, interface, way) + more
     while frames(lab, host, interface, way) < wanted:
         assert time.monotonic() < deadline
@@ -57,7 +57,7 @@ def test_a_clean_network_loses_nothing(demo: Lab) -> None:
 
 
 def test_a_stream_keeps_its_rate(demo: Lab) -> None:
-    for _ in range(5):  # a busy machine may make it slower now and then; nothing makes it faster
+    for _ in range(5):  # a busy machine slows it down at times; nothing speeds it up
         started = time.monotonic()
         with Stream(demo, "vm1", "nf1", rate=5000, count=5000) as stream:
             ready = time.monotonic()
@@ -103,9 +103,9 @@ def test_duplicates_are_detected(demo: Lab) -> None:
 
 
 def test_reordering_is_detected(demo: Lab) -> None:
-    """Odd frames directly, even ones by way of a host that holds each for a while."""
-    # the payload's frame number cannot be matched, so the sender alternates between rates of two paths: here by
-    # letting the frames wait in a stopped switch while later ones are sent past it
+    """Reorder by sending frames on two paths of different delay."""
+    # the frame number in the payload cannot be matched, so the two paths are used in turn:
+    # frames wait in a stopped switch while later ones pass it
     with Stream(demo, "vm2", "out1", rate=1000) as stream:
         await_frames(demo, "out1", 50)
         flow(demo, 0, "priority=9,in_port=vm2,udp,actions=output:pcie-snic0")
@@ -149,7 +149,7 @@ def test_a_sender_changes_its_interface_and_rate(demo: Lab) -> None:
         await_frames(demo, "out1", 200)
         report = stream.stop()
     assert 0 < first < (report.sent or 0)
-    # The new way is longer on a busy machine, or shorter: the order across the change is nobody's promise.
+    # The new path may be faster or slower: the order across the change is undefined.
     assert (report.lost, report.duplicated) == (0, 0)
     reset(demo)
 
@@ -165,7 +165,7 @@ def test_streams_run_in_both_directions_at_once(demo: Lab) -> None:
 
 
 def test_receiving_hosts_send_no_icmp_errors(demo: Lab) -> None:
-    """Without a socket at that port the kernel would send ICMP errors back, into whatever is being measured."""
+    """Without a socket at the port, the kernel would send ICMP errors into the measurement."""
     with Stream(demo, "vm1", "nf1", rate=1000) as stream:
         before = unreachables(demo, "nf1")
         await_frames(demo, "nf1", 100)
@@ -174,7 +174,7 @@ def test_receiving_hosts_send_no_icmp_errors(demo: Lab) -> None:
 
 
 def unreachables(lab: Lab, host: str) -> int:
-    """ICMP messages "destination unreachable" that a host has sent."""
+    """Return the number of ICMP "destination unreachable" messages that a host has sent."""
     names, counts = lab.exec(host, ["grep", "^Icmp:", "/proc/net/snmp"]).stdout.splitlines()
     return int(dict(zip(names.split(), counts.split(), strict=True))["OutDestUnreachs"])
 
@@ -202,5 +202,5 @@ def test_a_capped_link_limits_a_stream(lab_dir: Path, plain_forwarding: Callable
             began = time.monotonic()
             report = stream.wait()
             seconds = time.monotonic() - began
-    # 8 Mb/s are offered to 1 Mb/s, which lets 125 frames through in a second; some more wait in the queue.
+    # 8 Mb/s meet a limit of 1 Mb/s, or 125 frames per second; some more wait in the queue.
     assert 0 < report.received < 125 * seconds + 100

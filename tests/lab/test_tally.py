@@ -1,4 +1,4 @@
-"""A report has to be able to say that something is wrong."""
+"""Reports detect every kind of fault."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""docker-compose.yml, the Dockerfile and what they name fit together; `tools/check-compose` runs them."""
+"""docker-compose.yml, the Dockerfile and the files they name are consistent; `tools/check-compose` runs them."""
 
 import os
 import re
@@ -111,7 +111,7 @@ def test_copied_files_exist_and_are_not_ignored(dockerfile: str) -> None:
     for words in re.findall(r"^COPY (?!--from)(.*) \S+$", dockerfile, re.MULTILINE):
         for source in words.split():
             assert (ROOT / source).exists(), source
-            assert source in allowed, f"{source} is not let through by .dockerignore"
+            assert source in allowed, f".dockerignore excludes {source}"
 
 
 def test_every_setting_is_documented() -> None:

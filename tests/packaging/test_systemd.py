@@ -1,4 +1,4 @@
-"""The units of packaging/systemd, as far as systemd tells without running them."""
+"""The units of packaging/systemd, verified by systemd without running them."""
 
 import re
 import shutil
@@ -26,11 +26,11 @@ def analyze(*arguments: str | Path) -> str:
 @needs_systemd
 def test_systemd_verifies_the_units(tmp_path: Path) -> None:
     for name in NAMES:
-        # The programs are not installed where this runs.
+        # The programs are not installed on this machine.
         text = re.sub(r"^ExecStart=/usr/local/bin/\w+", "ExecStart=/bin/true", _text(name), flags=re.MULTILINE)
         (tmp_path / f"{name}.service").write_text(text)
     said = analyze("verify", "--man=no", *(tmp_path / f"{name}.service" for name in NAMES))
-    # It names what it does not know and goes on: any line about these files is a fault.
+    # systemd-analyze names unknown settings and continues: any line about these files is a fault.
     assert [line for line in said.splitlines() if any(name in line for name in NAMES)] == []
 
 
@@ -49,7 +49,7 @@ def test_network_functions_outlive_the_agent() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_units_create_the_directories_of_the_defaults(name: str) -> None:
-    """The directories of the defaults in server.toml and agent.toml."""
+    """The units create the default directories of server.toml and agent.toml."""
     folder = {"oneswitchd": "oneswitch", "nfagent": "nfagent"}[name]
     for kind in ("Configuration", "Runtime", "State"):
         assert f"{kind}Directory={folder}\n" in _text(name)

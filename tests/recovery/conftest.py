@@ -66,7 +66,7 @@ class Server:
                     raise
 
     def restart(self, part: str) -> None:
-        """Kill and start."""
+        """Kill and restart a part."""
         self.kill(part)
         self.start(part)
 

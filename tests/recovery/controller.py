@@ -31,7 +31,7 @@ class Key:
 
 @dataclass
 class Intent:
-    """The tables' content if every message took effect at once."""
+    """The tables' content if every message took effect immediately."""
 
     rules: dict[Key, tuple[int, int | None]] = field(default_factory=dict)
     """Cookie and group of each rule."""

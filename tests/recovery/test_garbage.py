@@ -41,7 +41,7 @@ def guarded(lab: Lab) -> Iterator[Server]:
 
 
 class Watcher:
-    """A controller that knows the right answers."""
+    """A controller that knows the correct answers."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -125,7 +125,7 @@ def tidy(server: Server) -> None:
 
 
 def window(server: Server, chance: random.Random, controller: Controller, watcher: Watcher) -> list[Attacker]:
-    """Run one window of equal work, and remove its effects."""
+    """Run one window of equal work and remove its effects."""
     path = server.oneswitchd.management.removeprefix("unix:")
     hostile = attackers(path, chance)
     try:

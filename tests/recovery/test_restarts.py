@@ -100,7 +100,7 @@ def test_parts_stop_and_start_in_any_order(server: Server, number: int) -> None:
     for part in sorted(ORDERS[-1 - number // 2], key=lambda part: part == "vswitchd snic0"):
         server.start(part)
     server.oneswitchd.wait_up()
-    server.ofctl("dump-flows")  # whatever was sent to the switches before has arrived
+    server.ofctl("dump-flows")  # earlier messages have reached the switches
     assert server.tables() == before
     source, target = server.place("vm1"), server.place("nf1")
     with server.wires() as wires:

@@ -98,7 +98,7 @@ def _flow_mod(number: int, match: bytes, instructions: bytes, flags: int = 0) ->
 
 
 def fill(server: Server) -> None:
-    """Every rule of the list, twice with flags, and a meter and a group with padding."""
+    """Install every rule of the list, two with flags, and a meter and a group with padding."""
     target = server.oneswitchd.management.removeprefix("unix:")
     band = struct.pack("!HHIIB3s", 1, 16, 1000, 0, 0, b"abc")
     bucket = struct.pack("!HHII4s", 32, 0, _ANY, _ANY, b"xyzw") + _output(2, 77, b"abcdef")

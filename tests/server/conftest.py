@@ -59,7 +59,7 @@ Start = Callable[[LabSpec], AbstractContextManager[OneSwitch]]
 
 @pytest.fixture
 def start(lab_dir: Path) -> Start:
-    """Starts a server with oneswitchd in front."""
+    """Return a function that starts a server with oneswitchd in front."""
 
     @contextlib.contextmanager
     def started(spec: LabSpec) -> Iterator[OneSwitch]:
@@ -72,14 +72,14 @@ def start(lab_dir: Path) -> Start:
 
 @pytest.fixture
 def demo(start: Start) -> Iterator[OneSwitch]:
-    """The demo's server on the dummy substrate."""
+    """Start the demo's server on the dummy substrate."""
     with start(LabSpec.demo(substrate="dummy")) as one:
         yield one
 
 
 @pytest.fixture
 def ovs(lab_dir: Path) -> Iterator[OvsSwitch]:
-    """One Open vSwitch with dummy devices and no bridges."""
+    """Start an Open vSwitch with dummy devices and no bridges."""
     switch = OvsSwitch("hypervisor", lab_dir / "ovs", vswitchd_options=("--enable-dummy",))
     switch.create()
     for daemon in DAEMONS:
@@ -92,7 +92,7 @@ def ovs(lab_dir: Path) -> Iterator[OvsSwitch]:
 
 @pytest.fixture
 def switch_config(ovs: OvsSwitch) -> SwitchConfig:
-    """What server.toml would say about `ovs`."""
+    """Return the entry of `ovs` in server.toml."""
     return SwitchConfig(
         name=ovs.name,
         virt=f"unix:{ovs.management('virt')}",
@@ -104,5 +104,5 @@ def switch_config(ovs: OvsSwitch) -> SwitchConfig:
 
 @pytest.fixture
 def snic_config(switch_config: SwitchConfig) -> SwitchConfig:
-    """The same as an sNIC."""
+    """Return the same entry as an sNIC."""
     return switch_config.model_copy(update={"link": LinkConfig(hypervisor="pcie-snic0", local="pf0hpf")})

@@ -1,4 +1,4 @@
-"""A oneswitchd that is only its REST interface: a real HTTP server on a unix socket, with ports in a dictionary."""
+"""oneswitchd's REST interface alone: a real HTTP server on a unix socket, with ports in a dictionary."""
 
 import json
 import socketserver
@@ -12,7 +12,7 @@ Answer = tuple[int, Any]
 
 
 class FakeOneswitchd:
-    """Answers the requests of docs/architecture.md and keeps a list of what it was asked.
+    """Answers the requests of docs/architecture.md and records them.
 
     ``overrides`` maps ``"METHOD /path"`` to a function from the body of the request to (HTTP status, JSON body); bytes
     as the body are sent as they are.
@@ -40,7 +40,7 @@ class FakeOneswitchd:
         self._thread.join()
 
     def add(self, number: int, name: str, switch: str, interface: str, **more: Any) -> dict[str, Any]:
-        """Put a port there without a request."""
+        """Add a port without a request."""
         port = {
             "number": number,
             "name": name,
@@ -58,7 +58,7 @@ class FakeOneswitchd:
         return self.ports[number]
 
     def answer(self, method: str, path: str, body: Any) -> Answer:
-        """What the request gets."""
+        """Answer a request."""
         self.asked.append((method, path, body))
         override = self.overrides.get(f"{method} {path}")
         if override:
@@ -120,12 +120,12 @@ class FakeOneswitchd:
 
 
 def problem(status: int, code: str, detail: str) -> Answer:
-    """A refusal as RFC 9457 has it."""
+    """Return a problem document (RFC 9457)."""
     return status, {"type": "about:blank", "title": code, "status": status, "code": code, "detail": detail}
 
 
 def make_status(switches: tuple[str, ...] = ("hypervisor", "snic0"), **more: Any) -> dict[str, Any]:
-    """A Status with everything up; the first switch is the hub."""
+    """Return a Status with everything up; the first switch is the hub."""
     return {
         "version": "0.1.0",
         "datapath_id": "0000000000000001",
@@ -177,4 +177,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 - names that the base class looks for
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Silence: pytest shows what failed."""
+        """Do not log: pytest shows failures."""

@@ -1,4 +1,4 @@
-"""The REST client, and what it makes of everything that can go wrong."""
+"""The REST client and its handling of errors."""
 
 import contextlib
 import json
@@ -123,7 +123,7 @@ def test_a_request_without_an_answer_is_reported(lab_dir: Path) -> None:
 
 
 def test_markers_use_a_kept_connection(tmp_path: Path) -> None:
-    """One that oneswitchd has closed is told, and the next request opens another one."""
+    """A connection closed by oneswitchd is an error; the next request opens another one."""
     path, requests = tmp_path / "kept.sock", []
 
     def serve(answers: list[tuple[int, bytes]]) -> None:
@@ -196,7 +196,7 @@ def test_a_kept_connection_refuses_malformed_answers(tmp_path: Path, answer: byt
 
 
 def hang_up(listener: socket.socket) -> None:
-    """Accept twice, the client's trial and its request, and close."""
+    """Accept twice (the client's probe and its request) and close."""
     for _ in range(2):
         listener.accept()[0].close()
 
@@ -240,12 +240,12 @@ def test_a_silent_stream_times_out(lab_dir: Path) -> None:
     path.unlink(missing_ok=True)
 
     def serve() -> None:
-        for _ in range(2):  # the first one only knocks
+        for _ in range(2):  # the first connection is only a probe
             connection, _ = listener.accept()
             with connection:
                 if connection.recv(4096):
                     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: begun\n")
-                    connection.recv(1)  # until the client goes
+                    connection.recv(1)  # until the client disconnects
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))

@@ -1,4 +1,4 @@
-"""Which configuration file a command takes."""
+"""The choice of a command's configuration file."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rules that run away from their ports' home, on the userspace datapath with real packets."""
+"""Rules that run away from their port's home, on the userspace datapath with real packets."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ def test_executors_change_at_1000_packets_per_second_both_ways(start) -> None:
 @pytest.mark.namespaces
 @pytest.mark.parametrize("executor", ["hypervisor", "snic0"])
 def test_normal_connects_all_hosts_at_one_executor(start, executor: str) -> None:
-    """Full-size frames too, which are 4 bytes longer on the PCIe link, wherever the rules run."""
+    """Full-size frames pass too, although they are 4 bytes longer on the PCIe link."""
     with start(dataclasses.replace(LabSpec.demo(), executor=executor)) as one:
         one.add_flows("actions=NORMAL")
         hosts = {host.name: host.address.split("/")[0] for host in one.lab.state.hosts}

@@ -38,7 +38,7 @@ def test_every_stage_delivers_both_ways(start) -> None:
         for stage, arrives_at in (("prepared", 0), ("flipped", 1)):
             if stage == "flipped":
                 client.continue_move(2, "flipped")
-                wires.purge()  # until the datapaths' caches are renewed, some packets take the old path
+                wires.purge()  # until the datapaths' caches are updated, some packets take the old path
             wires.inject(("snic0", "p0"), FRAME)
             assert wires.settle() == {places[arrives_at]: [FRAME]}
             for place in places:  # the host may send on either interface meanwhile
@@ -147,4 +147,4 @@ def test_a_marker_goes_down_each_path_to_the_old_interface(start) -> None:
             os.kill(pid, signal.SIGCONT)
         snic.kill("ovs-vswitchd")
         settled(lambda: client.send_markers(2, *places[1], markers), {"switch-down"})
-        assert client.send_markers(2, *places[1], markers) == ("hypervisor",), "nothing can be in a dead switch"
+        assert client.send_markers(2, *places[1], markers) == ("hypervisor",), "a dead switch holds no packets"

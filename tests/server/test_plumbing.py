@@ -39,7 +39,7 @@ def plumbing(switch_config: SwitchConfig) -> Iterator[Plumbing]:
 
 @pytest.fixture
 def database(switch_config: SwitchConfig) -> Iterator[SwitchDatabase]:
-    """Somebody else's access to the same database."""
+    """Open a second connection to the same database."""
     database = SwitchDatabase(switch_config.name, str(switch_config.ovsdb))
     yield database
     database.close()
@@ -148,7 +148,7 @@ def test_a_taken_port_number_is_refused(plumbing: Plumbing, database: SwitchData
     database.commit([database.api.add_port("virt", "stranger", type="dummy", ofport_request=5)])
     with pytest.raises(InterfaceError, match="because another port has 5"):
         plumbing.add_virtual_port(5)
-    assert plumbing.describe().find("edge-5") is not None  # it could be opened; only virt-5 had to go
+    assert plumbing.describe().find("edge-5") is not None  # it could be opened; only virt-5 was removed
     assert plumbing.describe().find("virt-5") is None
 
 
@@ -230,7 +230,7 @@ def test_a_stopped_vswitchd_is_reported(plumbing: Plumbing, switch_config: Switc
     with Plumbing(switch_config, datapath_type="dummy", timeout_s=2.0) as impatient, contextlib.ExitStack() as undo:
         os.kill(ovs.pids["ovs-vswitchd"], signal.SIGSTOP)
         undo.callback(os.kill, ovs.pids["ovs-vswitchd"], signal.SIGCONT)
-        for _ in range(2):  # also when there is nothing to write any more
+        for _ in range(2):  # even without further changes
             with pytest.raises(SwitchNotApplyingError, match="did not apply a change within 2 s"):
                 impatient.add_virtual_port(3)
     assert plumbing.add_virtual_port(3) is False
@@ -276,7 +276,7 @@ def test_a_database_that_disconnects_during_a_read_is_reported(
     switch_config: SwitchConfig, ovs: OvsSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def time_out(*_: object) -> None:
-        raise TimeoutException  # its text cannot be asked for
+        raise TimeoutException  # the error's text is unavailable
 
     monkeypatch.setattr("server.openvswitch.ovsdb.connection.Connection.start", time_out)
     with pytest.raises(DatabaseUnreachableError, match="no answer within 10 s"):

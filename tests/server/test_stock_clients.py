@@ -1,4 +1,4 @@
-"""The stock ovs-ofctl with the one switch."""
+"""The stock ovs-ofctl on the one switch."""
 
 import re
 import select

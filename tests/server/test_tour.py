@@ -1,4 +1,4 @@
-"""``uno-lab tour`` succeeds repeatedly, whatever was killed before."""
+"""``uno-lab tour`` succeeds after any kill."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Commands to a daemon's control socket: answers have no frames, and come in pieces of any size."""
+"""Commands to a daemon's control socket: answers are unframed and arrive in pieces of any size."""
 
 import json
 import socket
@@ -17,7 +17,7 @@ RESULTS = ["", "}", "{}", 'a "quoted"} {line}\n', "é" * 100, "{" * 50 + "}" * 5
 
 @contextmanager
 def daemon(folder: Path, answers: list[bytes], *, hangs: bool = False) -> Iterator[Path]:
-    """Answers whatever it is asked with these pieces; then it ends the connection, or says nothing more."""
+    """Answer every request with these pieces; then disconnect or stay silent."""
     path = folder / "ctl"
     path.unlink(missing_ok=True)
 
@@ -42,7 +42,7 @@ def daemon(folder: Path, answers: list[bytes], *, hangs: bool = False) -> Iterat
 
 
 def answer(number: int, result: str | None, error: str | None = None) -> bytes:
-    """As Open vSwitch writes it."""
+    """Return an answer as Open vSwitch writes it."""
     return json.dumps({"id": number, "result": result, "error": error}, ensure_ascii=False).encode()
 
 

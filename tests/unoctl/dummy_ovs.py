@@ -14,7 +14,7 @@ SETTLE_S = 60.0
 
 
 def run(*command: str | Path, stdin: str = "") -> str:
-    """Run a tool; its stderr is the test's failure."""
+    """Run a tool; fail the test with its stderr."""
     done = subprocess.run(
         [str(word) for word in command], input=stdin, capture_output=True, text=True, timeout=30, check=False
     )
@@ -23,7 +23,7 @@ def run(*command: str | Path, stdin: str = "") -> str:
 
 
 class DummySwitch:
-    """One ovsdb-server and one ovs-vswitchd in a folder of their own (with a short path: unix sockets)."""
+    """An ovsdb-server and an ovs-vswitchd in their own folder (with a short path, for unix sockets)."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class DummySwitch:
         log = self.folder / f"{command[0]}.log"
         self._processes.append(
             subprocess.Popen(
-                # Tests that are killed leave nothing behind.
+                # A killed test leaves no processes.
                 ["setpriv", "--pdeathsig", "KILL", "--", *absolute, "--no-chdir", f"--log-file={log}", "-vconsole:off"],
                 env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "OVS_RUNDIR": str(self.folder)},
                 stderr=subprocess.DEVNULL,
@@ -79,7 +79,7 @@ class DummySwitch:
         return run("ovs-ofctl", "-O", "OpenFlow13", command, self.target(bridge), *arguments, stdin=stdin)
 
     def no_flood(self, bridge: str, port: str) -> None:
-        """OpenFlow 1.0, because later versions have no such bit."""
+        """Exclude a port from floods; only OpenFlow 1.0 has this bit."""
         run("ovs-ofctl", "-O", "OpenFlow10", "mod-port", self.target(bridge), port, "no-flood")
 
     def add_flows(self, bridge: str, flows: Iterable[str]) -> None:
@@ -89,11 +89,11 @@ class DummySwitch:
         return self.folder / f"{interface}.pcap"
 
     def options(self, interface: str) -> dict[str, str]:
-        """Options that make an interface of type dummy write what it sends."""
+        """Return options with which a dummy interface records what it sends."""
         return {"tx_pcap": str(self.pcap(interface))}
 
     def add_bridge(self, bridge: str, ports: Sequence[str]) -> None:
-        """A bridge with dummy ports, numbered from 1."""
+        """Add a bridge with dummy ports, numbered from 1."""
         command = ["add-br", bridge, "--", "set", "bridge", bridge, "datapath_type=dummy", "fail_mode=secure"]
         for number, port in enumerate(ports, start=1):
             command += ["--", "add-port", bridge, port, "--", "set", "interface", port, "type=dummy"]
@@ -101,20 +101,20 @@ class DummySwitch:
         self.vsctl(*command)
 
     def forget(self) -> None:
-        """Drop cached flows: those of rules that have just gone handle packets for some time yet."""
+        """Drop cached flows: those of deleted rules handle packets for some more time."""
         self.appctl("revalidator/purge")
 
     def receive(self, interface: str, frame: bytes) -> None:
         self.appctl("netdev-dummy/receive", interface, frame.hex())
 
     def sent(self, interface: str) -> list[bytes]:
-        """Every frame that the interface has sent so far."""
+        """Return every frame that the interface has sent so far."""
         path = self.pcap(interface)
         return read_pcap(path.read_bytes()) if path.exists() else []
 
 
 def read_pcap(data: bytes) -> list[bytes]:
-    """The frames in a little-endian pcap file; a last one that is still being written is left out."""
+    """Return the frames of a little-endian pcap file, without a last incomplete one."""
     frames: list[bytes] = []
     offset = 24
     while offset + 16 <= len(data):
@@ -127,12 +127,12 @@ def read_pcap(data: bytes) -> list[bytes]:
 
 
 def await_sent(ports: Sequence[tuple[DummySwitch, str]], expected: Sequence[int]) -> list[list[bytes]]:
-    """Wait until each port has sent ``expected`` frames, and then a moment for one too many."""
+    """Wait until each port has sent ``expected`` frames, then a moment longer for excess ones."""
     return _await(ports, lambda counts: all(got >= count for got, count in zip(counts, expected, strict=True)))
 
 
 def await_one(ports: Sequence[tuple[DummySwitch, str]], total: int) -> list[list[bytes]]:
-    """Wait until the ports have sent ``total`` frames together, and then a moment for one too many."""
+    """Wait until the ports have sent ``total`` frames together, then a moment longer for excess ones."""
     return _await(ports, lambda counts: sum(counts) >= total)
 
 

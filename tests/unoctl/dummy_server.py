@@ -1,4 +1,4 @@
-"""A server of dummy switches with the ``edge`` rules of docs/architecture.md, put there by the test itself.
+"""A server of dummy switches with the ``edge`` rules of docs/architecture.md, installed by the test itself.
 
 It stands in for oneswitchd where a test is about unoctl: the rules are written down here from the contract's table, so
 that a trace has something to follow. ``virtual`` installs rules in every ``virt``.
@@ -16,7 +16,7 @@ from server.openvswitch.servers import ServerPlumbing
 from tests.unoctl.dummy_ovs import DummySwitch
 
 MULTICAST = 4094
-PRIORITY = 100  # of oneswitchd's rules in edge
+PRIORITY = 100  # cookie of oneswitchd's rules in edge
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class DummyServer:
 
     @property
     def ports(self) -> list[VirtualPort]:
-        """As oneswitchd would list them."""
+        """Return the ports as oneswitchd lists them."""
         return [
             VirtualPort(
                 number=port.number,
@@ -97,7 +97,7 @@ class DummyServer:
         return self.switches[switch].vsctl("get", "interface", interface, "ofport").strip()
 
     def install_edge(self) -> None:
-        """The table "Rules in edge" of the contract."""
+        """Install the contract's table "Rules in edge"."""
         for name, switch in self.switches.items():
             switch.ofctl("del-flows", "edge")
             switch.ofctl("del-groups", "edge")

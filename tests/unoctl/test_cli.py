@@ -28,7 +28,7 @@ edge = "unix:{folder}/edge"
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command left behind."""
+    """The result of a command."""
 
     exit_code: int
     stdout: str
@@ -224,7 +224,7 @@ def test_the_chosen_lab_is_named_on_stderr(tmp_path: Path, config: Path, fake: F
 
 
 def completed(words: str, config: Path) -> list[str]:
-    """What bash would offer after these words."""
+    """Return bash's completions after these words."""
     environment = {"_UNOCTL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     result = CliRunner().invoke(app, [], prog_name="unoctl", env={**environment, "ONESWITCH_CONFIG": str(config)})
     return result.stdout.split()
@@ -254,7 +254,7 @@ def server(module_directory: Path) -> Iterator[DummyServer]:
 
 
 def test_trace_prints_a_tree(server: DummyServer) -> None:
-    """Without oneswitchd: the rules are on the switches, and the ports in the file."""
+    """A trace works without oneswitchd: rules are on the switches, ports in the file."""
     result = unoctl("--config", str(server.path), "trace", "--hex", "v1", "udp,nw_src=1.2.3.4,tp_dst=53")
     assert result.exit_code == 0
     assert "oneswitchd does not answer" in result.stdout

@@ -1,4 +1,4 @@
-"""What ``unoctl doctor`` says of network functions."""
+"""Findings of ``unoctl doctor`` about network functions."""
 
 from pathlib import Path
 from unittest.mock import MagicMock

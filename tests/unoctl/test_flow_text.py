@@ -1,4 +1,4 @@
-"""What ovs-ofctl, ovs-appctl and ovs-vsctl print."""
+"""Parsing the output of ovs-ofctl, ovs-appctl and ovs-vsctl."""
 
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def test_port_counters_are_parsed() -> None:
 
 
 def test_output_of_the_installed_tools_is_parsed(module_directory: Path) -> None:
-    """Whatever this machine's Open vSwitch prints, not what was written down here."""
+    """The output of this machine's Open vSwitch is parsed, not a recorded one."""
     rules = [
         "priority=7,in_port=1,tcp,tcp_dst=80,idle_timeout=9,send_flow_rem,actions=dec_ttl,output:2",
         "priority=1,actions=drop",

@@ -1,4 +1,4 @@
-"""``unoctl nf`` against an agent in this process, whose network functions are a small program."""
+"""``unoctl nf`` with an agent in this process, whose network functions are a small program."""
 
 import io
 import itertools
@@ -51,7 +51,7 @@ def test_nf_deploys_shows_configures_and_deletes(world: World, tmp_path: Path) -
 
 
 class Waiting:
-    """A client whose instance waits for oneswitchd, and then is active."""
+    """A client whose instance waits for oneswitchd and then becomes active."""
 
     def __init__(self, found: dict[str, Any]) -> None:
         waits = found | {"status": "building", "config_state": "pending"}

@@ -1,4 +1,4 @@
-"""``unoctl port``: plumbing and oneswitchd together, above all when one of them refuses."""
+"""``unoctl port``: plumbing and oneswitchd together, above all their refusals."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,7 +161,7 @@ def test_failed_plumbing_is_undone(world: World) -> None:
 
 
 def test_an_unanswered_request_leaves_the_plumbing(world: World) -> None:
-    """The port may be in use already: taking it apart could cut it off."""
+    """The port may be in use already, so removing its plumbing could cut it off."""
     world.fake.overrides["POST /v1/ports"] = lambda _: (201, b"")
     world.fake.overrides["GET /v1/ports/5"] = lambda _: (200, b"")
 
@@ -218,7 +218,7 @@ def test_a_refused_move_detaches_the_new_interface(world: World) -> None:
 
 
 def test_a_waiting_move_keeps_its_new_interface(world: World) -> None:
-    """It goes on by itself, and needs the interface then."""
+    """The move continues by itself and then needs the interface."""
     world.fake.overrides["POST /v1/ports/1/move"] = lambda _: problem(409, "move-waits", "for edge of snic0")
     with pytest.raises(ApiRefusedError, match="for edge of snic0"):
         world.move("vm1", "snic0", "pf0vf0")

@@ -1,4 +1,4 @@
-"""UNO's Table 1: both of its virtual rules, on the real thing.
+"""UNO's Table 1: both of its virtual rules on real switches.
 
 An emulated server (hypervisor and sNIC) with oneswitchd, and beside it one Open vSwitch bridge with the same ports, get
 the same virtual rules. For each packet three answers have to agree, port by port and byte by byte: where it leaves that
@@ -43,13 +43,13 @@ class Both:
     reference: Lab
 
     def install(self, rules: tuple[str, ...]) -> None:
-        """The same virtual rules on both, and no others."""
+        """Install exactly these virtual rules on both."""
         for target in (self.oneswitchd.management, self.reference.state.switches[0].virt):
             for command in (["del-flows", target], ["add-flows", target, "-"]):
                 subprocess.run(
                     ["ovs-ofctl", "-O", "OpenFlow13", *command], input="\n".join(rules), text=True, check=True
                 )
-        # Cached flows of the rules before handle packets for some time yet.
+        # Cached flows of previous rules handle packets for some more time.
         for lab in (self.server, self.reference):
             for switch in lab.state.switches:
                 lab.switch(switch.name).appctl("revalidator/purge")
@@ -57,7 +57,7 @@ class Both:
 
 @pytest.fixture(scope="module", params=[HOME, "snic0", "hypervisor"])
 def both(request: pytest.FixtureRequest, module_lab_dir: Path) -> Iterator[Both]:
-    """Every port executed at its home, or all at one switch."""
+    """Start both, with every port executed at its home, or all at one switch."""
     spec = dataclasses.replace(SPEC, executor=request.param)
     try:
         find_installed("oneswitchd")
@@ -73,7 +73,7 @@ def both(request: pytest.FixtureRequest, module_lab_dir: Path) -> Iterator[Both]
 
 
 def left(lab: Lab, spec: LabSpec, number: int, frame: bytes) -> dict[int, list[bytes]]:
-    """What each port sends when the frame comes in at a port, by port number."""
+    """Inject a frame into a port; return what each port sends, by port number."""
     places: dict[int, Place] = {port.number: (port.switch, port.interface) for port in spec.ports}
     with lab.wires() as wires:
         wires.inject(places[number], frame)
@@ -97,7 +97,7 @@ def traced_exits(record: dict[str, Any]) -> dict[int, list[bytes]]:
 
 
 def crossings(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Each crossing of the link, in its order."""
+    """Return each crossing of the link in order."""
     if record.get("type") == "pcie":
         yield record
     for inner in record.values():
@@ -107,7 +107,7 @@ def crossings(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def flow_ids(record: dict[str, Any]) -> list[tuple[str, int, str]]:
-    """PCIe port, VLAN id and meaning of each crossing of the link."""
+    """Return PCIe port, VLAN id and meaning of each crossing of the link."""
     return [
         (crossing["interface"], crossing["flow_id"]["vid"], crossing["flow_id"]["meaning"])
         for crossing in crossings(record["stage"])
@@ -145,7 +145,7 @@ def test_server_and_bridge_send_the_same_bytes_from_the_same_ports(
 
 
 def test_packets_on_the_link_already_have_the_rewritten_source(both: Both) -> None:
-    """The pipeline runs once: behind the hypervisor's what crosses is the finished packet, tagged."""
+    """The pipeline runs once, at the hypervisor: the finished packet crosses the link, tagged."""
     if both.oneswitchd.client.port(1).executing != "hypervisor":
         pytest.skip("the pipeline runs at the sNIC")
     both.install(RULE_2)
