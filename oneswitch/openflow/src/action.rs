@@ -1,7 +1,5 @@
 //! Actions (OpenFlow 1.3.5, section 7.2.5; lib/ofp-actions.c).
 
-use crate::action_check::check;
-use crate::error::Refusal;
 use crate::oxm::{put_vlan_vid, OxmField};
 use crate::wire::{padded, patch_length, patch_u16, u16_at, u32_at, Put, Reader};
 use crate::NX_VENDOR;
@@ -193,12 +191,6 @@ pub struct Actions<'a> {
 }
 
 impl<'a> Actions<'a> {
-    /// Checks a list as Open vSwitch checks that of a request.
-    pub fn from_bytes(bytes: &'a [u8]) -> Result<Self, Refusal> {
-        check(bytes, Strictness::Request)?;
-        Ok(Self { bytes, base: 0 })
-    }
-
     /// Wraps a list that was checked before.
     pub(crate) fn trusted(bytes: &'a [u8], base: usize) -> Self {
         Self { bytes, base }
@@ -283,18 +275,12 @@ pub(crate) enum Strictness {
 
 /// An owned list of actions, built or received.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ActionList(Vec<u8>);
+pub struct ActionList(pub(crate) Vec<u8>);
 
 impl ActionList {
     /// Creates an empty list: drop.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Checks a list as Open vSwitch checks that of a request.
-    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, Refusal> {
-        check(&bytes, Strictness::Request)?;
-        Ok(Self(bytes))
     }
 
     /// The list as it is on the wire.

@@ -1,16 +1,34 @@
 //! The checks of Open vSwitch 3.1 when it decodes actions (`ofpact_pull_raw`,
 //! build-aux/extract-ofp-actions).
 
-use crate::action::{action_kind, nested_header, nicira_action, Action, Strictness};
+use crate::action::{
+    action_kind, nested_header, nicira_action, Action, ActionList, Actions, Strictness,
+};
 use crate::error::{ErrorCode, Refusal};
-use crate::field::{lookup, Kind};
-use crate::oxm::{class, OxmField};
+use crate::field::{class, lookup, Kind};
+use crate::oxm::OxmField;
 use crate::port::is_output;
 use crate::wire::{u16_at, u32_at, Reader};
 use crate::{NX_VENDOR, ONF_VENDOR};
 
 /// The largest action length that is a multiple of 8.
 const MAX: usize = 65_528;
+
+impl<'a> Actions<'a> {
+    /// Checks a list as Open vSwitch checks that of a request.
+    pub fn from_bytes(bytes: &'a [u8]) -> Result<Self, Refusal> {
+        check(bytes, Strictness::Request)?;
+        Ok(Self::trusted(bytes, 0))
+    }
+}
+
+impl ActionList {
+    /// Checks a list as Open vSwitch checks that of a request.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, Refusal> {
+        check(&bytes, Strictness::Request)?;
+        Ok(Self(bytes))
+    }
+}
 
 /// Returns the smallest and largest length of a standard action, `None` if
 /// unknown.

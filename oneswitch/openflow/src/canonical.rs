@@ -3,7 +3,7 @@
 
 use crate::error::{ErrorCode, Refusal};
 use crate::field::{lookup, word, Field, Kind, Prereq};
-use crate::oxm::OxmField;
+use crate::oxm::{Match, OxmField};
 use crate::wire::Reader;
 
 /// Set in a key's bitmap when tunnel options follow its words.
@@ -455,5 +455,26 @@ pub(crate) fn is_settable(field: &Field, value: &[u8]) -> bool {
         _ if field.width > 8 => true,
         Kind::VlanVid if number(value) & 0x1000 == 0 => false,
         _ => convert(field, number(value), u64::MAX, true).is_ok(),
+    }
+}
+
+impl Match {
+    /// Checks TLVs as Open vSwitch checks the match of a request.
+    pub fn checked(oxm: &[u8]) -> Result<Self, Refusal> {
+        Storage::build(oxm, true)?;
+        Ok(Self(oxm.into()))
+    }
+
+    /// Returns the rule key: see [`CanonicalMatch`]. Fails for unknown, invalid
+    /// or duplicate fields, but does not check prerequisites.
+    pub fn canonical(&self) -> Result<CanonicalMatch, Refusal> {
+        Ok(Storage::build(&self.0, false)?.into_canonical())
+    }
+
+    /// Reads the match of a request.
+    pub(crate) fn pull_checked(reader: &mut Reader<'_>) -> Result<(Self, Storage), Refusal> {
+        let oxm = Self::pull_oxm(reader)?;
+        let storage = Storage::build(oxm, true)?;
+        Ok((Self(oxm.into()), storage))
     }
 }

@@ -6,9 +6,25 @@
 //! different spellings of one field have the same position, and fields that are
 //! usually matched together share a word.
 
-use crate::oxm::class;
 use crate::{NX_VENDOR, ONF_VENDOR};
 use Prereq::*;
+
+/// The `oxm_class` values known to Open vSwitch
+/// (python/build/extract_ofp_fields.py).
+pub mod class {
+    /// `NXM_OF_*`.
+    pub const NXM_0: u16 = 0x0000;
+    /// `NXM_NX_*`.
+    pub const NXM_1: u16 = 0x0001;
+    /// `ERICOXM_OF_*`.
+    pub const ERICSSON: u16 = 0x1000;
+    /// `OXM_OF_*`.
+    pub const OPENFLOW_BASIC: u16 = 0x8000;
+    /// `OXM_OF_PKT_REG*`.
+    pub const PACKET_REGS: u16 = 0x8001;
+    /// A four-byte experimenter id follows the TLV's header.
+    pub const EXPERIMENTER: u16 = 0xffff;
+}
 
 /// Experimenter of `NXOXM_NSH_*`.
 const NSH_VENDOR: u32 = 0x005a_d650;

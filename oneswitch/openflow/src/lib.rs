@@ -32,6 +32,7 @@ pub mod actions {
 pub use action::{Action, ActionItem, ActionIter, ActionList, Actions};
 pub use canonical::CanonicalMatch;
 pub use error::{ErrorCode, Oversize, Refusal, EXPERIMENTER_ERROR};
+pub use field::class as oxm_class;
 pub use flow::{FlowMod, FlowModCommand, FlowRemoved, ALL_TABLES, NO_BUFFER};
 pub use group::{group_no, group_type, Bucket, Buckets, GroupMod, GroupModCommand};
 pub use header::{fits_kind, frame_length, kind, set_xid, Header, HEADER_LEN, VERSION};
@@ -44,7 +45,7 @@ pub use multipart::{
     MeterFeatures, MeterStats, Multipart, MultipartReply, MultipartRequest, PortStats, QueueStats,
     SwitchDesc, TableStats,
 };
-pub use oxm::{class as oxm_class, Match, OxmField, OxmFields, VID_PRESENT};
+pub use oxm::{Match, OxmField, OxmFields, VID_PRESENT};
 pub use packet::{PacketIn, PacketOut};
 pub use port::{
     config, from_openflow10, is_output, is_representable, port_no, state, Port, PortMod, PortStatus,

@@ -1,25 +1,8 @@
 //! OXM TLVs and `ofp_match` (OpenFlow 1.3.5, section 7.2.3; lib/nx-match.c).
 
-use crate::canonical::{CanonicalMatch, Storage};
 use crate::error::{ErrorCode, Refusal};
+use crate::field::class;
 use crate::wire::{padded, Put, Reader};
-
-/// The `oxm_class` values known to Open vSwitch
-/// (python/build/extract_ofp_fields.py).
-pub mod class {
-    /// `NXM_OF_*`.
-    pub const NXM_0: u16 = 0x0000;
-    /// `NXM_NX_*`.
-    pub const NXM_1: u16 = 0x0001;
-    /// `ERICOXM_OF_*`.
-    pub const ERICSSON: u16 = 0x1000;
-    /// `OXM_OF_*`.
-    pub const OPENFLOW_BASIC: u16 = 0x8000;
-    /// `OXM_OF_PKT_REG*`.
-    pub const PACKET_REGS: u16 = 0x8001;
-    /// A four-byte experimenter id follows the TLV's header.
-    pub const EXPERIMENTER: u16 = 0xffff;
-}
 
 /// Bit of a VLAN_VID value that means "tag present" (`OFPVID_PRESENT`).
 pub const VID_PRESENT: u16 = 0x1000;
@@ -108,7 +91,7 @@ impl<'a> Iterator for OxmFields<'a> {
 /// The raw OXM TLVs of an `ofp_match` exactly as received, without the match's
 /// header and padding. The TLVs are known to cover the bytes exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Match(Box<[u8]>);
+pub struct Match(pub(crate) Box<[u8]>);
 
 impl Match {
     /// Matches every packet.
@@ -123,12 +106,6 @@ impl Match {
             OxmField::pull(&mut reader)?;
         }
         Ok(Self(oxm.into_boxed_slice()))
-    }
-
-    /// Checks TLVs as Open vSwitch checks the match of a request.
-    pub fn checked(oxm: &[u8]) -> Result<Self, Refusal> {
-        Storage::build(oxm, true)?;
-        Ok(Self(oxm.into()))
     }
 
     /// Returns the TLVs.
@@ -152,12 +129,6 @@ impl Match {
     /// padding.
     pub fn wire_len(&self) -> usize {
         padded(4 + self.0.len())
-    }
-
-    /// Returns the rule key: see [`CanonicalMatch`]. Fails for unknown, invalid
-    /// or duplicate fields, but does not check prerequisites.
-    pub fn canonical(&self) -> Result<CanonicalMatch, Refusal> {
-        Ok(Storage::build(&self.0, false)?.into_canonical())
     }
 
     /// Returns the matched port, in OpenFlow 1.3 numbers.
@@ -198,7 +169,7 @@ impl Match {
     }
 
     /// Reads the raw TLVs of an `ofp_match` (`oxm_pull_match__`).
-    fn pull_oxm<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Refusal> {
+    pub(crate) fn pull_oxm<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Refusal> {
         const BAD_LEN: ErrorCode = ErrorCode::BAD_MATCH_BAD_LEN;
         let whole = reader.peek();
         let short = |_| Refusal::new(BAD_LEN, "truncated match");
@@ -218,13 +189,6 @@ impl Match {
         }
         reader.skip(padded(length) - 4).map_err(short)?;
         Ok(whole.get(4..length).unwrap_or_default())
-    }
-
-    /// Reads the match of a request.
-    pub(crate) fn pull_checked(reader: &mut Reader<'_>) -> Result<(Self, Storage), Refusal> {
-        let oxm = Self::pull_oxm(reader)?;
-        let storage = Storage::build(oxm, true)?;
-        Ok((Self(oxm.into()), storage))
     }
 
     /// Reads the match of a message from a switch, accepting unknown fields.
