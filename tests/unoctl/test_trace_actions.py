@@ -178,7 +178,8 @@ EXTENDED = ETHER / IPv6() / IPv6ExtHdrHopByHop() / UDP()
     ("actions", "frame", "reason"),
     [
         ("1,levitate(height=3),2", TCP_FRAME, "action levitate(height=3)"),
-        ("1,push_nsh(flags=0,ttl=63),2", TCP_FRAME, "action push_nsh(flags=0,ttl=63)"),
+        ("1,push_nsh(flags=0,ttl=63),2", TCP_FRAME, "action push_nsh"),
+        ("1,pop_nsh(),2", TCP_FRAME, "action pop_nsh()"),
         ("1,set(tunnel(tun_id=0x7b,dst=1.2.3.4)),2", TCP_FRAME, "action set(tunnel(tun_id=0x7b,dst=1.2.3.4))"),
         ("1,set(ipv4(options=1)),2", TCP_FRAME, "action set(ipv4(options=1)): field options"),
         (
@@ -214,6 +215,13 @@ def test_recirculation_parses_the_packet_again() -> None:
     assert (identity, hashed, packet.network, packet.transport) == (2, False, 18, 38)
     switch, _ = run("hash(l4(0)),recirc(0x3)", TCP_FRAME)
     assert [(identity, hashed) for identity, _, hashed in switch.recirculated] == [(3, True)]
+
+
+def test_a_header_that_is_pushed_and_popped_changes_nothing() -> None:
+    frame = bytes(TCP_FRAME)
+    switch, others = run("push_nsh(flags=0,ttl=63),pop_nsh(),recirc(0x2)", frame)
+    assert others == []
+    assert [packet.sent() for _, packet, _ in switch.recirculated] == [frame]
 
 
 def test_an_explicit_drop_ends_the_list() -> None:

@@ -36,6 +36,7 @@ class Execution:
         self._packet = packet
         self._switch = switch
         self._hashed = False
+        self._in_nsh = False
 
     def run(self, actions: Sequence[Term]) -> tuple[Outcome, ...]:
         """Carry out the actions, and return their outcomes."""
@@ -49,6 +50,8 @@ class Execution:
         return tuple(self._outcomes)
 
     def _one(self, term: Term) -> None:
+        if self._in_nsh != (term.name == "pop_nsh"):
+            raise TraceError("action push_nsh" if self._in_nsh else f"action {term}")
         if term.name.isdecimal():
             self._outcomes.append(self._switch.output(self._packet, int(term.name)))
             self._packet.cut = 0
@@ -96,6 +99,13 @@ class Execution:
     def _set_ethertype(self, behind: int, term: Term) -> None:
         at = behind - 2 if self._packet.u16(12) in VLAN_TYPES else 12
         self._packet.data[at : at + 2] = term.number("eth_type").to_bytes(2, "big")
+
+    def do_push_nsh(self, _term: Term) -> None:
+        self._in_nsh = True
+
+    def do_pop_nsh(self, _term: Term) -> None:
+        """Remove the header at once: oneswitchd's rules have Open vSwitch parse the packet again in this way."""
+        self._in_nsh = False
 
     def do_clone(self, term: Term) -> None:
         self._outcomes += Execution(self._packet.clone(), self._switch).run(term.inner or ())
