@@ -187,28 +187,14 @@ def test_quotas_and_ports_are_limited(directory: Path) -> None:
         world.close()
 
 
-def test_lists_are_paged_and_filtered(world: World) -> None:
-    names = [f"page{number}" for number in range(5)]
-    made = [world.admin.post(f"{V1}/instances", json={"name": name, "kind": "sleeper"}).json() for name in names]
-    marker, got = None, []
-    while True:
-        params = {"limit": 2, "project": "ops"} | ({"marker": marker} if marker else {})
-        page = world.admin.get(f"{V1}/instances", params=params).json()
-        got += [each["name"] for each in page["instances"]]
-        marker = page["next"]
-        if marker is None:
-            break
-    assert got == names
-    assert [
-        each["name"] for each in world.admin.get(f"{V1}/instances", params={"name": "page3"}).json()["instances"]
-    ] == ["page3"]
-    assert world.admin.get(f"{V1}/instances", params={"kind": "toy", "project": "ops"}).json()["instances"] == []
+def test_malformed_queries_of_lists_are_refused(world: World) -> None:
+    made = world.admin.post(f"{V1}/instances", json={"name": "page", "kind": "sleeper"}).json()
     problem = refused(world.admin.get(f"{V1}/instances", params={"marker": "ghost"}), 422, "marker-unknown", "ghost")
     assert problem["errors"][0]["field"] == "marker"
     for wrong in ({"limit": 0}, {"limit": 1001}, {"limit": "x"}, {"status": "fine"}, {"colour": "red"}):
         refused(world.admin.get(f"{V1}/instances", params=wrong), 422, "invalid", *wrong)
     # A marker reveals nothing about instances of other projects.
-    refused(world.tenant.get(f"{V1}/instances", params={"marker": made[0]["id"]}), 422, "marker-unknown")
+    refused(world.tenant.get(f"{V1}/instances", params={"marker": made["id"]}), 422, "marker-unknown")
 
 
 def test_chains_are_created_listed_and_deleted(world: World) -> None:

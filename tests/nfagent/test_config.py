@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from nfagent.api.access import Access
 from nfagent.capacity import capacities
 from nfagent.config import SOCKET_PATH_MAX, AgentConfig
 from server.errors import ConfigFaultError
@@ -105,23 +104,3 @@ def test_capacities_of_locations_are_configured_or_guessed(directory: Path) -> N
     )
     _, nic = capacities(AgentConfig.parse(said), server).values()
     assert (nic.millicores, nic.memory_mb, nic.pcie_mbps) == (1500, 512, 500)
-
-
-@pytest.mark.parametrize(
-    ("text", "mode", "words"),
-    [
-        ("acme tenant 0123456789abcdef", 0o644, "others can read"),
-        ("acme tenant", 0o600, "tokens:1: expected PROJECT tenant|admin TOKEN"),
-        ("\nacme root 0123456789abcdef", 0o600, "tokens:2: expected PROJECT tenant|admin TOKEN"),
-        ("acme tenant short", 0o600, "tokens:1: a token of 5 characters"),
-    ],
-)
-def test_unusable_tokens_are_refused(directory: Path, text: str, mode: int, words: str) -> None:
-    path = directory / "tokens"
-    path.write_text(text)
-    path.chmod(mode)
-    with pytest.raises(ConfigFaultError) as error:
-        Access(path, "nobody")
-    assert words in str(error.value)
-    with pytest.raises(ConfigFaultError, match="cannot be read"):
-        Access(directory / "none", "nobody")

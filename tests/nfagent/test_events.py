@@ -134,17 +134,6 @@ def test_a_stream_ends_when_its_token_is_revoked(own_world: World) -> None:
         assert other.next()[1] == "instance.created"
 
 
-def test_followers_are_limited_by_the_number_of_threads(own_world: World) -> None:
-    with (
-        following(own_world.operator),
-        following(own_world.operator),
-        following(own_world.operator),
-    ):
-        answer = own_world.tenant.get(PATH)
-        assert (answer.status_code, answer.json()["code"]) == (503, "too-many-streams")
-        assert own_world.tenant.get("/api/v1/kinds").status_code == 200
-
-
 def test_stopping_does_not_wait_for_followers(own_world: World) -> None:
     with following(own_world.operator) as follower:
         own_world.create("last")

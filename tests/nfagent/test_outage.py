@@ -21,7 +21,22 @@ IN_STEP = threading.Event()
 IN_STEP.set()
 
 
-class Process:
+class Served:
+    """A server on a unix socket, a thread per client."""
+
+    def __init__(self, path: Path, handler: type[socketserver.StreamRequestHandler]) -> None:
+        self._server = socketserver.ThreadingUnixStreamServer(str(path), handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class Process(Served):
     """Answers ``pauses`` with given spans; it started 100 s ago and serves."""
 
     def __init__(self, path: Path) -> None:
@@ -40,10 +55,7 @@ class Process:
                         assert outer.goes_on.wait(30)
                         self.wfile.write(json.dumps({"ok": outer.told()}).encode() + b"\n")
 
-        self._server = socketserver.ThreadingUnixStreamServer(str(path), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
+        super().__init__(path, Handler)
 
     def told(self) -> dict[str, Any]:
         pauses = [[round(start * 1e6), None if end is None else round(end * 1e6)] for start, end in self.pauses]
@@ -51,12 +63,10 @@ class Process:
 
     def close(self) -> None:
         self.goes_on.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().close()
 
 
-class Bridge:
+class Bridge(Served):
     """Answers echo requests of OpenFlow while it forwards."""
 
     def __init__(self, path: Path) -> None:
@@ -74,15 +84,7 @@ class Bridge:
                         if kind == 2:
                             self.wfile.write(struct.pack("!BBH", 4, 3, 8) + xid)
 
-        self._server = socketserver.ThreadingUnixStreamServer(str(path), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(path, Handler)
 
 
 @pytest.fixture
@@ -162,12 +164,18 @@ def test_the_outage_spans_from_the_old_process_to_the_new(directory: Path, proce
             assert outage.seconds() == pytest.approx(0.25, abs=bound_s)
 
 
-def test_a_restarted_agent_finishes_the_measurement(directory: Path) -> None:
+def old_process_ended(directory: Path) -> tuple[Path, list[Path], float]:
+    """Write a measurement whose old process ended 10 s ago; return its file, all sockets and the time."""
     file, now = directory / "migration.1", time.monotonic()
-    ended = {"low": now - 99.0, "high": now - 99.0, "until": now - 10.0, "idle": []}
     sockets = [directory / f"i.{place}.sock" for place in ("hypervisor", "snic0")]
+    ended = {"low": now - 99.0, "high": now - 99.0, "until": now - 10.0, "idle": []}
     known = {"began": now - 20.0, "own_s": 0.02, "processes": {str(sockets[0]): ended}, "away": [], "away_since": None}
     file.write_text(json.dumps(known))
+    return file, sockets, now
+
+
+def test_a_restarted_agent_finishes_the_measurement(directory: Path) -> None:
+    file, sockets, now = old_process_ended(directory)
     with contextlib.closing(Process(sockets[1])) as process:
         process.began = now - 9.0
         process.pauses = [(0.0, 5.0)]
@@ -199,11 +207,7 @@ def test_a_full_disk_does_not_end_the_measurement(directory: Path, process: Proc
 
 
 def test_an_ended_process_counts_as_an_outage(directory: Path) -> None:
-    file, now = directory / "migration.1", time.monotonic()
-    sockets = [directory / f"i.{place}.sock" for place in ("hypervisor", "snic0")]
-    ended = {"low": now - 99.0, "high": now - 99.0, "until": now - 10.0, "idle": []}
-    known = {"began": now - 20.0, "own_s": 0.02, "processes": {str(sockets[0]): ended}, "away": [], "away_since": None}
-    file.write_text(json.dumps(known))
+    file, sockets, now = old_process_ended(directory)
     outage = Outage(sockets, [], IN_STEP.is_set, file)
     outage.start()
     assert 10.0 <= outage.seconds() <= time.monotonic() - now + 10.0

@@ -1,5 +1,8 @@
 """Formatting of figures."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,66 +12,20 @@ from tests.nfagent.dashboard.sample import AT
 
 
 @pytest.mark.parametrize(
-    ("mbps", "text"),
+    ("show", "texts"),
     [
-        (0, "0 Mb/s"),
-        (0.004, "< 0.1 Mb/s"),
-        (0.1, "0.1 Mb/s"),
-        (9.94, "9.9 Mb/s"),
-        (9.96, "10 Mb/s"),
-        (999.4, "999 Mb/s"),
-        (999.6, "1.00 Gb/s"),
-        (12_345, "12.35 Gb/s"),
-        (123_456, "123 Gb/s"),
+        (figures.rate, {0: "0 Mb/s", 0.004: "< 0.1 Mb/s", 0.1: "0.1 Mb/s", 9.94: "9.9 Mb/s", 9.96: "10 Mb/s"}),
+        (figures.rate, {999.4: "999 Mb/s", 999.6: "1.00 Gb/s", 12_345: "12.35 Gb/s", 123_456: "123 Gb/s"}),
+        (figures.duration, {0: "0 µs", 0.000_412: "412 µs", 0.001: "1.0 ms", 0.0173: "17.3 ms", 0.842: "842 ms"}),
+        (figures.duration, {1.5: "1.5 s", 59.96: "1 min 0 s", 3600: "1 h 0 min", 5430: "1 h 30 min"}),
+        (figures.count, {0: "0", 9999: "9,999", 10_000: "10.0 k", 123_456: "123 k", 2_345_678: "2.3 M"}),
+        (figures.size, {0: "0 B", 999: "999 B", 1000: "1.0 kB", 18_400_000: "18 MB"}),
+        (figures.cores, {0: "0", 1: "< 0.01", 5: "0.01", 28: "0.03", 994: "0.99", 996: "1.0", 1840: "1.8"}),
+        (figures.percent, {0: "0 %", 0.0002: "< 1 %", 0.0099: "< 1 %", 0.31: "31 %", 1.3: "130 %"}),
     ],
 )
-def test_rates_have_a_unit(mbps: float, text: str) -> None:
-    assert figures.rate(mbps) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 µs"),
-        (0.000_412, "412 µs"),
-        (0.001, "1.0 ms"),
-        (0.0173, "17.3 ms"),
-        (0.842, "842 ms"),
-        (1.5, "1.5 s"),
-        (59.96, "1 min 0 s"),
-        (3600, "1 h 0 min"),
-        (5430, "1 h 30 min"),
-    ],
-)
-def test_durations_have_a_unit(seconds: float, text: str) -> None:
-    assert figures.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(0, "0"), (9999, "9,999"), (10_000, "10.0 k"), (123_456, "123 k"), (2_345_678, "2.3 M")]
-)
-def test_large_counts_are_shortened(number: int, text: str) -> None:
-    assert figures.count(number) == text
-
-
-@pytest.mark.parametrize(("number", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (18_400_000, "18 MB")])
-def test_sizes_have_a_unit(number: int, text: str) -> None:
-    assert figures.size(number) == text
-
-
-@pytest.mark.parametrize(
-    ("millicores", "text"),
-    [(0, "0"), (1, "< 0.01"), (5, "0.01"), (28, "0.03"), (994, "0.99"), (996, "1.0"), (1840, "1.8")],
-)
-def test_millicores_become_cores(millicores: int, text: str) -> None:
-    assert figures.cores(millicores) == text
-
-
-@pytest.mark.parametrize(
-    ("share", "text"), [(0, "0 %"), (0.0002, "< 1 %"), (0.0099, "< 1 %"), (0.31, "31 %"), (1.3, "130 %")]
-)
-def test_shares_are_percentages(share: float, text: str) -> None:
-    assert figures.percent(share) == text
+def test_figures_have_units_and_few_digits(show: Callable[[Any], str], texts: dict[float, str]) -> None:
+    assert {value: show(value) for value in texts} == texts
 
 
 def test_times_of_another_day_include_the_date() -> None:

@@ -65,31 +65,12 @@ def only(carrying: CarryingOut) -> tuple[str, str | None, int | None]:
     return move["outcome"], move["reason"], move["epoch"]
 
 
-def test_deleting_an_instance_supersedes_its_move(world: DecideWorld) -> None:
-    carrying = ordered(world)
-    with world.store.change() as change:
-        instances.give_up(change, world.instance("lb").id)
-    assert only(carrying) == ("superseded", "it is being deleted", None)
-
-
-def test_changing_a_target_supersedes_the_move(world: DecideWorld) -> None:
-    carrying = ordered(world)
-    aim(world, HYPERVISOR)
-    assert only(carrying) == ("superseded", "it was wanted at hypervisor", None)
-
-
 def test_undoing_a_move_supersedes_it(world: DecideWorld) -> None:
     carrying = ordered(world)
     world.reconcile()
     aim(world, HYPERVISOR)
     world.reconcile()
     assert only(carrying) == ("superseded", "it was wanted at hypervisor", 2)
-
-
-def test_pinning_an_instance_supersedes_its_move(world: DecideWorld) -> None:
-    carrying = ordered(world)
-    world.pin("lb", HYPERVISOR)
-    assert only(carrying) == ("superseded", "it was pinned to hypervisor", None)
 
 
 def test_an_arrival_is_reported_once(world: DecideWorld) -> None:
@@ -173,6 +154,18 @@ def has_no_process(world: DecideWorld) -> str:
     with world.store.change() as change:
         processes.remove(change, processes.of(change.db, world.instance("lb").id)[0])
     return "it no longer runs at hypervisor"
+
+
+def is_aimed(world: DecideWorld) -> str:
+    aim(world, HYPERVISOR)
+    return "it was wanted at hypervisor"
+
+
+@pytest.mark.parametrize("change", [is_deleted, is_aimed, is_pinned])
+def test_an_operators_change_supersedes_a_move(world: DecideWorld, change: Callable[[DecideWorld], str]) -> None:
+    carrying = ordered(world)
+    reason = change(world)
+    assert only(carrying) == ("superseded", reason, None)
 
 
 @pytest.mark.parametrize(
