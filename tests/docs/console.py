@@ -1,9 +1,9 @@
 """Console blocks of Markdown pages, run unchanged.
 
-A block that is fenced as ``console`` is run; one fenced as ``console elsewhere`` needs something that a test does not
-have. A line that begins with ``$ `` is a command, ``> `` goes on with it; what follows is its output, in which ``...``
-stands for anything in a line, and a line of it for any lines. What is not shown is not compared. All blocks of a page
-run in one shell.
+Blocks fenced as ``console`` are run; those fenced as ``console elsewhere`` need more than a test has. A line that
+begins with ``$ `` is a command, ``> `` continues it; the following lines are its output, in which ``...`` matches
+anything in a line, or any lines if alone. Output that the page omits is not compared. All blocks of a page run in one
+shell.
 """
 
 import os

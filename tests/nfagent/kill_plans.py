@@ -27,9 +27,9 @@ class Plan:
     Attributes:
         victim: a process, or the daemon of a switch at the migration's source or target.
         how: SIGKILL or SIGSTOP.
-        for_s: until it is started again or goes on; None: for good, that is until the migration has ended.
-        step: of the migration's journal, in which or after which it happens.
-        delay_s: after that step was written.
+        for_s: until it is restarted or resumed; None: until the migration has ended.
+        step: of the migration's journal, during or after which the fault happens.
+        delay_s: delay after the step was written.
         mode: how the state moves.
     """
 

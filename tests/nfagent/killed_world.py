@@ -46,7 +46,7 @@ _RECOVERED_S = 0.1  # after the end of a migration
 
 
 class World:
-    """From start to end one lab, one agent, one instance; the processes come and go.
+    """One lab, agent and instance for its whole life, while processes come and go.
 
     Args:
         mode: how state moves: ``memfd``, ``copy``.
@@ -133,7 +133,7 @@ class World:
     # ---- invariants after a migration
 
     def packets(self) -> dict[str, Any]:
-        """What the packets saw since this was last asked; ``gaps``: first and last of those that were lost in a row."""
+        """Return the effects on packets since the last call; ``gaps``: first and last of consecutive lost ones."""
         before = (self.tally.duplicated, self.tally.reordered, self.tally.strayed)
         upto = self.stream.sent() + FLOWS  # each flow has sent again, which shows whether its state was lost
         newest, deadline = -1, time.monotonic() + _FLOWS_AGAIN_S
@@ -150,9 +150,9 @@ class World:
         return {"flows": newest >= upto, "lost": len(lost), "gaps": _runs(lost)[:_GAPS], **counted}
 
     def outage_s(self, since: float, until: float) -> "Seen":
-        """For how long nothing arrived between two moments; `packets` has to be called before.
+        """Measure how long no packet arrived between two moments; call `packets` before.
 
-        What has arrived until 5 s before then is forgotten.
+        Arrivals more than 5 s older than the newest are forgotten.
         """
         found = Seen.of(self._arrived, since, until)
         newest = max(self._arrived, default=(0.0,))[0]
@@ -226,13 +226,13 @@ class World:
 
 @dataclass(frozen=True)
 class Seen:
-    """For how long nothing arrived, in pauses that are longer than traffic's own.
+    """The time without arrivals, in pauses longer than usual.
 
     Attributes:
-        least_s: in pauses that only an outage makes, without those of the sender, which has to share the machine.
-        most_s: with that, and with shorter pauses: only sender and receiver together can tell these from an outage.
-        noise_s: the longest pause before and after: what the machine does to traffic without any fault.
-        pauses: that were counted: since the beginning, and how long.
+        least_s: sum of pauses that only an outage causes, without those of the sender, which shares the machine.
+        most_s: sum including these and shorter pauses, which may be an outage or not.
+        noise_s: longest pause before and after: the machine's own, without any fault.
+        pauses: counted pauses: start, relative to the beginning, and duration.
     """
 
     least_s: float = 0.0
@@ -242,7 +242,7 @@ class Seen:
 
     @classmethod
     def of(cls, arrivals: list[tuple[float, float, int]], since: float, until: float) -> "Seen":
-        """From when each packet arrived and was sent, and its number, between two moments."""
+        """Measure between two moments, from each packet's arrival, sending time and number."""
         least = most = noise = 0.0
         newest, pauses = -1, []
         certain_s = _certain_s(arrivals, since)
@@ -262,20 +262,20 @@ class Seen:
 
 
 def _certain_s(arrivals: list[tuple[float, float, int]], since: float) -> float:
-    """How long a pause is at least that only an outage makes; nfagent/migrate/served.py says the same of its pauses."""
+    """Return the shortest pause that only an outage causes, as nfagent/migrate/served.py does."""
     arrived = sorted(at for at, _, _ in arrivals if since - _BEFORE_S <= at <= since)
     pauses = sorted(after - before for before, after in pairwise(arrived))
     return max(_CERTAIN_S, 2 * pauses[-_REPEATED]) if len(pauses) >= _REPEATED else _CERTAIN_S
 
 
 class Fault:
-    """What happens to a process of a world, and how it is undone.
+    """A fault of a process of a world, which can be undone.
 
     Args:
-        world: in which.
-        plan: what.
-        source: where the instance is.
-        target: where it is to go.
+        world: with the process.
+        plan: of the fault.
+        source: present location of the instance.
+        target: of its migration.
     """
 
     def __init__(self, world: World, plan: Plan, source: str, target: str) -> None:

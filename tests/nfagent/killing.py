@@ -1,7 +1,7 @@
-"""A fault at a random moment of a migration under traffic, and what came of it.
+"""Faults at random moments of migrations under traffic, and their effects.
 
-Usage: python -m tests.nfagent.killing SEED FIRST COUNT; prints a JSON object per fault. Which process, step, moment and
-how long follow from SEED and the fault's number, so that one that went wrong can be done again by its number.
+Usage: python -m tests.nfagent.killing SEED FIRST COUNT; prints a JSON object per fault. Victim, step, moment and
+duration follow from SEED and the fault's number, which repeats a fault.
 """
 
 import json
@@ -32,13 +32,13 @@ _FAULTLESS = "No faults known"
 
 
 def run(seed: int, first: int, count: int, *, timed: bool = True) -> Iterator[dict[str, Any]]:
-    """Verdicts. A world ends with its last fault, or with one after which something was wrong.
+    """Yield verdicts. A world ends with its last fault, or with one that had wrong effects.
 
     Args:
         seed: of the plans.
         first: number of the first fault.
         count: of faults.
-        timed: whether outages have to be as long as reports say, which needs a machine that nobody else keeps busy.
+        timed: whether reported outages must match the packets, which needs an otherwise idle machine.
     """
     world: World | None = None
     try:
@@ -112,9 +112,9 @@ def one(world: World, plan: Plan) -> dict[str, Any]:
 
 
 def _happen(world: World, plan: Plan, epoch: int, fault: Fault) -> tuple[str | None, float]:
-    """Do it at the planned moment, and undo it if that is planned.
+    """Cause the fault at the planned moment, and undo it if planned.
 
-    Returns the journal's step, None: there was nothing left that it could happen to; and when that was.
+    Returns the journal's step (None if the victim no longer existed) and the time.
     """
 
     def reached() -> bool:
@@ -142,7 +142,7 @@ def _happen(world: World, plan: Plan, epoch: int, fault: Fault) -> tuple[str | N
 
 
 def _told(world: World, plan: Plan, epoch: int) -> list[str]:
-    """What is wrong with a migration that waits for a person: its report and the dashboard have to say so."""
+    """Check a migration that waits for an operator: its report and the dashboard must say so."""
     if plan.for_s is not None:
         return [f"the migration has not ended {_ENDED_S:g} s after the last fault"]
     waits = world.migration(epoch).report.get("waits")
@@ -185,7 +185,7 @@ def unfit(
     *,
     recovered: bool = False,
 ) -> list[str]:
-    """What packets saw that they should not have seen; ``recovered``: another migration told of the state's loss."""
+    """Return wrong effects on packets; ``recovered``: another migration reported the loss of state."""
     wrong = [f"{packets[each]} packets {each}" for each in ("duplicated", "reordered") if packets[each]]
     if not packets["flows"]:
         wrong.append("no packet comes through any more")

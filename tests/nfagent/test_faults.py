@@ -1,4 +1,4 @@
-"""What is wrong and may need a person: listed wherever one looks."""
+"""Faults that may need an operator, as all interfaces list them."""
 
 from dataclasses import replace
 

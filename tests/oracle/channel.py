@@ -23,8 +23,8 @@ class ChannelError(Exception):
 class Channel:
     """A connection that has exchanged hellos.
 
-    `replies` are the answers to requests, in order; `asynchronous` are messages that came unasked. Whoever reads them
-    empties them.
+    `replies` are the answers to requests, in order; `asynchronous` are unsolicited messages.
+    Readers clear both.
 
     Args:
         path: unix socket of the switch.
@@ -81,9 +81,9 @@ class Channel:
         return parts
 
     def barrier(self) -> None:
-        """Return when all that was sent is done, and all that any switch behind this connection had to say is here.
+        """Wait until all messages are processed and earlier ones of all switches have arrived.
 
-        A barrier alone would not bring what other switches said before; statistics of all tables ask each of them.
+        A barrier alone does not flush messages of other switches; statistics of all tables ask each of them.
         """
         self.ask(of.BARRIER_REQUEST)
         self.ask_all(of.AGGREGATE, struct.pack("!B3xII4xQQ", of.ALL_TABLES, of.ANY, of.ANY, 0, 0) + of.match(()))

@@ -44,12 +44,12 @@ class Comparison:
     """oneswitchd over several switches, one bridge, and a run of both.
 
     Args:
-        switches: how many oneswitchd has.
+        switches: number of oneswitchd's switches.
         binary: of oneswitchd; None finds the installed one.
-        mutant: an oneswitchd with a fault, in place of ``binary``. Each run then starts its own oneswitchd, so that the
-            traces of the run before are not taken for faults.
+        mutant: an oneswitchd with a fault, in place of ``binary``. Each run then starts its own oneswitchd, so that
+            remains of the previous run are not mistaken for faults.
         executor: the server's default.
-        stateful: rules are drawn that keep state for all ports: one executor needs to be the default.
+        stateful: draw rules that keep state for all ports; requires one executor as the default.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class Comparison:
                 world.collect(into)
 
     def _note(self, step: Step, seen: Observation) -> None:
-        """Return the known differences that a step causes.
+        """Note the known differences that a step causes.
 
         Open vSwitch counts what a port with NO_RECV drops at the rule that would have matched. A switch that ends takes
         its counters with it, and its ports are down meanwhile. The journal has no base counters of groups and meters.
@@ -191,15 +191,15 @@ class Comparison:
         self._counters_differ |= isinstance(step, Inject) and step.port in self._deaf
 
     def _given_up(self, step: Step) -> bool:
-        """Known difference: if Open vSwitch abandons a packet, only copies that already left the bridge are sent."""
+        """Tell of a known difference: of an abandoned packet, only copies that already left the bridge are sent."""
         if not isinstance(step, Inject):
             return False
         return any(self.reference.translation_fails(step.port, bytes.fromhex(frame)) for frame in step.frames)
 
     def _reparsed(self, step: Step, expected: Observation) -> bool:
-        """Known differences: a packet recirculated by a select group is not parsed again at a PCIe link.
+        """Tell of known differences: a packet recirculated by a select group is not parsed again at a PCIe link.
 
-        And what is parsed anew there, on its way elsewhere, may have another hash when it comes to the group.
+        A packet parsed again there, on its way elsewhere, may have another hash at the group.
         """
         frames = (bytes.fromhex(frame) for some in expected.frames.values() for frame in some)
         if not any(frame[12:14] in _TAGS for frame in frames):

@@ -16,8 +16,8 @@ def explore(comparison: Comparison, steps: int, start: int) -> DifferenceError |
 
     Args:
         comparison: its `steps` are counted from zero, its `script` is the last run.
-        steps: how many, at least.
-        start: other numbers draw other runs.
+        steps: minimum number of steps.
+        start: selects the runs.
 
     Returns:
         The first difference.
@@ -67,5 +67,5 @@ def _runs(comparison: Comparison, number: int) -> DifferenceError | None:
 class _FoundError(BaseException):
     """Passes through hypothesis, which would otherwise replay the run at once.
 
-    It may still wonder that the same beginning ended otherwise before: not every difference shows each time.
+    hypothesis may still report inconsistent runs: not every difference shows each time.
     """

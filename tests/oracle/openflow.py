@@ -1,6 +1,6 @@
-"""OpenFlow 1.3 messages as bytes, written from the specification; on purpose nothing of oneswitchd's own codec is used.
+"""OpenFlow 1.3 messages as bytes, written from the specification; deliberately without oneswitchd's codec.
 
-Builders take what is wrong too (unknown ports, bad tables, missing prerequisites): refusals are compared like all else.
+Builders accept malformed input too (unknown ports, bad tables, missing prerequisites): refusals are also compared.
 """
 
 import struct
@@ -12,16 +12,8 @@ VERSION = 4
 # message types
 HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, EXPERIMENTER = 0, 1, 2, 3, 4
 FEATURES_REQUEST, FEATURES_REPLY, GET_CONFIG_REQUEST, GET_CONFIG_REPLY, SET_CONFIG = 5, 6, 7, 8, 9
-PACKET_IN, FLOW_REMOVED, PORT_STATUS, PACKET_OUT, FLOW_MOD, GROUP_MOD, PORT_MOD, TABLE_MOD = (
-    10,
-    11,
-    12,
-    13,
-    14,
-    15,
-    16,
-    17,
-)
+PACKET_IN, FLOW_REMOVED, PORT_STATUS, PACKET_OUT = 10, 11, 12, 13
+FLOW_MOD, GROUP_MOD, PORT_MOD, TABLE_MOD = 14, 15, 16, 17
 MULTIPART_REQUEST, MULTIPART_REPLY, BARRIER_REQUEST, BARRIER_REPLY = 18, 19, 20, 21
 QUEUE_GET_CONFIG_REQUEST, QUEUE_GET_CONFIG_REPLY, ROLE_REQUEST, ROLE_REPLY = 22, 23, 24, 25
 GET_ASYNC_REQUEST, GET_ASYNC_REPLY, SET_ASYNC, METER_MOD = 26, 27, 28, 29

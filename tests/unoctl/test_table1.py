@@ -1,8 +1,8 @@
 """UNO's Table 1: both of its virtual rules on real switches.
 
-An emulated server (hypervisor and sNIC) with oneswitchd, and beside it one Open vSwitch bridge with the same ports, get
-the same virtual rules. For each packet three answers have to agree, port by port and byte by byte: where it leaves that
-one bridge, where it leaves the server, and where ``unoctl trace`` says that it leaves. The tag that the trace shows on
+An emulated server (hypervisor and sNIC) with oneswitchd, and one Open vSwitch bridge with the same ports, get the same
+virtual rules. For each packet three answers must agree, port by port and byte by byte: its exits from the bridge, its
+exits from the server, and those predicted by ``unoctl trace``. The tag that the trace shows on
 the PCIe link has to be DELIVER of the remote port.
 """
 

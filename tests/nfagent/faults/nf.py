@@ -1,6 +1,6 @@
 """Simulated network functions: they migrate as in nfs/README.md, with state in real memfds.
 
-What a test cannot tell from the real one is left out: packets. Each function that may send counts in its state instead.
+Packets are not simulated: each function that may send counts in its state instead.
 """
 
 import os
@@ -52,11 +52,11 @@ class Nf:
     """An instance's process as seen through its control socket.
 
     Args:
-        arenas: all of this machine, by inode.
-        connect: finds the function that listens at an address for state that is copied.
-        marked: how many of some markers, from a number on, have reached a function.
+        arenas: of this machine, by inode.
+        connect: finds the function that listens at an address for copied state.
+        marked: counts the markers, from a number on, that have reached a function.
         wait: lets time pass.
-        is_stuck: whether another function reads nothing now.
+        is_stuck: tells whether another function reads nothing now.
     """
 
     def __init__(

@@ -2,23 +2,20 @@
 
 python -m tests.nfagent.faults.pairs [SCENARIO ...] [--jobs N] [--check N] [--results DIRECTORY]
 
-A pair is run unless an equal one was: a second fault of the same kind, at a moment that is like this one. Two moments
-are alike if what is out there is (`state.moment`: the store's rows, every process, every switch, what is still going to
-happen to them), and if the run without the second fault goes on in the same way, point by point, with the same out
-there each time.
+A pair is skipped if an equal one was run: a second fault of the same kind at an equal moment. Two moments are equal if
+their external states are (`state.moment`: the store's rows, all processes, all switches, scheduled events), and if the
+runs without the second fault continue equally, point by point, with equal external states.
 
-Why that is enough: what an agent does next follows from what is out there and from what it has in mind. A crash takes
-the latter, so that the former alone decides. For every other fault, what the agent has in mind cannot be compared, but
-it shows: two agents that have something different in mind that matters do something different sooner or later, and
-what they do is in what follows. What stays is a difference that shows only after the second fault. It is small, since
-code that recovers reads the store (it has to do so after a crash), but it is why the pruning is an argument and not a
-proof: ``--check`` runs a random sample of what was left out, and compares each with the pair that stands for it.
+This suffices because an agent's next action depends on the external state and on its memory. A crash clears the
+memory, so the external state alone decides. For every other fault, memories cannot be compared directly, but relevant
+differences lead to different actions later, which are compared. Only differences that show after the second fault
+escape. They are rare, since recovery reads the store (as it must after a crash), but they make the pruning an argument
+rather than a proof: ``--check`` runs a random sample of the omitted pairs and compares each with its representative.
 
-What `state.moment` leaves out: names drawn by chance, times within a second, texts of reasons, durations in reports,
-what happened in migrations that have ended. Whether something is lost for good is part of what is compared, since
-the verdict depends on it.
+`state.moment` omits random names, times within a second, texts of reasons, durations in reports, and ended migrations.
+It includes permanent losses, since the verdict depends on them.
 
-Results are written after every few runs; a second call goes on where the first one ended.
+Results are written after every few runs; a second call continues where the first one ended.
 """
 
 import argparse
@@ -48,12 +45,12 @@ Key = tuple[str, int, bool]
 
 @dataclass
 class Plan:
-    """What is to be run of a scenario.
+    """The pairs of a scenario to run.
 
     Attributes:
-        pairs: how many there are in all.
-        distinct: the names of those that stand for all of them.
-        left_out: names of some others, each with the one that stands for it, which may have only one fault.
+        pairs: number of all pairs.
+        distinct: names of the representative pairs.
+        left_out: names of some omitted pairs, each with its representative, which may have only one fault.
     """
 
     pairs: int = 0
@@ -63,12 +60,12 @@ class Plan:
 
 @dataclass
 class Tally:
-    """What came of a scenario.
+    """The results of a scenario.
 
     Attributes:
-        plan: digest of the pairs that stand for all, in order.
-        run: how many of them were run, from the first one.
-        bad: the names of those with violations, and what is wrong.
+        plan: digest of the representative pairs in order.
+        run: number of pairs run, from the first one.
+        bad: names of pairs with violations, and these.
     """
 
     scenario: str

@@ -35,8 +35,8 @@ class Point:
     """A fault point that a run reached.
 
     Attributes:
-        functions: how many processes of the instance there were.
-        keepers: how many keepers.
+        functions: number of the instance's processes.
+        keepers: number of keepers.
     """
 
     index: int
@@ -63,9 +63,9 @@ class Fault:
 
     Attributes:
         kind: ``crash``: the agent is killed before the call; ``refuse``: the call fails and has no effect; ``lose``: it
-            takes effect and fails; ``dies``: so, and the process that was asked ends; ``kill``, ``hang`` (for good),
-            ``nap`` (for a while): a process ends or does not answer, before the call; ``blip``, ``away``, ``lost``
-            (for good): so of a switch or oneswitchd; ``down-nic``: the smart NIC's switch was away long enough to
+            takes effect and fails; ``dies``: as ``lose``, and the asked process ends; ``kill``, ``hang`` (forever),
+            ``nap`` (for a while): a process ends or hangs before the call; ``blip``, ``away``, ``lost`` (forever):
+            the same of a switch or oneswitchd; ``down-nic``: the smart NIC's switch was away long enough to
             count as down, and comes back; ``forget``: oneswitchd is restarted; ``delete``: a client deletes the
             instance.
     """

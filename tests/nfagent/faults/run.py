@@ -311,7 +311,7 @@ class _NoOutage:
         self._is_in_step = is_in_step
 
     def start(self) -> None:
-        """Begin. The real one asks when a switch was away, and survives whatever happens then."""
+        """Begin. The real one asks when a switch was away, and survives any error."""
         was_recording, self.world.is_recording = self.world.is_recording, False
         state = "in step" if self._is_in_step() else "out of step"
         self.world.is_recording = was_recording
@@ -321,7 +321,7 @@ class _NoOutage:
         return max(0.004, freeze_s)
 
     def stop(self, *, ended: bool) -> None:
-        """End."""
+        """End the measurement."""
         self.world.note(f"measured, {'for good' if ended else 'so far'}")
 
 

@@ -12,12 +12,12 @@ Drive = Callable[[], object]
 
 @dataclass(frozen=True)
 class Scenario:
-    """What happens.
+    """A scenario for faults.
 
     Attributes:
-        begin: brings a world to where faults begin; it may have all be done that is to be done.
-        copies: state is copied though it could be handed over.
-        remote: the smart NIC is a machine of its own.
+        begin: brings a world to the point where faults begin; may complete the work itself.
+        copies: copy state although it could be handed over.
+        remote: the smart NIC is a separate machine.
         outcomes: of its migrations without a fault.
     """
 

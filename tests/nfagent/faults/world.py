@@ -105,7 +105,7 @@ class World:
         clock: shared by all parts.
         copies: whether state is copied though it could be handed over.
         remote: whether the smart NIC is a machine of its own.
-        bind: is given this world before anything else is done.
+        bind: called with this world first.
     """
 
     def __init__(
