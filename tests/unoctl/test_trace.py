@@ -223,6 +223,17 @@ def test_a_trace_changes_nothing_on_the_switches(server: DummyServer, rule: str,
     assert state() == before
 
 
+@pytest.mark.parametrize("action", ["push_mpls:0x8847", "pop_mpls:0x8847"])
+def test_inner_labels_are_not_followed(server: DummyServer, action: str) -> None:
+    """Open vSwitch cannot push a fourth label, and flow syntax does not tell it of the third."""
+    server.virtual([f"mpls,actions=output:3,{action},output:3"])
+    labels = bytes.fromhex("000060400000704000008140")
+    traced = trace(server, 1, bytes(Ether(**FROM_NEW_ADDRESS, type=0x8847) / Raw(labels) / IP()))
+    (stopped,) = traced.outcomes(traced.stage.pass_)
+    assert (stopped.type, traced.complete) == ("not-followed", False)
+    assert stopped.details["reason"] == "push_mpls or pop_mpls on a packet with several MPLS labels"
+
+
 def test_behind_connection_tracking(server: DummyServer) -> None:
     server.virtual(
         [

@@ -80,8 +80,8 @@ class _Visit:
         found = self.translations[self.index]
         before = packet.clone()
         try:
-            if packet.inner_labels and any(step.text.startswith("pop_mpls") for step in found.steps):
-                raise TraceError("action pop_mpls on a packet with several MPLS labels")
+            if packet.inner_labels and any(step.text.startswith(("push_mpls", "pop_mpls")) for step in found.steps):
+                raise TraceError("push_mpls or pop_mpls on a packet with several MPLS labels")
             actions = odp_actions.parse(found.datapath_actions or "")
         except (ActionSyntaxError, TraceError) as error:
             return replace(found, outcomes=(self._not_followed(before, str(error)),))
