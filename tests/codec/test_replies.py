@@ -176,6 +176,6 @@ def test_multipart_replies_of_several_messages_round_trip(
     assert flags == [1] * (len(flags) - 1) + [0]
 
 
-def test_addresses_are_formatted_with_colons(codec: Codec) -> None:
+def test_an_address_round_trips(codec: Codec) -> None:
     frame_of_port_mod = written(P.OFPPortMod(DATAPATH, 4, ADDRESS, 1, 2, 3))
     assert codec.round_trip(frame_of_port_mod)["hw_addr"] == ADDRESS

@@ -40,7 +40,7 @@ def arrivals(*seen: tuple[int, int, int]) -> list[Arrival]:
     return [Arrival(number, flow, bytes([backend]), 0, 0) for number, flow, backend in seen]
 
 
-def test_loss_and_duplicates_are_counted() -> None:
+def test_loss_duplicates_and_strays_are_counted() -> None:
     tally = FlowTally()
     tally.add(arrivals((0, 0, 1), (1, 1, 2), (3, 1, 2), (2, 0, 1)))  # of different flows, so not reordered
     assert (tally.received, tally.duplicated, tally.reordered, tally.strayed) == (4, 0, 0, 0)

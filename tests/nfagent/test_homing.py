@@ -111,7 +111,7 @@ def test_a_port_that_is_repeatedly_moved_away_is_reported() -> None:
         (HOME, "prepared", []),
     ],
 )
-def test_a_foreign_move_is_left_alone(move: tuple[str, str] | None, stage: str, asked: list[str]) -> None:
+def test_leaving_a_port_ends_its_move_elsewhere(move: tuple[str, str] | None, stage: str, asked: list[str]) -> None:
     switch = Switch(HOME, move, stage)
     homing.leave(client(switch), PORT)
     assert switch.asked == asked

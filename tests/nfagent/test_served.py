@@ -96,7 +96,7 @@ def test_a_saved_record_loads_unchanged() -> None:
 @pytest.mark.parametrize(
     "line", [b"", b"[]", b'{"ok": {}}', b'{"error": {}}', b'{"ok": {"age_us": "x", "pauses_us": []}}']
 )
-def test_a_foreign_file_is_refused(line: bytes) -> None:
+def test_malformed_answers_are_refused(line: bytes) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
         Served.told(None, line, 1.0, 2.0, 0.0)
 

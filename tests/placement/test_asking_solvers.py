@@ -24,7 +24,7 @@ def test_the_better_placement_of_two_solvers_counts() -> None:
     assert portfolio._merge(PROGRAM, "host", nothing, none) == nothing
 
 
-def test_backends_are_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backends_are_listed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpsat, "installed", lambda: False)
     assert backends.names() == ("cbc", "highs", "lagcut", "lagcut-python")
     monkeypatch.setattr(cpsat, "installed", lambda: True)

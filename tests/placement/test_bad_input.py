@@ -97,7 +97,7 @@ def test_zero_capacity_keeps_everything_on_the_host() -> None:
     plan.check()
 
 
-def test_zero_pcie_offloads_only_traffic_free_nfs() -> None:
+def test_zero_pcie_offloads_nfs_that_need_none() -> None:
     plan = solve(but(nics=(Nic({"cores": 2000}, shared=0),)))
     assert plan.placement == {"dpi": 1}
     plan.check()

@@ -181,7 +181,7 @@ def test_failures_have_an_exit_status_and_a_message(
     assert result.stdout == ""
 
 
-def test_failures_as_json(config: Path, fake: FakeOneswitchd) -> None:
+def test_failures_are_printed_as_json(config: Path, fake: FakeOneswitchd) -> None:
     result = unoctl("--config", str(config), "--format=json", "port", "del", "9")
     assert json.loads(result.stderr)["error"]["code"] == "port-unknown"
 
