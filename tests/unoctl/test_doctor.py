@@ -1,4 +1,4 @@
-"""``unoctl doctor``: what it finds on a healthy server, and on one where something was broken."""
+"""``unoctl doctor``: its findings on a healthy and on a broken server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,14 +44,14 @@ def facts(server: DummyServer, fake: FakeOneswitchd) -> Facts:
 
 
 def bad(findings: Iterator[Finding]) -> dict[str, str]:
-    """Subject to message of what is not well."""
+    """Return the messages of bad findings by subject."""
     found = list(findings)
     for finding in found:
         assert bool(finding.mend) == (finding.level is not Level.OK), finding
     return {finding.subject: finding.message for finding in found if finding.level is not Level.OK}
 
 
-def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     for check in checkup.MACHINE_CHECKS:
         assert list(check())
     monkeypatch.setenv("PATH", "/nonexistent")
@@ -70,7 +70,7 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         ("something else", Level.WARN),
     ],
 )
-def test_versions(text: str, level: Level) -> None:
+def test_versions_of_open_vswitch_are_rated(text: str, level: Level) -> None:
     assert machine.version_finding(text).level is level
 
 
@@ -109,7 +109,7 @@ def test_a_rule_of_another_priority_is_seen(server: DummyServer, facts: Facts, r
     assert "a rule that follows from no port: table=" in message
 
 
-def test_a_switch_that_is_away(server: DummyServer, fake: FakeOneswitchd) -> None:
+def test_a_disconnected_switch_is_reported(server: DummyServer, fake: FakeOneswitchd) -> None:
     broken = server.path.with_name("away.toml")
     broken.write_text(server.path.read_text().replace("/snic0/", "/gone/"))
     found = bad(wiring.sockets(Facts(ServerConfig.load(broken))))
@@ -118,7 +118,7 @@ def test_a_switch_that_is_away(server: DummyServer, fake: FakeOneswitchd) -> Non
     assert bad(wiring.bridges(Facts(ServerConfig.load(broken)))) == {}
 
 
-def test_sockets_that_are_not_configured(server: DummyServer, fake: FakeOneswitchd) -> None:
+def test_unconfigured_sockets_are_reported(server: DummyServer, fake: FakeOneswitchd) -> None:
     bare = server.path.with_name("bare.toml")
     lines = [line for line in server.path.read_text().splitlines() if not line.startswith(("ovsdb", "control"))]
     bare.write_text("\n".join(lines))
@@ -127,7 +127,7 @@ def test_sockets_that_are_not_configured(server: DummyServer, fake: FakeOneswitc
     assert set(found) == {f"{name} {key}" for name in ("hypervisor", "snic0") for key in ("ovsdb", "control")}
 
 
-def test_bridges_and_ports_that_are_wrong(server: DummyServer, facts: Facts) -> None:
+def test_wrong_bridges_and_ports_are_reported(server: DummyServer, facts: Facts) -> None:
     switch = server.switches["snic0"]
     switch.vsctl("set-fail-mode", "virt", "standalone", "--", "del-port", "virt", "virt-1")
     switch.vsctl(
@@ -158,7 +158,7 @@ def test_bridges_and_ports_that_are_wrong(server: DummyServer, facts: Facts) -> 
 
 
 class Described:
-    """Facts of switches whose database is made up."""
+    """Facts of switches with a simulated database."""
 
     def __init__(self, server: ServerConfig, interfaces: dict[str, list[Interface]], ports: list[Any]) -> None:
         self.server = server
@@ -202,13 +202,13 @@ def test_links_need_room_for_the_tag(server: DummyServer) -> None:
     assert set(found) == {"hypervisor pcie-snic0", "snic0 vm2"}
 
 
-def test_a_link_that_is_down(server: DummyServer) -> None:
+def test_a_link_that_is_down_is_reported(server: DummyServer) -> None:
     loaded = ServerConfig.load(server.path)
     made: Any = Described(loaded, {"snic0": [interface("pf0hpf", 1600, "down")]}, server.ports)
     assert bad(wiring.links(made)) == {"snic0 pf0hpf": "the PCIe port is down"}
 
 
-def test_what_oneswitchd_complains_about(fake: FakeOneswitchd, facts: Facts) -> None:
+def test_problems_of_oneswitchd_are_reported(fake: FakeOneswitchd, facts: Facts) -> None:
     fake.status = make_status(datapath_id="0000000000000009")
     fake.status["switches"][1]["virt"] |= {"state": "down", "last_error": "connection refused"}
     fake.status["switches"][1]["edge"]["last_error"] = "lacks what it refused with OFPFMFC_TABLE_FULL"
@@ -263,7 +263,7 @@ def run(session: Session) -> tuple[int, dict[str, Any]]:
     return view.exit_status, view.data
 
 
-def test_the_report_when_nothing_runs(tmp_path: Path) -> None:
+def test_the_report_without_a_server_names_the_remedy(tmp_path: Path) -> None:
     session = Session(Choice(None, None, {"UNO_LAB_DIR": str(tmp_path)}), Output(Format.JSON, pretty=False))
     status, data = run(session)
     assert status == 1
@@ -273,7 +273,7 @@ def test_the_report_when_nothing_runs(tmp_path: Path) -> None:
     assert data["counts"]["ok"] > 0
 
 
-def test_the_report_of_a_running_server(server: DummyServer, fake: FakeOneswitchd) -> None:
+def test_the_report_of_a_server_has_all_topics(server: DummyServer, fake: FakeOneswitchd) -> None:
     session = Session(Choice(server.path, None, {}), Output(Format.TABLE, pretty=False))
     _, data = run(session)
     topics = {finding["topic"] for finding in data["findings"]}
