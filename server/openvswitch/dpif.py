@@ -24,7 +24,7 @@ class DatapathPort:
 
 @dataclass(frozen=True)
 class Datapath:
-    """One datapath of a switch, by the name that ofproto/trace takes."""
+    """One datapath of a switch."""
 
     name: str
     ports: tuple[DatapathPort, ...]

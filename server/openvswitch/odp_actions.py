@@ -72,26 +72,21 @@ def _terms(text: str, at: int) -> tuple[tuple[Term, ...], int]:
     """Parse from an offset up to a closing bracket; return the terms and the offset behind them."""
     found: list[Term] = []
     while text[at : at + 1] not in ("", ")"):
-        term, at = _term(text, at)
-        found.append(term)
+        words = _WORDS.match(text, at)
+        name, value, at = (words[1].strip(), words[2], words.end()) if words else ("", None, at)
+        inner: tuple[Term, ...] | None = None
+        if text[at : at + 1] == "(":
+            inner, at = _terms(text, at + 1)
+            if text[at : at + 1] != ")":
+                raise _error(text, at, "a bracket does not match")
+            at += 1
+        if not name and inner is None:
+            raise _error(text, at, "an action is empty")
+        found.append(Term(name, None if value is None else value.strip(), inner))
         if text[at : at + 1] != ",":
             break
         at += 1
     return tuple(found), at
-
-
-def _term(text: str, start: int) -> tuple[Term, int]:
-    words = _WORDS.match(text, start)
-    name, value, at = (words[1].strip(), words[2], words.end()) if words else ("", None, start)
-    inner: tuple[Term, ...] | None = None
-    if text[at : at + 1] == "(":
-        inner, at = _terms(text, at + 1)
-        if text[at : at + 1] != ")":
-            raise _error(text, at, "a bracket does not match")
-        at += 1
-    if not name and inner is None:
-        raise _error(text, at, "an action is empty")
-    return Term(name, None if value is None else value.strip(), inner), at
 
 
 def _error(text: str, at: int, problem: str) -> ActionSyntaxError:

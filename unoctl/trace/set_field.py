@@ -46,9 +46,8 @@ def set_field(term: Term, packet: Packet) -> None:
 
 def _start(term: Term, packet: Packet) -> int:
     name, network = term.name, packet.network
-    start = {"eth": 0, "mpls": packet.mpls, "arp": network, "ipv4": network, "ipv6": network}.get(
-        name, packet.transport
-    )
+    lower = {"eth": 0, "mpls": packet.mpls, "arp": network, "ipv4": network, "ipv6": network}
+    start = lower.get(name, packet.transport)
     end = len(packet.data) - (packet.padding if name in _TRANSPORTS else 0)
     length = _HEADERS[name][0]
     if name == "tcp" and start is not None and start + length <= end:

@@ -51,11 +51,13 @@ class SwitchProbe:
             )
         return port
 
-    def trace(self, ofport: int, data: bytes, metadata: str = "", ct_next: Sequence[str] = ()) -> list[Pass]:
-        """Trace a frame from a port of ``edge``, with ``metadata``: fields in flow syntax, each followed by a comma.
+    def trace(
+        self, ofport: int, data: bytes, metadata: str = "", recirculated: str = "", ct_next: Sequence[str] = ()
+    ) -> list[Pass]:
+        """Trace a frame from a port of ``edge``, with further fields in flow syntax, each followed by a comma.
 
         Flow syntax describes the frame: given its bytes, ofproto/trace sends packet-ins and learns addresses.
         """
         options = [option for state in ct_next for option in ("--ct-next", state)]
-        flow = f"in_port={ofport},{metadata}{packet_text.as_parsed(data, self.vlan_limit)}"
+        flow = f"in_port={ofport},{recirculated}{metadata}{packet_text.as_parsed(data, self.vlan_limit)}"
         return translation.parse(appctl(self._control, "ofproto/trace", TRACED_BRIDGE, flow, *options))

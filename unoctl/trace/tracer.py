@@ -159,12 +159,8 @@ class _Visit:
         translation = self.translations[self.index]
         # Of the metadata, Open vSwitch keeps all but these with the id.
         lost = "".join(_TRACKED.findall(translation.flow)) + (f"pkt_mark={packet.mark:#x}," if packet.mark else "")
-        continuation = Continuation(
-            lambda fields: self.probe.trace(self.in_port.ofport, packet.sent(), fields + lost),
-            self._repeat,
-            identity,
-            identities(translation).index(identity),
-        )
+        trace = partial(self.probe.trace, self.in_port.ofport, packet.sent(), lost)
+        continuation = Continuation(trace, self._repeat, identity, identities(translation).index(identity))
         variants = continuation.variants(hashed)
         shares = sum(map(len, variants))
         return tuple(self._branch(packet, continuation, variant, shares) for variant in variants)
