@@ -91,7 +91,7 @@ def show_command(ctx: typer.Context, chosen: FormatOption = None, pretty: Pretty
 
 @app.command("dump-ports")
 def dump_ports(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOption = False) -> None:
-    """List virtual ports: home, interface, flow-id, state, counters."""
+    """List virtual ports: home, interface, executor, owner, flow-id, state, counters."""
 
     def work(session: Session) -> View:
         with session.client() as client:
@@ -321,7 +321,7 @@ def log_set(
 
 @app.command("doctor")
 def doctor_command(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOption = False) -> None:
-    """Check machine, switches, oneswitchd and rules; say how to repair each fault."""
+    """Check machine, switches, oneswitchd, rules and network functions; say how to repair each fault."""
     run(ctx, chosen, pretty, checkup.run)
 
 

@@ -65,7 +65,7 @@ def _switch(switch: SwitchState) -> Iterator[Finding]:
 
 def _bridge(subject: str, bridge: BridgeState) -> Finding:
     if bridge.state == "up" and bridge.last_error:
-        mend = "see oneswitchd's log; it retries every half minute"
+        mend = "see oneswitchd's log; it retries after 1, 2, 4 to 32 s"
         return TOPIC.warn(subject, f"{bridge.target} {bridge.last_error}", mend)
     if bridge.state == "up":
         return TOPIC.ok(subject, f"{bridge.target} is up")

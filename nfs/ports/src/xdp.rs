@@ -159,7 +159,7 @@ fn chunk_size(interface: &Interface) -> Result<u32, PortError> {
         .ok_or_else(|| PortError::Unfit {
             interface: interface.name.clone(),
             reason: format!(
-                "its MTU is {}, but AF_XDP takes at most {} here: ip link set {} mtu {0}",
+                "its MTU is {}, but AF_XDP takes at most {} here: ip link set {} mtu {1}",
                 interface.mtu,
                 4096 - LINK_HEADER - KERNEL_HEADROOM,
                 interface.name,

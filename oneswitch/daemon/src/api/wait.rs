@@ -37,14 +37,14 @@ impl Wait {
                 Some(("controllers", number)) => {
                     let number = number.parse();
                     wait.controllers =
-                        number.map_err(|_| wrong("controllers=N, a number of controllers,"))?;
+                        number.map_err(|_| wrong("controllers=N, a number of controllers"))?;
                 }
                 Some(("timeout_s", seconds)) => {
                     let seconds = seconds.parse().ok();
                     let seconds = seconds.filter(|seconds| (0.0..=TIMEOUT_MAX_S).contains(seconds));
                     wait.timeout = seconds
                         .map(Duration::from_secs_f64)
-                        .ok_or_else(|| wrong("timeout_s=S, seconds from 0 to 3600,"))?;
+                        .ok_or_else(|| wrong("timeout_s=S, seconds from 0 to 3600"))?;
                 }
                 _ => return Err(wrong("wait=up, controllers=N or timeout_s=S")),
             }
