@@ -129,6 +129,25 @@ class Markers(Answer):
     sent_from: tuple[str, ...] = Field(alias="from")
 
 
+class Findings(Answer):
+    """Repaired external changes of a bridge; ``named``: the first ones; ``again``: those repaired before, too."""
+
+    age_s: int
+    changes: int
+    named: tuple[str, ...]
+    again: tuple[str, ...]
+
+
+class Audit(Answer):
+    """A bridge after an audit; ``found``: the latest findings of the last five minutes."""
+
+    switch: str
+    bridge: str
+    state: str
+    audited: bool
+    found: Findings | None
+
+
 class Refusal(Answer):
     """An error answer (RFC 9457)."""
 

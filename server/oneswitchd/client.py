@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from server.config import OneswitchdConfig
 from server.errors import ConfigError, UsageError
-from server.oneswitchd.answers import Markers, Stage, Status, VirtualPort
+from server.oneswitchd.answers import Audit, Markers, Stage, Status, VirtualPort
 from server.oneswitchd.rest import ONESWITCHD, Rest
 
 REQUEST_TIMEOUT_S = 10.0
@@ -200,6 +200,10 @@ class Client:
         body = {"switch": switch, "interface": interface, "frames": [frame.hex() for frame in frames]}
         path = f"/v1/ports/{number}/move/markers"
         return self._rest.ask_at_once(Markers, "POST", path, body | _claim(owner, force=False)).sent_from
+
+    def audit(self) -> list[Audit]:
+        """Have oneswitchd compare every bridge with its wanted state, and repair it; takes at most 5 seconds."""
+        return self._rest.ask(list[Audit], "POST", "/v1/audit", timeout_s=REQUEST_TIMEOUT_S)
 
     def log_levels(self) -> dict[str, str]:
         """Return the level of each module; ``default`` for the others."""

@@ -16,6 +16,7 @@ from lab.errors import ControlError
 from lab.programs import environment
 from lab.server import Lab
 from lab.wires import Place, Wires
+from server.oneswitchd.answers import Findings
 
 _POLL_S = 0.01
 
@@ -122,6 +123,12 @@ class Server:
     def repairs(self) -> int:
         """Return the number of oneswitchd's repairs since its start."""
         return sum(switch.repairs for switch in self.oneswitchd.client.status().switches)
+
+    def audits(self) -> dict[str, Findings | None]:
+        """Have oneswitchd audit every bridge; return what was found on each."""
+        audits = self.oneswitchd.client.audit()
+        assert all(audit.audited for audit in audits)
+        return {f"{audit.switch} {audit.bridge}": audit.found for audit in audits}
 
     def place(self, port: str) -> Place:
         """Return where a virtual port is plugged in."""

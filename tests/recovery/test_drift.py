@@ -43,21 +43,26 @@ def test_drift_is_repaired_and_reported(watchful: Server) -> None:
     assert eventually(lambda: said in watchful.oneswitchd.log.read_text())
 
 
-def test_tables_without_drift_are_not_rewritten(watchful: Server) -> None:
-    fill(watchful)
-    repairs, before = watchful.repairs(), watchful.tables()
-    bridge = watchful.bridge("hypervisor")
-
-    def dumps() -> int:
-        text = watchful.lab.switch("hypervisor").appctl("coverage/show")
-        return sum(int(line.split()[-1]) for line in text.splitlines() if "ofproto_recv_openflow" in line)
-
-    first = dumps()
-    watchful.ofctl("dump-flows", target=bridge)
-    # At least three audits, each with four requests to two bridges.
-    assert eventually(lambda: dumps() > first + 30)
-    assert watchful.repairs() == repairs
-    assert watchful.tables() == before
+def test_a_requested_audit_names_what_it_repairs(server: Server) -> None:
+    fill(server)
+    before, repairs, edge = server.tables(), server.repairs(), server.bridge("snic0", "edge")
+    assert not any(server.audits().values())
+    assert (server.tables(), server.repairs()) == (before, repairs)
+    change(server)
+    server.ofctl("add-flow", "priority=40000,in_port=edge-1,actions=drop", target=edge)
+    server.ofctl("mod-flows", "in_port=edge-mc,actions=drop", target=edge)
+    found = {place: each.named for place, each in server.audits().items() if each}
+    assert server.tables() == before
+    named = found.pop("snic0 edge")
+    assert {"foreign rule table=0,priority=7 any packet", "foreign group 7"} < set(named)
+    assert any(re.fullmatch(r"foreign rule table=0,priority=40000 in_port=\d+ \(from edge-1\)", name) for name in named)
+    kinds = {(name.split()[0], name.split()[2]) for name in named[3:]}
+    assert kinds == {("changed", "table=0,priority=100"), ("missing", "table=1,priority=100")}
+    foreign, changed = "foreign rule table=0,priority=32768", "changed rule table=1,priority=32768"
+    assert found == {
+        "hypervisor virt": ("missing rule table=0,priority=32768 in_port=1 (from virt-1)", "missing group 2"),
+        "snic0 virt": (f"{foreign} in_port=2 (from virt-2)", f"{changed} any packet"),
+    }
 
 
 @pytest.mark.parametrize("fault", ["link", "vswitchd"])

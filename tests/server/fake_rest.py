@@ -66,6 +66,10 @@ class FakeOneswitchd:
         parts = path.strip("/").split("/")
         if parts[:2] == ["v1", "status"]:
             return 200, self.status
+        if parts == ["v1", "audit"]:
+            return 200, [
+                audited(each["name"], bridge) for each in self.status["switches"] for bridge in ("virt", "edge")
+            ]
         if parts[:2] == ["v1", "log"]:
             self.levels.update(body or {})
             return 200, self.levels
@@ -122,6 +126,11 @@ class FakeOneswitchd:
 def problem(status: int, code: str, detail: str) -> Answer:
     """Return a problem document (RFC 9457)."""
     return status, {"type": "about:blank", "title": code, "status": status, "code": code, "detail": detail}
+
+
+def audited(switch: str, bridge: str) -> dict[str, Any]:
+    """The audit of a bridge where nothing differs."""
+    return {"switch": switch, "bridge": bridge, "state": "up", "audited": True, "found": None}
 
 
 def make_status(switches: tuple[str, ...] = ("hypervisor", "snic0"), **more: Any) -> dict[str, Any]:

@@ -347,6 +347,16 @@ pub enum BridgeState {
     Up,
 }
 
+impl BridgeState {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Syncing => "syncing",
+            Self::Up => "up",
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct SwitchView {
     pub name: String,

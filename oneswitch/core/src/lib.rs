@@ -36,3 +36,4 @@ mod wire;
 pub use api::*;
 pub use core::{Core, Discarded};
 pub use journal::records::JournalError;
+pub use switches::audit::BridgeAudit;

@@ -279,7 +279,7 @@ impl Engine {
         self.resume_paused();
         self.ask_for_room();
         self.waiting.finish_round(&mut self.core);
-        self.waiting.answer_markers(&self.core, now);
+        self.waiting.answer_pending(&self.core, now);
         self.answer_who_awaits_up();
     }
 

@@ -3,6 +3,8 @@
 use crate::error::{ErrorCode, Refusal};
 use crate::field::class;
 use crate::wire::{padded, Put, Reader};
+use std::fmt;
+use std::net::Ipv6Addr;
 
 /// Bit of a VLAN_VID value that means "tag present" (`OFPVID_PRESENT`).
 pub const VID_PRESENT: u16 = 0x1000;
@@ -67,6 +69,48 @@ impl<'a> OxmField<'a> {
     }
 }
 
+/// Open vSwitch's names of the fields of `OXM_OF_*`, by number.
+const BASIC_NAMES: &str = "in_port in_phy_port metadata eth_dst eth_src eth_type vlan_vid vlan_pcp ip_dscp ip_ecn \
+    nw_proto nw_src nw_dst tcp_src tcp_dst udp_src udp_dst sctp_src sctp_dst icmp_type icmp_code arp_op arp_spa arp_tpa \
+    arp_sha arp_tha ipv6_src ipv6_dst ipv6_label icmpv6_type icmpv6_code nd_target nd_sll nd_tll mpls_label mpls_tc \
+    mpls_bos pbb_isid tun_id ipv6_exthdr";
+
+/// Writes the field as an operator reads it, nearly as ovs-ofctl does.
+impl fmt::Display for OxmField<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let basic = BASIC_NAMES.split(' ').nth(self.field.into());
+        let basic = basic.filter(|_| self.class == class::OPENFLOW_BASIC);
+        match (self.class, self.field) {
+            (class::NXM_1, number @ 0..=15) => write!(f, "reg{number}=")?,
+            (class::NXM_1, 33) => f.write_str("pkt_mark=")?,
+            (class, number) => match basic {
+                Some(name) => write!(f, "{name}=")?,
+                None => write!(f, "oxm({class:#06x},{number})=")?,
+            },
+        }
+        let is_address = matches!(basic, Some("nw_src" | "nw_dst" | "arp_spa" | "arp_tpa"));
+        let is_hex = matches!(basic, None | Some("eth_type" | "vlan_vid" | "metadata"));
+        let write_value = |f: &mut fmt::Formatter<'_>, value: &[u8]| match *value {
+            [a, b, c, d] if is_address => write!(f, "{a}.{b}.{c}.{d}"),
+            [a, b, c, d, e, g] => write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}"),
+            _ => {
+                let bytes = value.iter().take(16);
+                let number = bytes.fold(0, |number, byte| number << 8 | u128::from(*byte));
+                match value.len() {
+                    16 => write!(f, "{}", Ipv6Addr::from(number)),
+                    _ if is_hex || self.mask.is_some() => write!(f, "{number:#x}"),
+                    _ => write!(f, "{number}"),
+                }
+            }
+        };
+        write_value(f, self.value)?;
+        self.mask.map_or(Ok(()), |mask| {
+            f.write_str("/")?;
+            write_value(f, mask)
+        })
+    }
+}
+
 /// The TLVs of a match or another OXM list, in order.
 #[derive(Clone, Debug)]
 pub struct OxmFields<'a> {
@@ -92,6 +136,18 @@ impl<'a> Iterator for OxmFields<'a> {
 /// header and padding. The TLVs are known to cover the bytes exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Match(pub(crate) Box<[u8]>);
+
+impl fmt::Display for Match {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("any packet");
+        }
+        self.fields().enumerate().try_for_each(|(index, field)| {
+            let comma = if index > 0 { "," } else { "" };
+            write!(f, "{comma}{field}")
+        })
+    }
+}
 
 impl Match {
     /// Matches every packet.

@@ -273,3 +273,18 @@ fn names() {
     );
     assert_eq!(ErrorCode::BAD_MATCH_DUP_FIELD.experimenter(), None);
 }
+
+#[test]
+fn matches_are_shown_as_operators_read_them() {
+    let basic = |field: u8, value: &[u8]| [&[0x80, 0, field, value.len() as u8], value].concat();
+    let fields = [
+        basic(3 << 1, &[2, 0, 0, 0, 0, 0xff]),
+        basic(11 << 1 | 1, &[10, 0, 0, 0, 255, 0, 0, 0]),
+        basic(27 << 1, &1u128.to_be_bytes()),
+        vec![0, 1, 0, 4, 0, 0, 0, 9],
+        vec![0, 1, 106 << 1, 2, 0, 7],
+    ];
+    let shown = Match::from_oxm(fields.concat()).unwrap().with_vlan_vid(12);
+    let text = "eth_dst=02:00:00:00:00:ff,nw_src=10.0.0.0/255.0.0.0,ipv6_dst=::1,reg0=0x9,oxm(0x0001,106)=0x7,vlan_vid=0x100c";
+    assert_eq!(shown.to_string(), text);
+}

@@ -205,7 +205,7 @@ impl Core {
         }
         let inventory = self.switches.take_inventory(switch, bridge);
         // An incomplete `edge` may hide rules that must not exist.
-        let is_partial = inventory.error.is_some();
+        let (is_partial, begun) = (inventory.error.is_some(), inventory.begun);
         let is_compared = match bridge {
             Bridge::Virt => {
                 let (truth, server) = (&self.truth, &mut self.server);
@@ -217,13 +217,13 @@ impl Core {
             Bridge::Edge => {
                 self.with_moves(now, |moves, below| moves.read_baselines(below, switch));
                 let server = &self.server;
-                let is_compared = self.switches.compare_edge(server, switch, &inventory);
+                let is_compared = self.switches.compare_edge(server, switch, &inventory, now);
                 self.switches.apply_port_configs(server, switch);
                 is_compared
             }
         };
         if is_compared && !is_partial {
-            self.switches.compared(switch, bridge);
+            self.switches.compared(switch, bridge, begun);
         }
         self.switches.list[switch].session_mut(bridge).again |= is_partial;
         self.announce_ports(None);

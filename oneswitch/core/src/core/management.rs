@@ -8,6 +8,7 @@ use crate::core::Core;
 use crate::layout::edge::patch_name;
 use crate::server::executors::Executors;
 use crate::server::ports::{config_names, VirtualPort};
+use crate::switches::audit::BridgeAudit;
 use openflow13::{config, state, PortStatus};
 use std::time::Instant;
 use tracing::info;
@@ -83,6 +84,16 @@ impl Core {
     /// Returns the names of the switches that have neither confirmed these frames yet nor disconnected.
     pub fn silent_about(&self, sent: &MarkersSent) -> Option<String> {
         self.switches.silent_about(sent)
+    }
+
+    /// Starts to compare every connected bridge with its wanted state, and to repair it; returns the request for [`Self::audited`].
+    pub fn request_audit(&mut self, now: Instant) -> u64 {
+        self.switches.request_audit(now)
+    }
+
+    /// Returns each bridge's result of a requested audit.
+    pub fn audited(&self, since: u64, now: Instant) -> Vec<BridgeAudit<'_>> {
+        self.switches.audited(since, now).collect()
     }
 
     /// Unmaps a port. `claim` must match its owner.

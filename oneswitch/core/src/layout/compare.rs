@@ -9,11 +9,14 @@ use crate::model::rule::{copy_flags, Rule, RuleKey, MESSAGE_FLAGS};
 use crate::model::truth::Truth;
 use crate::server::executors::Executors;
 use crate::switch_set::SwitchSet;
-use foldhash::{HashMap, HashMapExt, HashSet};
+use foldhash::{HashMap, HashMapExt};
 use openflow13::{FlowMod, FlowRemoved, FlowStats, Instructions};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::debug;
+
+/// Time for the switch's own timer to fire, and for its report.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Instructions as written, and as the switch reported them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +28,8 @@ pub struct Spelling {
 /// State kept from one comparison to the next.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// Rules missing at the last comparison that may have expired: their flow_removed may be in flight.
-    pub suspects: HashSet<RuleKey>,
+    /// Rules missing since a comparison that may have expired: their flow_removed may be in flight.
+    pub suspects: HashMap<RuleKey, Instant>,
     /// Rules rewritten because the switch spelled them differently: if it does so again, the spellings are equivalent.
     pub spelled: HashMap<RuleKey, Spelling>,
 }
@@ -52,6 +55,7 @@ impl Comparison<'_> {
             now,
             ..
         } = *self;
+        let suspected = |key: &RuleKey| *memory.suspects.get(key).unwrap_or(&now);
         let needed = self.executors.all().contains(switch);
         let mut repairs = Repairs::default();
         let mut present: HashMap<&RuleKey, &FlowStats> = HashMap::with_capacity(found.len());
@@ -91,8 +95,9 @@ impl Comparison<'_> {
                     };
                     repairs.expired.push((rule.key.clone(), reason, gone));
                 }
-                (Some(_), None) if !memory.suspects.contains(&rule.key) => {
-                    repairs.memory.suspects.insert(rule.key.clone());
+                (Some(_), None) if suspected(&rule.key) + GRACE > now => {
+                    let since = suspected(&rule.key);
+                    repairs.memory.suspects.insert(rule.key.clone(), since);
                 }
                 (_, Some(there)) if is_copy(there, &copy) => {}
                 (_, Some(there)) => repairs.rewrite(memory, rule, there, copy),
@@ -129,6 +134,8 @@ pub type Expired = (RuleKey, u8, SwitchSet);
 pub struct Repairs {
     pub surplus: Vec<FlowMod>,
     pub missing: Vec<FlowMod>,
+    /// Copies to write over those that differ.
+    pub changed: Vec<FlowMod>,
     /// Rules that expired unobserved, the reasons, and the switches that no longer have them.
     pub expired: Vec<Expired>,
     pub memory: Memory,
@@ -147,7 +154,7 @@ impl Repairs {
         self.memory.spelled.insert(rule.key.clone(), spelling);
         if !(spelled && is_copy_but_for_instructions(there, &copy)) {
             debug!(target: "southbound", cookie = rule.cookie, ?there, ?copy, "differs");
-            self.missing.push(copy);
+            self.changed.push(copy);
         }
     }
 }
@@ -161,8 +168,6 @@ fn time_over(
     lost_everything: bool,
     now: Instant,
 ) -> Option<u8> {
-    /// Time for the switch's own timer to fire, and for its report.
-    const GRACE: Duration = Duration::from_secs(2);
     let age = now.saturating_duration_since(rule.modified);
     let over = |timeout: u16, grace: Duration| {
         timeout != 0 && age >= Duration::from_secs(timeout.into()) + grace

@@ -1,5 +1,6 @@
 //! Repairing a switch: from its found state to the wanted one.
 
+use crate::layout::findings::{lacking, Findings, FOREIGN};
 use crate::layout::messages::group_removal;
 use crate::layout::spelling::{same_bands, same_buckets};
 use crate::model::truth::Meter;
@@ -41,14 +42,21 @@ pub fn diff<K: Ord, F, W>(
 #[derive(Debug, Default)]
 pub struct Repair {
     pub messages: Vec<Message>,
+    /// What the messages repair.
+    pub found: Findings,
     /// Whether some differ that messages in flight change, so that they must be compared again.
     pub again: bool,
 }
 
 impl Repair {
-    fn add(&mut self, is_in_flight: bool, message: Message) {
+    fn add(&mut self, is_in_flight: bool, kind: &str, message: Message) {
         self.again |= is_in_flight;
         if !is_in_flight {
+            self.found.add(kind, || match &message {
+                Message::MeterMod(meter) => format!("meter {}", meter.meter_id),
+                Message::GroupMod(group) => format!("group {}", group.group_id),
+                _ => String::new(),
+            });
             self.messages.push(message);
         }
     }
@@ -65,14 +73,16 @@ pub fn groups(
     });
     let mut repair = Repair::default();
     for surplus in difference.surplus {
-        let removal = group_removal(surplus.group_id);
-        repair.add(is_in_flight(surplus.group_id), Message::GroupMod(removal));
+        let removal = Message::GroupMod(group_removal(surplus.group_id));
+        repair.add(is_in_flight(surplus.group_id), FOREIGN, removal);
     }
     for (mut group, there) in difference.lacking {
+        let kind = lacking(&there);
         if there.is_some() {
             group.command = GroupModCommand::Modify;
         }
-        repair.add(is_in_flight(group.group_id), Message::GroupMod(group));
+        let is_in_flight = is_in_flight(group.group_id);
+        repair.add(is_in_flight, kind, Message::GroupMod(group));
     }
     repair
 }
@@ -94,7 +104,8 @@ pub fn meters(
             meter_id: surplus.meter_id,
             bands: Box::default(),
         };
-        repair.add(is_in_flight(surplus.meter_id), Message::MeterMod(message));
+        let is_in_flight = is_in_flight(surplus.meter_id);
+        repair.add(is_in_flight, FOREIGN, Message::MeterMod(message));
     }
     for (meter, there) in difference.lacking {
         let message = MeterMod {
@@ -106,7 +117,8 @@ pub fn meters(
             meter_id: meter.id,
             bands: meter.bands.clone(),
         };
-        repair.add(is_in_flight(meter.id), Message::MeterMod(message));
+        let kind = lacking(&there);
+        repair.add(is_in_flight(meter.id), kind, Message::MeterMod(message));
     }
     repair
 }

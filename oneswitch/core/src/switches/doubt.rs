@@ -43,10 +43,12 @@ impl Switches {
         doubt.ends_with = None;
     }
 
-    /// Records that a bridge was compared, and sent what it lacked.
-    pub fn compared(&mut self, switch: SwitchIndex, bridge: Bridge) {
+    /// Records that a bridge was compared with an inventory, which had `begun` then, and sent what it lacked.
+    pub fn compared(&mut self, switch: SwitchIndex, bridge: Bridge, begun: u64) {
         let batch = self.verdicts.current_batch();
-        if let Some(doubt) = &mut self.list[switch].session_mut(bridge).doubt {
+        let session = self.list[switch].session_mut(bridge);
+        session.compared = Some((begun, batch));
+        if let Some(doubt) = &mut session.doubt {
             doubt.ends_with = Some(batch);
         }
     }

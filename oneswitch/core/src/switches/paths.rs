@@ -2,6 +2,7 @@
 
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::layout::edge::{self, EdgeInput, EdgeRule, EdgeRules, COOKIE, PRIORITY};
+use crate::layout::findings::{lacking, Findings, FOREIGN};
 use crate::layout::messages::{flood_group, removal};
 use crate::layout::repair::{self, diff};
 use crate::server::flood::Step;
@@ -14,7 +15,6 @@ use openflow13::{
     Instructions, Message,
 };
 use std::time::Instant;
-use tracing::{info, warn};
 
 impl Switches {
     /// Compares `edge`; returns false if that was not possible.
@@ -23,16 +23,17 @@ impl Switches {
         server: &Server,
         switch: SwitchIndex,
         inventory: &Inventory,
+        now: Instant,
     ) -> bool {
         if !inventory.after_gap && inventory.bundles != self.list[switch].bundles {
             // It was read before it received its current rules.
             self.list[switch].edge.again = true;
             return false;
         }
-        let found = &inventory.flows;
+        let mut found = Findings::default();
         let mut installed = EdgeRules::new();
         let mut foreign = Vec::new();
-        for flow in found {
+        for flow in &inventory.flows {
             let ours = flow.cookie == COOKIE && flow.priority == PRIORITY;
             match (ours, flow.matching.canonical()) {
                 (true, Ok(key)) => {
@@ -46,37 +47,32 @@ impl Switches {
                         },
                     );
                 }
-                _ => foreign.push(removal(flow)),
+                _ => {
+                    let edge = &self.list[switch].edge;
+                    found.add(FOREIGN, || {
+                        edge.rule_name(flow.table_id, flow.priority, &flow.matching)
+                    });
+                    foreign.push(Message::FlowMod(removal(flow)));
+                }
             }
         }
-        let strangers = foreign.len();
-        if !foreign.is_empty() {
-            warn!(target: "southbound", switch = %self.list[switch].name, rules = foreign.len(), "edge has rules that are not ours; removing them");
-            foreign.into_iter().for_each(|f| {
-                self.send_to(switch, Bridge::Edge, &Message::FlowMod(f));
-            });
-        }
         let groups = edge::groups().map(|group| (group.group_id, group));
-        let groups = repair::groups(&inventory.groups, groups.into(), |_| false).messages;
-        for group in &groups {
-            self.send_to(switch, Bridge::Edge, group);
+        let groups = repair::groups(&inventory.groups, groups.into(), |_| false);
+        for message in foreign.iter().chain(&groups.messages) {
+            self.send_to(switch, Bridge::Edge, message);
         }
-        let mut changes = strangers + groups.len();
+        found.append(groups.found);
         self.list[switch].installed = installed;
-        changes += self.update_edge(server, switch);
-        self.list[switch].repairs += changes as u64;
-        if inventory.after_gap {
-            info!(target: "southbound", switch = %self.list[switch].name, found = found.len(), changes, "edge is in sync");
-        } else {
-            self.report_audit(switch, Bridge::Edge, changes);
-        }
+        found.append(self.update_edge(server, switch));
+        self.keep_findings(switch, Bridge::Edge, inventory.after_gap, found, now);
         true
     }
 
-    /// Brings `edge` of one switch to the state required by the port map, in one atomic bundle; returns the number of changes.
-    pub fn update_edge(&mut self, server: &Server, switch: SwitchIndex) -> usize {
+    /// Brings `edge` of one switch to the state required by the port map, in one atomic bundle; returns the differences.
+    pub fn update_edge(&mut self, server: &Server, switch: SwitchIndex) -> Findings {
+        let mut found = Findings::default();
         if !self.list[switch].edge.is_up() {
-            return 0;
+            return found;
         }
         let links: Vec<_> = self.list.iter().map(|s| s.link.clone()).collect();
         let session = &self.list[switch].edge;
@@ -93,17 +89,24 @@ impl Switches {
         let difference = diff(installed, &wanted, |there, rule| {
             there.actions == rule.actions
         });
-        let added = difference.lacking.into_iter();
-        let added = added.map(|(rule, _)| edge_flow(rule, FlowModCommand::Add));
-        let surplus = difference.surplus.into_iter();
-        let removed = surplus.map(|rule| edge_flow(rule, FlowModCommand::DeleteStrict));
-        let changes: Vec<FlowMod> = added.chain(removed).collect();
-        let count = changes.len();
-        if count > 0 {
+        let mut changes = Vec::new();
+        let mut change = |kind, rule: &EdgeRule, command| {
+            found.add(kind, || {
+                session.rule_name(rule.table, PRIORITY, &rule.matching)
+            });
+            changes.push(edge_flow(rule, command));
+        };
+        for (rule, there) in difference.lacking {
+            change(lacking(&there), rule, FlowModCommand::Add);
+        }
+        for rule in difference.surplus {
+            change(FOREIGN, rule, FlowModCommand::DeleteStrict);
+        }
+        if !changes.is_empty() {
             self.send_bundle(switch, changes);
         }
         self.list[switch].installed = wanted;
-        count
+        found
     }
 
     pub fn update_edges(&mut self, server: &Server) {

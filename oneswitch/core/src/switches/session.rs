@@ -3,13 +3,16 @@
 use crate::api::{Bridge, BridgeState, LinkConfig, PortError, SwitchIndex, HOME};
 use crate::layout::compare::Memory;
 use crate::layout::edge::{patch_name, EdgeRules};
+use crate::layout::findings::Findings;
 use crate::server::executors::HUB;
 use crate::server::ports::{Executor, Location};
 use crate::switch_set::SwitchSet;
 use crate::switches::doubt::Doubt;
 use crate::switches::Switches;
 use foldhash::HashMap;
-use openflow13::{state, ErrorCode, Features, FlowStats, GroupDesc, MeterConfig, Port};
+use openflow13::{
+    state, ErrorCode, Features, FlowStats, GroupDesc, Match, MeterConfig, Port, ALL_TABLES,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -23,6 +26,8 @@ pub struct Inventory {
     ///
     /// [`Verdicts::sequence`]: crate::switches::verdict::Verdicts::sequence
     pub since: u64,
+    /// Number of questions to switches before this one.
+    pub begun: u64,
     /// Whether the bridge was out of reach before, so that missing rules may have expired unseen.
     pub after_gap: bool,
     /// [`Switch::bundles`] at the time of the request.
@@ -32,6 +37,15 @@ pub struct Inventory {
     pub flows: Vec<FlowStats>,
     pub groups: Vec<GroupDesc>,
     pub meters: Vec<MeterConfig>,
+}
+
+/// The last external changes of a bridge that were found and repaired.
+#[derive(Debug)]
+pub struct Found {
+    pub at: Instant,
+    pub changes: Findings,
+    /// Names of those that had been found before.
+    pub again: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +65,9 @@ pub struct Session {
     pub retries: u32,
     pub refusal: Option<ErrorCode>,
     pub memory: Memory,
+    /// Of the last comparison: its [`Inventory::begun`], and the batch of the repairs.
+    pub compared: Option<(u64, u64)>,
+    pub found: Option<Found>,
     pub ports: BTreeMap<u32, Port>,
     /// The batch of the last port-mod for a port.
     pub port_mods: HashMap<u32, u64>,
@@ -126,6 +143,19 @@ impl Session {
     pub fn clear_ports(&mut self) {
         self.ports.clear();
         self.numbers.clear();
+    }
+
+    /// Names a rule for the operator.
+    pub fn rule_name(&self, table: u8, priority: u16, matching: &Match) -> String {
+        if table == ALL_TABLES {
+            return "rules in all tables".into();
+        }
+        let port = matching
+            .in_port()
+            .and_then(|number| self.ports.get(&number));
+        let from = port.map(|port| format!(" (from {})", port.name_str()));
+        let from = from.unwrap_or_default();
+        format!("rule table={table},priority={priority} {matching}{from}")
     }
 
     pub fn number_of(&self, name: &str) -> Option<u32> {

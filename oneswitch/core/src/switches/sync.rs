@@ -2,6 +2,7 @@
 
 use crate::api::{Bridge, SwitchIndex};
 use crate::layout::compare::{Comparison, Expired};
+use crate::layout::findings::{Findings, CHANGED, FOREIGN, MISSING};
 use crate::layout::messages::{everything, flood_group, physical_group};
 use crate::layout::repair::{self, before_flight};
 use crate::model::hidden::FLOOD_GROUP;
@@ -13,12 +14,12 @@ use crate::switches::reads::Purpose;
 use crate::switches::session::{Inventory, SessionState};
 use crate::switches::Switches;
 use openflow13::{
-    meter_no, AsyncMasks, ErrorCode, GroupDesc, GroupMod, Message, MultipartReply,
+    meter_no, AsyncMasks, ErrorCode, FlowMod, GroupDesc, GroupMod, Message, MultipartReply,
     MultipartRequest, SwitchConfig,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tracing::{info, warn};
+use tracing::warn;
 
 /// OFPT_SET_CONFIG: also asks a service connection of Open vSwitch for asynchronous messages.
 pub(crate) const WHOLE_PACKET: u16 = 0xffff;
@@ -64,11 +65,13 @@ impl Switches {
             });
         }
         let (missing, since) = (requests.len(), self.verdicts.sequence());
+        let begun = self.questions;
         for request in requests {
             self.read(Purpose::Inventory, bridge, SwitchSet::of(switch), request);
         }
         Inventory {
             missing,
+            begun,
             since,
             bundles: self.list[switch].bundles,
             own_changes: self.list[switch].own_changes,
@@ -218,7 +221,6 @@ impl Switches {
         let here = SwitchSet::of(switch);
         let needed = server.executors.all().contains(switch);
         let in_flight = self.verdicts.in_flight_at(switch, inventory.since);
-        let before = self.verdicts.in_flight();
         self.refresh_all_patch_config(server);
         let comparison = Comparison {
             truth,
@@ -231,6 +233,17 @@ impl Switches {
         };
         let flows = comparison.of_flows(&inventory.flows);
         self.list[switch].virt.memory = flows.memory;
+        let mut found = Findings::default();
+        for (kind, rules) in [
+            (FOREIGN, &flows.surplus),
+            (MISSING, &flows.missing),
+            (CHANGED, &flows.changed),
+        ] {
+            let virt = &self.list[switch].virt;
+            let name =
+                |rule: &FlowMod| virt.rule_name(rule.table_id, rule.priority, &rule.matching);
+            rules.iter().for_each(|rule| found.add(kind, || name(rule)));
+        }
         for rule in flows.surplus {
             self.send_own_flow(rule, here, now);
         }
@@ -248,17 +261,13 @@ impl Switches {
         for message in meters.messages.iter().chain(&groups.messages) {
             self.send_own(message, here, now);
         }
-        for copy in flows.missing {
+        for copy in flows.missing.into_iter().chain(flows.changed) {
             self.send_own_flow(copy, here, now);
         }
         self.list[switch].virt.again |= again;
-        let changes = self.verdicts.in_flight() - before;
-        self.list[switch].repairs += changes as u64;
-        if inventory.after_gap {
-            info!(target: "southbound", switch = %self.list[switch].name, found = inventory.flows.len(), changes, "virt is in sync");
-        } else {
-            self.report_audit(switch, Bridge::Virt, changes);
-        }
+        found.append(meters.found);
+        found.append(groups.found);
+        self.keep_findings(switch, Bridge::Virt, inventory.after_gap, found, now);
         Some(flows.expired)
     }
 

@@ -87,6 +87,7 @@ enum Resource {
     Move(u32),
     Continue(u32),
     Markers(u32),
+    Audit,
     Log,
 }
 
@@ -103,6 +104,7 @@ impl Resource {
         match parts.as_slice() {
             ["status"] => Ok(Self::Status),
             ["log"] => Ok(Self::Log),
+            ["audit"] => Ok(Self::Audit),
             ["ports"] => Ok(Self::Ports),
             ["ports", port] => number(port).map(Self::Port),
             ["ports", port, "owner"] => number(port).map(Self::Owner),
@@ -125,7 +127,7 @@ impl Resource {
             Self::Port(_) => "GET, DELETE",
             Self::Owner(_) => "PUT",
             Self::Move(_) => "POST, DELETE",
-            Self::Executor(_) | Self::Continue(_) | Self::Markers(_) => "POST",
+            Self::Executor(_) | Self::Continue(_) | Self::Markers(_) | Self::Audit => "POST",
             Self::Log => "GET, PUT",
         }
     }
@@ -190,6 +192,7 @@ async fn handle(
             let body: SendMarkers = read_body(request).await?;
             Request::SendMarkers(number, body.try_into()?)
         }
+        (&Method::POST, Resource::Audit) => Request::Audit,
         (&Method::GET, Resource::Log) => return Ok((StatusCode::OK, json(&shared.levels.shown()))),
         (&Method::PUT, Resource::Log) => {
             let body: BTreeMap<String, String> = read_body(request).await?;
@@ -218,6 +221,7 @@ fn written(answer: Answer, resource: Resource) -> (StatusCode, Vec<u8>) {
         Answer::Port(port) => (StatusCode::OK, json(&Port::from(&port))),
         Answer::Added(port) => (StatusCode::CREATED, json(&Port::from(&port))),
         Answer::Markers(from) => (StatusCode::OK, json(&Markers { from })),
+        Answer::Audit(audits) => (StatusCode::OK, json(&audits)),
         Answer::Nothing => (StatusCode::NO_CONTENT, Vec::new()),
     }
 }

@@ -253,6 +253,18 @@ async fn who_waits_in_vain_gets_the_status_as_it_is() {
 }
 
 #[tokio::test]
+async fn an_audit_does_not_wait_for_disconnected_bridges() {
+    let fixture = Fixture::new().await;
+    let answer = fixture.send("POST", "/v1/audit", "", "").await;
+    assert_eq!(
+        (answer.status, answer.body.as_array().unwrap().len()),
+        (200, 4)
+    );
+    let expected = json!({"switch": "snic0", "bridge": "edge", "state": "down", "audited": false, "found": null});
+    assert_eq!(answer.body[3], expected);
+}
+
+#[tokio::test]
 async fn the_metrics_are_prometheus_text() {
     let api = Fixture::new().await;
     let response = api.get("/metrics").await;

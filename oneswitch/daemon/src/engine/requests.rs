@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 use oneswitch_core::{PortError, SwitchIndex};
 use tokio::sync::oneshot;
 
-use super::waiting::{answer, port, view};
+use super::waiting::{answer, port, view, Pending};
 use super::{Engine, Session};
 use crate::events::{Answer, Link, Peer, Problem, Reply, Request};
 
 /// The time in which switches confirm markers, unless they hang. The client holds packets meanwhile.
 const MARKERS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Limit of a requested audit.
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Engine {
     pub(super) fn request(
@@ -80,11 +82,17 @@ impl Engine {
                 };
                 match core.send_markers(number, request, is_dead) {
                     Ok(sent) => {
-                        let pending = (sent, now + MARKERS_TIMEOUT, reply);
-                        return self.waiting.markers.push(pending);
+                        let pending = Pending::Markers(sent);
+                        let pending = (pending, now + MARKERS_TIMEOUT, reply);
+                        return self.waiting.pending.push(pending);
                     }
                     Err(error) => return answer(reply, Err(error.into())),
                 }
+            }
+            Request::Audit => {
+                let pending = Pending::Audit(core.request_audit(now));
+                let pending = (pending, now + AUDIT_TIMEOUT, reply);
+                return self.waiting.pending.push(pending);
             }
         };
         self.waiting.settle(reply, result);

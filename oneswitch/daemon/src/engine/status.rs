@@ -127,14 +127,9 @@ fn bridge(
     refusal: Option<String>,
 ) -> BridgeStatus {
     let refusal = refusal.map(|error| format!("lacks what it refused with {error}"));
-    let state = match state {
-        BridgeState::Down => "down",
-        BridgeState::Syncing => "syncing",
-        BridgeState::Up => "up",
-    };
     BridgeStatus {
         target: target.to_owned(),
-        state,
+        state: state.name(),
         last_error: slot.link.last_error().or(refusal),
     }
 }

@@ -1,14 +1,62 @@
-//! Answers that must wait: for a move, for markers, for the state file.
+//! Answers that must wait: for a move, for switches, for the state file.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use oneswitch_core::{Core, MarkersSent, PortError, PortView};
+use oneswitch_core::{BridgeAudit, BridgeState, Core, MarkersSent, PortError, PortView};
+use serde_json::{json, Value};
 use tokio::sync::oneshot;
 use tracing::debug;
 
 use crate::events::{Answer, Problem, Reply};
 use crate::state::{Job, Saver};
+
+/// Work of switches that a client waits for.
+pub enum Pending {
+    Markers(MarkersSent),
+    /// A requested audit, as the core names it.
+    Audit(u64),
+}
+
+impl Pending {
+    /// Returns the answer if all switches have confirmed, or if the time is over.
+    fn answer(&self, core: &Core, is_over: bool, now: Instant) -> Option<Reply> {
+        match self {
+            Self::Markers(sent) => match core.silent_about(sent) {
+                None => Some(Ok(Answer::Markers(sent.from.clone()))),
+                Some(silent) => is_over.then(|| Err(PortError::SwitchSilent(silent).into())),
+            },
+            Self::Audit(since) => {
+                let audits = core.audited(*since, now);
+                let has_ended =
+                    |each: &BridgeAudit<'_>| each.is_audited || each.state != BridgeState::Up;
+                (is_over || audits.iter().all(has_ended)).then(|| {
+                    let shown = audits.iter().map(|each| shown(each, now));
+                    Ok(Answer::Audit(shown.collect()))
+                })
+            }
+        }
+    }
+}
+
+/// Returns `Audit` of the contract.
+fn shown(audit: &BridgeAudit<'_>, now: Instant) -> Value {
+    let found = audit.found.map(|found| {
+        json!({
+            "age_s": now.saturating_duration_since(found.at).as_secs(),
+            "changes": found.changes.count,
+            "named": found.changes.named,
+            "again": found.again,
+        })
+    });
+    json!({
+        "switch": audit.switch,
+        "bridge": audit.bridge.name(),
+        "state": audit.state.name(),
+        "audited": audit.is_audited,
+        "found": found,
+    })
+}
 
 /// Pending answers.
 pub struct Waiting {
@@ -16,8 +64,8 @@ pub struct Waiting {
     pub(super) moves: BTreeMap<u32, oneshot::Sender<Reply>>,
     /// Clients that wait for all switches, and for how many controllers.
     pub(super) up: Vec<(usize, oneshot::Sender<Reply>)>,
-    /// Markers that switches have not confirmed, and until when they may.
-    pub(super) markers: Vec<(MarkersSent, Instant, oneshot::Sender<Reply>)>,
+    /// Work that switches have not confirmed, and until when they may.
+    pub(super) pending: Vec<(Pending, Instant, oneshot::Sender<Reply>)>,
     /// Results of this round that changed something.
     settled: Vec<(oneshot::Sender<Reply>, Reply)>,
     saver: Option<Saver>,
@@ -29,7 +77,7 @@ impl Waiting {
         Self {
             moves: BTreeMap::new(),
             up: Vec::new(),
-            markers: Vec::new(),
+            pending: Vec::new(),
             settled: Vec::new(),
             saver,
             saved_revision: match core.has_unsaved_ports() {
@@ -88,19 +136,15 @@ impl Waiting {
 
     /// Returns when the next answer is due, whatever happens.
     pub fn deadline(&self) -> Option<Instant> {
-        self.markers.iter().map(|(_, deadline, _)| *deadline).min()
+        self.pending.iter().map(|(_, deadline, _)| *deadline).min()
     }
 
-    /// Answers requests for markers that all switches have confirmed, and those whose time is over.
-    pub fn answer_markers(&mut self, core: &Core, now: Instant) {
-        let waiting = std::mem::take(&mut self.markers);
-        for (sent, deadline, reply) in waiting {
-            match core.silent_about(&sent) {
-                None => answer(reply, Ok(Answer::Markers(sent.from))),
-                Some(silent) if deadline <= now => {
-                    answer(reply, Err(PortError::SwitchSilent(silent).into()));
-                }
-                Some(_) => self.markers.push((sent, deadline, reply)),
+    /// Answers requests that all switches have confirmed, and those whose time is over.
+    pub fn answer_pending(&mut self, core: &Core, now: Instant) {
+        for (pending, deadline, reply) in std::mem::take(&mut self.pending) {
+            match pending.answer(core, deadline <= now, now) {
+                Some(result) => answer(reply, result),
+                None => self.pending.push((pending, deadline, reply)),
             }
         }
     }

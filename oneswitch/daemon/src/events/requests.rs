@@ -3,6 +3,7 @@
 use oneswitch_core::{
     Claim, ExecutorRequest, MarkersRequest, MoveRequest, MoveUntil, PortRequest, PortView,
 };
+use serde_json::Value;
 
 use super::{Problem, Status};
 
@@ -29,6 +30,7 @@ pub enum Request {
     },
     AbortMove(u32),
     SendMarkers(u32, MarkersRequest),
+    Audit,
 }
 
 /// An answer of the engine.
@@ -41,6 +43,7 @@ pub enum Answer {
     Added(PortView),
     /// Markers were sent from these switches.
     Markers(Vec<String>),
+    Audit(Vec<Value>),
     /// Success without content.
     Nothing,
 }

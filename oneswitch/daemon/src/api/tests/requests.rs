@@ -71,6 +71,7 @@ async fn wrong_paths_and_methods_say_what_is_possible() {
         ("GET", "/v1/ports/1/move", "post, delete"),
         ("DELETE", "/v1/ports/1/move/continue", "post"),
         ("POST", "/v1/log", "get, put"),
+        ("GET", "/v1/audit", "post"),
     ] {
         let refused = fixture.send(method, path, "", "").await;
         Fixture::refused(&refused, 405, "method-not-allowed");
