@@ -200,13 +200,6 @@ class ServerConfig(_Section):
             return [PciePort(found.link.local, hub, found.link.hypervisor)]
         return [PciePort(snic.link.hypervisor, snic.name, snic.link.local) for snic in self.snics if snic.link]
 
-    def toward(self, here: str, there: str) -> PciePort:
-        """Return the PCIe port on ``here`` toward ``there``: over the hypervisor, if neither is the hypervisor."""
-        for port in self.pcie_ports(here):
-            if port.peer_switch == there or here != self.hypervisor.name:
-                return port
-        raise ConfigError(f"{self.path}: no PCIe link leads from {here} to {there}; add a link to [[switch]] {there}")
-
     def management_target(self) -> str:
         """Return an active target for oneswitchd's own OpenFlow listener: a ``punix:`` socket before ``ptcp:``.
 

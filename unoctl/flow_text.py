@@ -36,11 +36,6 @@ class Flow:
     importance: int = 0
     flags: tuple[str, ...] = ()
 
-    @property
-    def key(self) -> tuple[int, int, frozenset[str]]:
-        """Return what identifies a rule on one switch: table, priority, match."""
-        return (self.table, self.priority, frozenset(self.match))
-
     def as_json(self) -> dict[str, Any]:
         """Convert to plain data; ``match_fields`` maps field to value, None for a bare protocol name."""
         record = asdict(self)

@@ -9,12 +9,11 @@ import pytest
 from server.config import ServerConfig, SwitchConfig
 from server.discovery import Found
 from server.openvswitch.ovsdb_text import Bridge, Database, Interface
-from tests.server.fake_rest import FakeOneswitchd, make_status
+from tests.server.fake_rest import FakeOneswitchd, audited, make_status
 from tests.unoctl.dummy_server import DummyServer, Mapped
 from unoctl.doctor import checkup, daemon, drift, machine, wiring
 from unoctl.doctor.facts import Facts
 from unoctl.doctor.findings import Finding, Level
-from unoctl.flow_text import parse_flows
 from unoctl.render import Format, Output
 from unoctl.session import Choice, Session
 
@@ -24,7 +23,6 @@ PORTS = (Mapped(1, "hypervisor", "vm1", 11), Mapped(2, "snic0", "vm2", 12))
 @pytest.fixture(scope="module")
 def server(module_directory: Path) -> Iterator[DummyServer]:
     with DummyServer(module_directory, snics=1, ports=PORTS) as started:
-        started.virtual(["in_port=1,actions=output:2"])
         yield started
 
 
@@ -77,36 +75,31 @@ def test_versions_of_open_vswitch_are_rated(text: str, level: Level) -> None:
 def test_a_healthy_server(facts: Facts) -> None:
     for check in (wiring.sockets, wiring.bridges, wiring.links):
         assert bad(check(facts)) == {}
-    edges = [finding for finding in drift.drift(facts) if finding.subject.endswith("edge")]
-    assert [finding.level for finding in edges] == [Level.OK, Level.OK]
+    assert [(each.subject, each.level) for each in drift.drift(facts)] == [
+        (f"{switch} {bridge}", Level.OK) for switch in ("hypervisor", "snic0") for bridge in ("virt", "edge")
+    ]
 
 
-def test_edge_rules_that_drifted(server: DummyServer, facts: Facts) -> None:
-    hypervisor = server.switches["hypervisor"]
-    interface, patch = server.ofport("hypervisor", "vm1"), server.ofport("hypervisor", "edge-2")
-    hypervisor.ofctl("del-flows", "edge", f"in_port={interface}")
-    hypervisor.ofctl("mod-flows", "edge", f"in_port={patch},vlan_tci=0x0000/0x1fff,actions=drop")
-    hypervisor.ofctl("add-flow", "edge", "in_port=99,actions=drop")
-    try:
-        message = bad(drift.drift(facts))["hypervisor edge"]
-    finally:
-        server.install_edge()
-    assert "port 1 (v1) in: no rule" in message
-    assert "port 2 (v2) toward snic0: actions are drop, not push_vlan:0x8100" in message
-    assert "a rule that follows from no port: table=0,priority=32768,in_port=99" in message
+NAMED = ["missing rule table=0,priority=1 any packet", "foreign group 7", "changed meter 1", "foreign group 8"]
+FOUND = {"found": {"age_s": 4, "changes": 5, "named": NAMED, "again": []}}
 
 
 @pytest.mark.parametrize(
-    "rule", ["priority=40000,in_port={vm}", "priority=1", "table=1,priority=65535", "priority=40000,in_port={patch}"]
+    ("audit", "level", "message"),
+    [
+        ({"state": "down", "audited": False}, Level.WARN, "not compared: it is down"),
+        ({"audited": False}, Level.FAIL, "not compared: it is connected, but has not answered in time"),
+        (FOUND, Level.WARN, f"found and repaired 4 s ago: {'; '.join(NAMED[:3])} and 2 more"),
+        ({"found": FOUND["found"] | {"again": NAMED[:1]}}, Level.FAIL, f"repaired repeatedly: {NAMED[0]}"),
+    ],
 )
-def test_a_rule_of_another_priority_is_seen(server: DummyServer, facts: Facts, rule: str) -> None:
-    numbers = {"vm": server.ofport("hypervisor", "vm1"), "patch": server.ofport("hypervisor", "edge-mc")}
-    server.switches["hypervisor"].ofctl("add-flow", "edge", rule.format(**numbers) + ",actions=drop")
-    try:
-        message = bad(drift.drift(facts))["hypervisor edge"]
-    finally:
-        server.install_edge()
-    assert "a rule that follows from no port: table=" in message
+def test_what_an_audit_found(
+    facts: Facts, fake: FakeOneswitchd, audit: dict[str, Any], level: Level, message: str
+) -> None:
+    fake.overrides["POST /v1/audit"] = lambda _: (200, [audited("snic0", "virt") | audit])
+    (finding,) = drift.drift(facts)
+    assert (finding.subject, finding.level, finding.message) == ("snic0 virt", level, message)
+    assert finding.mend
 
 
 def test_a_disconnected_switch_is_reported(server: DummyServer, fake: FakeOneswitchd) -> None:
@@ -229,33 +222,8 @@ def test_without_oneswitchd(server: DummyServer) -> None:
     (server.folder / "oneswitchd.sock").unlink(missing_ok=True)
     facts = Facts(ServerConfig.load(server.path))
     assert list(bad(daemon.daemon(facts))) == ["REST"]
-    assert bad(drift.drift(facts)) == {"rules": "not compared: oneswitchd does not answer"}
+    assert bad(drift.drift(facts))["rules"].startswith("not compared: no oneswitchd answers at ")
     assert bad(wiring.bridges(facts)) == {}
-
-
-VIRTUAL = " table=0, priority=5,in_port=1 actions=output:2\n table=0, priority=1 actions=FLOOD\n"
-
-
-@pytest.mark.parametrize(
-    ("physical", "problem"),
-    [
-        (VIRTUAL.replace("FLOOD", "group:4294966784"), None),
-        (" table=0, priority=5,in_port=1 actions=output:2\n", "missing: table=0,priority=1"),
-        (VIRTUAL.replace("output:2", "output:3"), "other actions: table=0,priority=5,in_port=1"),
-        (VIRTUAL + " table=7, priority=9,tcp actions=drop\n", "nobody's: table=7,priority=9,tcp"),
-    ],
-)
-def test_virtual_rules_beside_a_switch(physical: str, problem: str | None) -> None:
-    homes = {1: "hypervisor"}
-    finding = drift.compare_virt("hypervisor", parse_flows(VIRTUAL), parse_flows(physical), homes, {"hypervisor"})
-    assert (finding.message == problem) if problem else (finding.level is Level.OK)
-
-
-def test_rules_of_another_home_are_not_missed() -> None:
-    physical = parse_flows(" table=0, priority=1 actions=ALL\n")
-    homes = {1: "hypervisor"}
-    assert drift.compare_virt("snic0", parse_flows(VIRTUAL), physical, homes, {"hypervisor", "snic0"}).level is Level.OK
-    assert drift.compare_virt("snic1", parse_flows(VIRTUAL), [], homes, {"hypervisor"}).level is Level.OK
 
 
 def run(session: Session) -> tuple[int, dict[str, Any]]:

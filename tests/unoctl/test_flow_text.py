@@ -53,11 +53,6 @@ def test_a_rule_becomes_json() -> None:
     assert record["match_fields"] == {"ip": None, "in_port": "1", "nw_src": "10.0.0.0/8"}
 
 
-def test_the_order_of_a_match_does_not_matter() -> None:
-    one, other = parse_flow("priority=3,tcp,in_port=1 actions=drop"), parse_flow("in_port=1,priority=3,tcp actions=1")
-    assert one.key == other.key
-
-
 @pytest.mark.parametrize("line", ["in_port=1", "cookie=zz, table=0, actions=drop"])
 def test_malformed_rules_are_refused(line: str) -> None:
     with pytest.raises(TextError, match="not a rule"):

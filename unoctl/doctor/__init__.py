@@ -4,6 +4,6 @@ findings   results of checks
 machine    the machine: kernel, tools, limits
 wiring     the switches: sockets, bridges, ports, links
 daemon     oneswitchd and its connections
-drift      rules on the switches compared with the wanted ones
+drift      rules, groups and meters compared with the wanted ones
 checkup    the order of the checks, and the report
 """

@@ -65,16 +65,6 @@ class SwitchFacts:
         """Return the ports of ``edge`` over OpenFlow, name to number."""
         return self._port_numbers("edge")
 
-    @cached_property
-    def virt_flows(self) -> list[Flow]:
-        """Return the rules of ``virt``."""
-        return flow_text.parse_flows(openflow_tools.dump_flows(self.switch.virt, self.server.oneswitchd.tls))
-
-    @cached_property
-    def edge_flows(self) -> list[Flow]:
-        """Return the rules of ``edge``."""
-        return flow_text.parse_flows(openflow_tools.dump_flows(self.switch.edge, self.server.oneswitchd.tls))
-
     def _port_numbers(self, bridge: str) -> dict[str, int | None]:
         text = openflow_tools.show(self.switch.target(bridge), self.server.oneswitchd.tls, ASK_TIMEOUT_S)
         return flow_text.parse_port_numbers(text)
