@@ -9,7 +9,7 @@ mod rooms;
 use std::{fs, path::Path};
 
 /// Each crate, and the crates that it may use.
-const CRATES: [(&str, &[&str]); 8] = [
+const CRATES: [(&str, &[&str]); 9] = [
     ("arena", &[]),
     ("packet", &[]),
     ("ports", &[]),
@@ -17,6 +17,7 @@ const CRATES: [(&str, &[&str]); 8] = [
     ("runtime", &["arena", "ports"]),
     ("l4lb", &["arena", "packet", "runtime", "tables"]),
     ("limiter", &["packet", "runtime"]),
+    ("offload", &["packet"]),
     ("nf", &["arena", "l4lb", "limiter", "ports", "runtime"]),
 ];
 

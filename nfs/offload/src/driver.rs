@@ -1,0 +1,204 @@
+//! The contract between a network function and a table that carries flows for it.
+
+use std::net::IpAddr;
+
+use bytemuck::{Pod, Zeroable};
+use nf_packet::MacAddress;
+
+/// The endpoints and protocol of a flow, in the client's direction. IPv4 addresses are mapped (RFC 4291, 2.5.5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Pod, Zeroable)]
+#[repr(C)]
+pub struct FlowKey {
+    pub source: [u8; 16],
+    pub destination: [u8; 16],
+    pub source_port: u16,
+    pub destination_port: u16,
+    pub protocol: u32,
+}
+
+/// The one that may change a function's rules: an instance in one of its lives. A greater epoch replaces a smaller one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Writer {
+    pub instance: u128,
+    pub epoch: u64,
+}
+
+/// A rule's number, which its writer chooses and never uses again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RuleId(pub u64);
+
+/// A target's number. Flows name targets, so that a rewrite is written once for all flows of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TargetId(pub u32);
+
+/// The treatment of a flow's packets: the rewrite, and then the port that the function would have sent them out of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub rewrite: Rewrite,
+    /// The function's port, counted from zero.
+    pub port: u16,
+}
+
+/// Changes of a packet. The TTL is decremented in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rewrite {
+    pub source_mac: MacAddress,
+    pub destination_mac: MacAddress,
+    pub source: Option<(IpAddr, u16)>,
+    pub destination: Option<(IpAddr, u16)>,
+    pub tunnel: Option<Tunnel>,
+}
+
+/// A VXLAN header in front of the packet (RFC 7348).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tunnel {
+    pub local: IpAddr,
+    pub remote: IpAddr,
+    pub network: u32,
+    /// The addresses of the inner frame: from, to.
+    pub inner: (MacAddress, MacAddress),
+}
+
+/// A request. A driver works on requests in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Writes or rewrites a target. A rewritten one takes effect for all its flows.
+    PutTarget(TargetId, Target),
+    DropTarget(TargetId),
+    /// Carries a flow. Packets that open or end a connection (TCP's SYN, FIN, RST) and fragments still go to the function.
+    Install(RuleId, FlowKey, TargetId),
+    /// Stops carrying a flow. The events follow in any case, also for a rule that does not exist or is being removed.
+    Remove(RuleId),
+    /// Forgets the counts of a removed rule, which the writer has added. Until then they are listed, because the event may have been lost with a writer.
+    Forget(RuleId),
+}
+
+/// The result of earlier requests, and of traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    Installed(RuleId),
+    /// The rule does not exist and never did.
+    Refused(RuleId, Refused),
+    /// The rule's packets and bytes since it was installed, which never decrease.
+    Counted(RuleId, u64, u64),
+    /// The rule carried packets since the last such event, where the table has no counts.
+    Hit(RuleId),
+    /// The table has the rule no more; its last counts, or 0 if it never existed. Packets that the table had begun to process may still leave by it.
+    Removed(RuleId, u64, u64),
+    /// No packet leaves by the removed rule any more.
+    Effective(RuleId),
+    /// All rules and targets are lost, effectively. Requests submitted before this event was polled are void and get no further events.
+    Reset,
+}
+
+/// The reason for a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refused {
+    /// The table is full.
+    Full,
+    /// There is room, but not at the places where this flow may be.
+    Collision,
+    /// Requests come faster than the table can take them.
+    Rate,
+    /// The table cannot match, rewrite or count this.
+    Unsupported,
+    /// Another writer has replaced this one.
+    StaleWriter,
+}
+
+impl Refused {
+    pub const ALL: [Self; 5] = [
+        Self::Full,
+        Self::Collision,
+        Self::Rate,
+        Self::Unsupported,
+        Self::StaleWriter,
+    ];
+
+    /// Returns the reason's name in counters.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Collision => "collision",
+            Self::Rate => "rate",
+            Self::Unsupported => "unsupported",
+            Self::StaleWriter => "stale-writer",
+        }
+    }
+}
+
+/// The abilities of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The most flows and targets at a time.
+    pub flows: u32,
+    pub targets: u32,
+    /// Installs per second that the table keeps up with.
+    pub installs_per_s: u32,
+    pub effect: Effect,
+    pub matches: Matches,
+    pub rewrites: Rewrites,
+    pub counts: Counts,
+}
+
+/// The moment at which a removal takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// With the event [`Event::Removed`]; [`Event::Effective`] follows at once.
+    WithRemoval,
+    /// With [`Event::Effective`], so many milliseconds after the removal at most.
+    Within(u32),
+}
+
+/// The flows that a table can match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matches {
+    pub ipv4: bool,
+    pub ipv6: bool,
+    /// Packets with SYN, FIN or RST, and fragments, can be left to the function.
+    pub leaves_ends: bool,
+}
+
+/// The changes that a table can make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rewrites {
+    pub source: bool,
+    pub destination: bool,
+    pub vxlan: bool,
+}
+
+/// The table's knowledge of its traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counts {
+    /// [`Event::Counted`] and the counts of [`Event::Removed`].
+    Exact,
+    /// [`Event::Hit`] only.
+    Hits,
+}
+
+/// A rule that the table has, or whose counts it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub rule: RuleId,
+    pub is_removed: bool,
+    pub flow: FlowKey,
+    pub target: TargetId,
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+/// A table of one writer. No call waits.
+pub trait Driver {
+    fn capabilities(&self) -> Capabilities;
+
+    /// Takes requests and returns how many, from the first on; the others must be submitted again later.
+    fn submit(&mut self, requests: &[Request]) -> usize;
+
+    /// Appends what has happened since the last call.
+    fn poll(&mut self, events: &mut Vec<Event>);
+
+    /// Returns the rules of the writer's instance, of earlier epochs, too. From then on, requests of earlier epochs are refused. None: the answer is
+    /// not there yet, ask again.
+    fn list(&mut self) -> Option<Vec<Listed>>;
+}

@@ -1,0 +1,403 @@
+//! The flows that have, get or lose a rule. One thread changes it; its rows survive with the instance.
+//!
+//! ```text
+//!           install             Installed            remove             Removed           Effective
+//!  (free) ----------> Asked ----------------> Live ----------> Leaving ----------> Gone ------------> (free)
+//!                       | Refused: (free)                                  Reset, from any state: (free)
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::{Event, FlowKey, Listed, Refused, Request, RuleId, Target, TargetId};
+
+/// Rule numbers of one epoch: enough for 30,000 installs per second during a year.
+const RULES_PER_EPOCH: u64 = 1 << 40;
+
+/// The states of a row.
+mod state {
+    pub const FREE: u8 = 0;
+    pub const ASKED: u8 = 1;
+    pub const LIVE: u8 = 2;
+    pub const LEAVING: u8 = 3;
+    pub const GONE: u8 = 4;
+}
+
+/// A flow with a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Row {
+    flow: FlowKey,
+    rule: u64,
+    /// The rule's counts that are in its backend's totals.
+    packets: u64,
+    bytes: u64,
+    target: u32,
+    backend: u16,
+    state: u8,
+    reserved: u8,
+}
+
+impl Row {
+    /// Returns its rule.
+    #[must_use]
+    pub fn rule(&self) -> RuleId {
+        RuleId(self.rule)
+    }
+
+    /// Returns the rule's packets and bytes that are in its backend's counts.
+    #[must_use]
+    pub fn counts(&self) -> [u64; 2] {
+        [self.packets, self.bytes]
+    }
+}
+
+/// A count that is being added, complete before any part of it takes effect: after a kill, the next life adds it again, with the same result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Addition {
+    /// The row's number, from 1 on; 0: none.
+    row: u64,
+    row_counts: [u64; 2],
+    backend: u64,
+    backend_counts: [u64; 2],
+}
+
+/// The memory of a ledger, which survives with the instance. Writes take effect in the order of the calls.
+pub trait Rows {
+    fn len(&self) -> usize;
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn get(&self, row: usize) -> Row;
+    fn put(&mut self, row: usize, value: &Row);
+
+    fn addition(&self) -> Addition;
+    /// Writes `row` last, unless it is 0, then first.
+    fn put_addition(&mut self, value: &Addition);
+
+    /// Returns the packets and bytes that rules have carried for a backend.
+    fn carried(&self, backend: u16) -> [u64; 2];
+    fn put_carried(&mut self, backend: u16, counts: [u64; 2]);
+}
+
+/// A change of which the function must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The rule carries the flow: its record must stay.
+    Used(FlowKey),
+    /// The flow has no rule any more, effectively.
+    Free(FlowKey),
+    Refused(FlowKey, Refused),
+    /// Another writer has replaced this one, which must not send either.
+    Replaced,
+    /// All rules were lost.
+    Reset,
+}
+
+/// The flows with rules.
+pub struct Ledger<R> {
+    rows: R,
+    places: HashMap<FlowKey, usize>,
+    rules: HashMap<RuleId, usize>,
+    free: Vec<usize>,
+    next: u64,
+    targets: BTreeMap<TargetId, Target>,
+    /// Targets to be dropped with their last flow.
+    leaving: BTreeSet<TargetId>,
+    queue: VecDeque<Request>,
+}
+
+impl<R: Rows> Ledger<R> {
+    /// Opens the ledger of a new instance, or that of an earlier life in its rows; then [`reconcile`](Self::reconcile) must follow.
+    pub fn open(mut rows: R, epoch: u64) -> Self {
+        complete_addition(&mut rows);
+        let mut ledger = Self {
+            places: HashMap::with_capacity(rows.len()),
+            rules: HashMap::with_capacity(rows.len()),
+            free: Vec::with_capacity(rows.len()),
+            next: epoch * RULES_PER_EPOCH,
+            targets: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            queue: VecDeque::new(),
+            rows,
+        };
+        for place in (0..ledger.rows.len()).rev() {
+            let row = ledger.rows.get(place);
+            if row.state == state::FREE {
+                ledger.free.push(place);
+            } else {
+                ledger.places.insert(row.flow, place);
+                ledger.rules.insert(RuleId(row.rule), place);
+            }
+        }
+        ledger
+    }
+
+    /// Compares the ledger with the rules that the table has (`Driver::list`): adopts those that a row knows and that still carry, and removes all others.
+    pub fn reconcile(&mut self, listed: &[Listed]) {
+        let listed_rules: HashSet<RuleId> = listed.iter().map(|each| each.rule).collect();
+        for place in 0..self.rows.len() {
+            let mut row = self.rows.get(place);
+            let rule = RuleId(row.rule);
+            match row.state {
+                state::FREE => continue,
+                state::ASKED | state::LIVE if listed_rules.contains(&rule) => {
+                    row.state = state::LIVE
+                }
+                _ => {
+                    // The previous life may have polled its events; the table answers the removal of any rule.
+                    row.state = state::LEAVING;
+                    self.queue.push_back(Request::Remove(rule));
+                }
+            }
+            self.rows.put(place, &row);
+        }
+        for each in listed
+            .iter()
+            .filter(|each| !self.rules.contains_key(&each.rule))
+        {
+            // A removed one was added before its row became free.
+            self.queue.push_back(match each.is_removed {
+                true => Request::Forget(each.rule),
+                false => Request::Remove(each.rule),
+            });
+        }
+    }
+
+    /// Returns the backend of a flow whose rule may act. No other may be chosen for it.
+    #[must_use]
+    pub fn backend_of(&self, flow: &FlowKey) -> Option<u16> {
+        self.places
+            .get(flow)
+            .map(|place| self.rows.get(*place).backend)
+    }
+
+    /// Tells whether a rule that may act leads to a backend: its number must not be given to another one.
+    #[must_use]
+    pub fn names(&self, backend: u16) -> bool {
+        self.places
+            .values()
+            .any(|place| self.rows.get(*place).backend == backend)
+    }
+
+    /// Iterates over the flows that a rule carries, with their backend and the rule's counts.
+    pub fn live(&self) -> impl Iterator<Item = (FlowKey, u16, [u64; 2])> + '_ {
+        let rows = self.places.values().map(|place| self.rows.get(*place));
+        rows.filter(|row| row.state == state::LIVE)
+            .map(|row| (row.flow, row.backend, [row.packets, row.bytes]))
+    }
+
+    /// Returns the memory.
+    pub fn rows(&self) -> &R {
+        &self.rows
+    }
+
+    /// Writes a target, if it is new or has changed.
+    pub fn put_target(&mut self, id: TargetId, target: Target) {
+        self.leaving.remove(&id);
+        if self.targets.insert(id, target) != Some(target) {
+            self.queue.push_back(Request::PutTarget(id, target));
+        }
+    }
+
+    /// Removes the rules of a target, and then the target.
+    pub fn drop_target(&mut self, id: TargetId) {
+        if self.targets.remove(&id).is_none() {
+            return;
+        }
+        self.leaving.insert(id);
+        let rows: Vec<Row> = self
+            .places
+            .values()
+            .map(|place| self.rows.get(*place))
+            .collect();
+        for row in rows.iter().filter(|row| row.target == id.0) {
+            self.remove(&row.flow);
+        }
+        self.drop_if_unused(id);
+    }
+
+    /// Asks for a rule. False: the flow has one already, the target does not exist, or the ledger is full.
+    pub fn install(&mut self, flow: FlowKey, backend: u16, target: TargetId) -> bool {
+        if self.places.contains_key(&flow) || !self.targets.contains_key(&target) {
+            return false;
+        }
+        let Some(place) = self.free.pop() else {
+            return false;
+        };
+        let rule = RuleId(self.next);
+        self.next += 1;
+        self.rows.put(
+            place,
+            &Row {
+                flow,
+                rule: rule.0,
+                packets: 0,
+                bytes: 0,
+                target: target.0,
+                backend,
+                state: state::ASKED,
+                reserved: 0,
+            },
+        );
+        self.places.insert(flow, place);
+        self.rules.insert(rule, place);
+        self.queue.push_back(Request::Install(rule, flow, target));
+        true
+    }
+
+    /// Removes the rule of a flow, if it has one: the flow is idle, lighter than another one, or its record has ended.
+    pub fn remove(&mut self, flow: &FlowKey) {
+        let Some(&place) = self.places.get(flow) else {
+            return;
+        };
+        let mut row = self.rows.get(place);
+        if !matches!(row.state, state::ASKED | state::LIVE) {
+            return;
+        }
+        let rule = RuleId(row.rule);
+        let waits = self
+            .queue
+            .iter()
+            .position(|each| matches!(each, Request::Install(id, ..) if *id == rule));
+        if let Some(waits) = waits {
+            self.queue.remove(waits);
+            self.release(place);
+            return;
+        }
+        row.state = state::LEAVING;
+        self.rows.put(place, &row);
+        self.queue.push_back(Request::Remove(rule));
+    }
+
+    /// Returns the requests that the driver has not taken, in their order.
+    pub fn requests(&mut self) -> &[Request] {
+        self.queue.make_contiguous()
+    }
+
+    /// Notes that the driver has taken so many of [`requests`](Self::requests).
+    pub fn taken(&mut self, count: usize) {
+        self.queue.drain(..count.min(self.queue.len()));
+    }
+
+    /// Handles an event. Events of rules that the ledger does not know (any more) change nothing.
+    pub fn handle(&mut self, event: Event) -> Option<Outcome> {
+        match event {
+            Event::Reset => return Some(self.reset()),
+            Event::Refused(_, Refused::StaleWriter) => return Some(Outcome::Replaced),
+            Event::Installed(rule) => {
+                let (place, mut row) = self.row_of(rule)?;
+                if row.state == state::ASKED {
+                    row.state = state::LIVE;
+                    self.rows.put(place, &row);
+                }
+            }
+            Event::Refused(rule, why) => {
+                // The table answers a removal that is asked for already; that concerns no row then.
+                let (place, row) = self.row_of(rule)?;
+                self.release(place);
+                return Some(Outcome::Refused(row.flow, why));
+            }
+            Event::Counted(rule, packets, bytes) => {
+                let (place, row) = self.row_of(rule)?;
+                return self
+                    .add(place, packets, bytes)
+                    .then_some(Outcome::Used(row.flow));
+            }
+            Event::Hit(rule) => return self.row_of(rule).map(|(_, row)| Outcome::Used(row.flow)),
+            Event::Removed(rule, packets, bytes) => {
+                let (place, _) = self.row_of(rule)?;
+                self.add(place, packets, bytes);
+                let mut row = self.rows.get(place);
+                row.state = state::GONE;
+                self.rows.put(place, &row);
+            }
+            Event::Effective(rule) => {
+                self.queue.push_back(Request::Forget(rule));
+                let (place, row) = self.row_of(rule)?;
+                self.release(place);
+                return Some(Outcome::Free(row.flow));
+            }
+        }
+        None
+    }
+
+    fn row_of(&self, rule: RuleId) -> Option<(usize, Row)> {
+        let place = *self.rules.get(&rule)?;
+        Some((place, self.rows.get(place)))
+    }
+
+    /// Adds what a rule's counts have grown by to its backend's. False: nothing.
+    fn add(&mut self, place: usize, packets: u64, bytes: u64) -> bool {
+        let row = self.rows.get(place);
+        if packets <= row.packets && bytes <= row.bytes {
+            return false;
+        }
+        let [carried, carried_bytes] = self.rows.carried(row.backend);
+        self.rows.put_addition(&Addition {
+            row: place as u64 + 1,
+            row_counts: [packets, bytes],
+            backend: row.backend.into(),
+            backend_counts: [
+                carried + packets.saturating_sub(row.packets),
+                carried_bytes + bytes.saturating_sub(row.bytes),
+            ],
+        });
+        complete_addition(&mut self.rows);
+        true
+    }
+
+    fn reset(&mut self) -> Outcome {
+        for place in self.places.values().copied().collect::<Vec<_>>() {
+            self.rows.put(place, &Row::zeroed());
+            self.free.push(place);
+        }
+        self.places.clear();
+        self.rules.clear();
+        self.leaving.clear();
+        self.queue = self
+            .targets
+            .iter()
+            .map(|(id, target)| Request::PutTarget(*id, *target))
+            .collect();
+        Outcome::Reset
+    }
+
+    fn release(&mut self, place: usize) {
+        let row = self.rows.get(place);
+        self.places.remove(&row.flow);
+        self.rules.remove(&RuleId(row.rule));
+        self.rows.put(place, &Row::zeroed());
+        self.free.push(place);
+        self.drop_if_unused(TargetId(row.target));
+    }
+
+    fn drop_if_unused(&mut self, id: TargetId) {
+        let is_used = || {
+            self.places
+                .values()
+                .any(|place| self.rows.get(*place).target == id.0)
+        };
+        if self.leaving.contains(&id) && !is_used() {
+            self.leaving.remove(&id);
+            self.queue.push_back(Request::DropTarget(id));
+        }
+    }
+}
+
+fn complete_addition<R: Rows>(rows: &mut R) {
+    let addition = rows.addition();
+    let Some(place) = addition.row.checked_sub(1) else {
+        return;
+    };
+    let (place, backend) = (place as usize, addition.backend as u16);
+    let mut row = rows.get(place);
+    [row.packets, row.bytes] = addition.row_counts;
+    rows.put(place, &row);
+    rows.put_carried(backend, addition.backend_counts);
+    rows.put_addition(&Addition::zeroed());
+}

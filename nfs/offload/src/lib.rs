@@ -1,0 +1,26 @@
+//! The heavy flows of a network function in a faster table: the rules of a switch, a NIC, or an FPGA.
+//!
+//! Software owns every flow; a faster table carries the heavy ones (HNLB, section III; LB-NIC, section 3.3; Tiara, section 4). This crate has what all of
+//! them share:
+//!
+//! - [`Driver`]: the contract of a table. It installs and removes rules, and tells what became of them.
+//! - [`Heavy`]: finds the heavy flows among samples.
+//! - [`Ledger`]: knows which flows have a rule, in which state. It survives with the instance and decides what to ask of the driver.
+//!
+//! Four rules hold whatever a driver, a crash or a move does (`tests/histories.rs`):
+//!
+//! 1. Losing a rule is safe: the function has a record of every flow and processes its packets as before.
+//! 2. A flow whose rule may still act has one backend: until the removal is *effective*, [`Ledger::backend_of`] names it, and no other may be chosen.
+//! 3. A table has one writer: requests of an older one are refused ([`Refused::StaleWriter`]).
+//! 4. Every count is added once, also if the process dies meanwhile.
+
+mod driver;
+mod heavy;
+mod ledger;
+
+pub use driver::{
+    Capabilities, Counts, Driver, Effect, Event, FlowKey, Listed, Matches, Refused, Request,
+    Rewrite, Rewrites, RuleId, Target, TargetId, Tunnel, Writer,
+};
+pub use heavy::Heavy;
+pub use ledger::{Addition, Ledger, Outcome, Row, Rows};
