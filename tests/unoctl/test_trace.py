@@ -140,6 +140,13 @@ def test_every_bucket_of_a_select_group(server: DummyServer) -> None:
     assert real in ([[dict(leaving(traced))[2]], []], [[], [dict(leaving(traced))[3]]])
 
 
+def test_a_bucket_to_the_controller_is_one_branch(server: DummyServer) -> None:
+    buckets = "bucket=weight:1,output:2,bucket=weight:1,controller(max_len=100)"
+    server.virtual(["actions=group:7"], groups=[f"group_id=7,type=select,{buckets}"])
+    (again,) = of("recirculated", trace(server, 1, TCP))
+    assert len(again.details["branches"]) == 2
+
+
 def test_behind_an_mpls_pop(server: DummyServer) -> None:
     server.virtual(["tcp,actions=push_mpls:0x8847,output:3,pop_mpls:0x0800,dec_ttl,output:3"])
     first, second = leaving(trace(server, 1, TCP))

@@ -12,6 +12,7 @@ from server.errors import ToolError
 from unoctl.trace.model import Pass
 
 _ID = re.compile(r"\brecirc\((0x[0-9a-f]+)\)")
+_NEW_EACH_TIME = re.compile(r"\brecirc\(0x[0-9a-f]+\)|\brecirc_id=\d+")  # the latter: of a packet-in
 _HASH = re.compile(r"\bdp_hash=0x[0-9a-f]+(?:/(0x[0-9a-f]+))?")
 _FORGOTTEN = "No recirculation context"
 _ATTEMPTS = 20  # on a busy machine half a second may pass between two calls several times in a row
@@ -65,4 +66,4 @@ def identities(translation: Pass) -> list[int]:
 def _signature(translation: Pass) -> str:
     """Return a text that is equal for continuations that do the same; ids always differ."""
     steps = [step.text for step in translation.steps if step.kind != "detail"]
-    return "\n".join((_ID.sub("recirc", translation.datapath_actions or ""), *steps))
+    return "\n".join((_NEW_EACH_TIME.sub("recirc", translation.datapath_actions or ""), *steps))
