@@ -5,7 +5,8 @@
 //!
 //! - [`Driver`]: the contract of a table. It installs and removes rules, and tells what became of them.
 //! - [`Heavy`]: finds the heavy flows among samples.
-//! - [`Ledger`]: knows which flows have a rule, in which state. It survives with the instance and decides what to ask of the driver.
+//! - [`Promoter`]: decides which flows get a rule, and which lose theirs.
+//! - [`Ledger`]: knows which flows have a rule, in which state. It survives with the instance.
 //!
 //! Four rules hold whatever a driver, a crash or a move does (`tests/histories.rs`):
 //!
@@ -17,6 +18,7 @@
 mod driver;
 mod heavy;
 mod ledger;
+mod promoter;
 
 pub use driver::{
     Capabilities, Counts, Driver, Effect, Event, FlowKey, Listed, Matches, Refused, Request,
@@ -24,3 +26,4 @@ pub use driver::{
 };
 pub use heavy::Heavy;
 pub use ledger::{Addition, Ledger, Outcome, Row, Rows};
+pub use promoter::{Limits, Promoter};

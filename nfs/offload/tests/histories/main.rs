@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod memory;
+mod promotion;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};

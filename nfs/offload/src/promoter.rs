@@ -1,0 +1,200 @@
+//! Decides which flows get a rule, and which lose theirs.
+//!
+//! Rules are for times of load: the promoter begins when util+ (HNLB, section IV) reaches [`Limits::begin`], the heaviest flows first, and stops when it
+//! falls to [`Limits::stop`]. A rule stays until its flow is idle, or until another flow is [`HEAVIER`] times as heavy and the table is full: so a rule
+//! that pays is not removed because the load has fallen, which it caused, and two flows of similar weight do not take turns.
+
+use std::{collections::HashMap, time::Duration};
+
+use crate::{Capabilities, FlowKey, Heavy, Ledger, Outcome, Refused, Rows, TargetId};
+
+/// A flow replaces another one that is this many times lighter.
+const HEAVIER: u64 = 2;
+/// The time for which a flow that the table refused is not asked for again.
+const REST: Duration = Duration::from_secs(30);
+/// The most flows that are watched.
+const WATCHED: usize = 4096;
+
+/// The limits of a promoter.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// util+ at which promotion begins, and at which it stops: 0 to 1.
+    pub begin: f64,
+    pub stop: f64,
+    /// The least samples of a flow within a window that make it heavy.
+    pub samples: u64,
+    /// One of so many packets is a sample.
+    pub sampling: u64,
+    /// The time over which rates are compared.
+    pub window: Duration,
+    /// The time after which a rule without packets is removed.
+    pub idle: Duration,
+}
+
+/// A flow with a rule, as the promoter sees it.
+#[derive(Clone, Copy, Debug)]
+struct Carried {
+    packets: u64,
+    /// Packets in the last window, half of those in the one before, and so on: as [`Heavy`] counts.
+    rate: u64,
+    used: Duration,
+}
+
+/// The heavy flows, and the times at which they may be asked for.
+#[derive(Debug)]
+pub struct Promoter {
+    limits: Limits,
+    /// The table's most flows, and the number that it has room for: fewer after it was full, then one more per window.
+    most: usize,
+    room: usize,
+    installs_per_s: u64,
+    heavy: Heavy,
+    is_pressed: bool,
+    /// The end of the current window.
+    window_ends: Duration,
+    /// Installs that may be asked for until the next second.
+    left: u64,
+    refill: Duration,
+    carried: HashMap<FlowKey, Carried>,
+    resting: HashMap<FlowKey, Duration>,
+}
+
+impl Promoter {
+    #[must_use]
+    pub fn new(limits: Limits, table: &Capabilities) -> Self {
+        Self {
+            limits,
+            most: table.flows as usize,
+            room: table.flows as usize,
+            installs_per_s: table.installs_per_s.into(),
+            heavy: Heavy::new(WATCHED),
+            is_pressed: false,
+            window_ends: Duration::ZERO,
+            left: 0,
+            refill: Duration::ZERO,
+            carried: HashMap::new(),
+            resting: HashMap::new(),
+        }
+    }
+
+    /// Counts a sampled packet that the function has processed.
+    pub fn sample(&mut self, flow: FlowKey) {
+        self.heavy.sample(flow);
+    }
+
+    /// Notes what the ledger has learnt.
+    pub fn note(&mut self, outcome: &Outcome, now: Duration) {
+        match outcome {
+            Outcome::Used(flow) => {
+                if let Some(carried) = self.carried.get_mut(flow) {
+                    carried.used = now;
+                }
+            }
+            Outcome::Free(flow) => drop(self.carried.remove(flow)),
+            Outcome::Refused(flow, why) => {
+                self.carried.remove(flow);
+                match why {
+                    Refused::Full => self.room = self.carried.len(),
+                    Refused::Rate => self.left = 0,
+                    _ => {}
+                }
+                self.resting.insert(*flow, now + REST);
+            }
+            Outcome::Reset => self.carried.clear(),
+            Outcome::Replaced => {}
+        }
+    }
+
+    /// Removes the rules of idle flows, and asks for rules for heavy ones. `record`: the backend and target of a flow that the function knows and that
+    /// may be carried.
+    pub fn tick<R: Rows>(
+        &mut self,
+        now: Duration,
+        util_plus: f64,
+        ledger: &mut Ledger<R>,
+        record: impl Fn(&FlowKey) -> Option<(u16, TargetId)>,
+    ) {
+        self.is_pressed =
+            util_plus >= self.limits.begin || (self.is_pressed && util_plus > self.limits.stop);
+        if now >= self.refill {
+            (self.left, self.refill) = (self.installs_per_s, now + Duration::from_secs(1));
+        }
+        if now < self.window_ends {
+            return;
+        }
+        self.window_ends = now + self.limits.window;
+        self.room = (self.room + 1).min(self.most);
+        self.measure(now, ledger);
+        if self.is_pressed {
+            self.promote(now, ledger, record);
+        }
+        self.heavy.decay();
+        self.resting.retain(|_, until| *until > now);
+    }
+
+    /// Notes the rates of flows with a rule, and removes the rules of idle ones.
+    fn measure<R: Rows>(&mut self, now: Duration, ledger: &mut Ledger<R>) {
+        for (flow, _, [packets, _]) in ledger.live() {
+            // An earlier life may have asked for the rule.
+            let new = Carried {
+                packets,
+                rate: 0,
+                used: now,
+            };
+            let carried = self.carried.entry(flow).or_insert(new);
+            let more = packets - carried.packets.min(packets);
+            (carried.packets, carried.rate) = (packets, carried.rate / 2 + more);
+            if more > 0 {
+                carried.used = now;
+            }
+        }
+        let idle = self.limits.idle;
+        for (flow, carried) in &self.carried {
+            if now.saturating_sub(carried.used) >= idle {
+                ledger.remove(flow);
+            }
+        }
+    }
+
+    fn promote<R: Rows>(
+        &mut self,
+        now: Duration,
+        ledger: &mut Ledger<R>,
+        record: impl Fn(&FlowKey) -> Option<(u16, TargetId)>,
+    ) {
+        let mut lightest: Vec<(u64, FlowKey)> = self
+            .carried
+            .iter()
+            .map(|(flow, carried)| (carried.rate, *flow))
+            .collect();
+        lightest.sort_unstable_by(|one, other| other.cmp(one));
+        for (flow, samples) in self.heavy.at_least(self.limits.samples) {
+            if self.left == 0 {
+                return;
+            }
+            let rests = self.resting.get(&flow).is_some_and(|until| *until > now);
+            if rests || ledger.backend_of(&flow).is_some() {
+                continue;
+            }
+            let Some((backend, target)) = record(&flow) else {
+                continue;
+            };
+            if self.carried.len() >= self.room {
+                // Its place is free when the removal is effective; the flow is still heavy then, or need not be carried.
+                let rate = samples * self.limits.sampling;
+                match lightest.pop() {
+                    Some((least, lighter)) if least * HEAVIER <= rate => ledger.remove(&lighter),
+                    _ => return,
+                }
+            } else if ledger.install(flow, backend, target) {
+                self.left -= 1;
+                let carried = Carried {
+                    packets: 0,
+                    rate: samples * self.limits.sampling,
+                    used: now,
+                };
+                self.carried.insert(flow, carried);
+            }
+        }
+    }
+}
