@@ -139,7 +139,7 @@ class FakeWiring:
         self._check()
         self.places.pop(port.number, None)
 
-    # ---- moves, as `nfagent.migrate.switching.Switching`; there are no switches to await
+    # ---- moves, as `nfagent.migrate.switching.Switching`, without switches
 
     def bridges(self, locations: Sequence[str]) -> list[str]:
         assert locations

@@ -163,7 +163,7 @@ def test_log_levels_are_shown_and_set(config: Path, fake: FakeOneswitchd) -> Non
         (["port", "del", "9"], 1, "port-unknown"),
         (["trace", "vm9", "tcp"], 2, "unknown virtual port 'vm9'"),
         (["trace", "vm1", "tcp"], 1, "[[switch]] hypervisor has no control"),
-        (["trace", "vm1", "tcp,foo=1"], 2, "PACKET 'tcp,foo=1' is no packet"),
+        (["trace", "vm1", "tcp,foo=1"], 2, "PACKET 'tcp,foo=1' is not a packet"),
         (["trace", "vm1", "in_port=3,tcp"], 2, "PACKET names in_port"),
         (["trace", "vm1", "0102"], 2, "PACKET has 4 hex digits"),
         (["dump-flows", "physical", "--switch", "snic9"], 1, "unknown switch 'snic9'"),

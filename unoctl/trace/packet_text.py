@@ -35,7 +35,7 @@ def to_bytes(text: str) -> bytes:
         return openflow_tools.compose_packet(_with_named_ports(terms))
     except ToolError as error:
         raise UsageError(
-            f"PACKET '{text}' is no packet: {error}; expected hex bytes or for example "
+            f"PACKET '{text}' is not a packet: {error}; expected hex bytes or for example "
             "tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tcp_dst=80"
         ) from error
 

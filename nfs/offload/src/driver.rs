@@ -147,7 +147,7 @@ pub struct Capabilities {
 pub enum Effect {
     /// With the event [`Event::Removed`]; [`Event::Effective`] follows at once.
     WithRemoval,
-    /// With [`Event::Effective`], so many milliseconds after the removal at most.
+    /// With [`Event::Effective`], at most this number of milliseconds after the removal.
     Within(u32),
 }
 

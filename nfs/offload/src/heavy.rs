@@ -62,7 +62,7 @@ impl Heavy {
         }
     }
 
-    /// Returns the flows that certainly had at least so many samples, the heaviest first, with that number.
+    /// Returns the flows with at least `samples` certain samples, the heaviest first, each with its number.
     #[must_use]
     pub fn at_least(&self, samples: u64) -> Vec<(FlowKey, u64)> {
         let certain = |counter: &Counter| (counter.flow, counter.count - counter.inherited);

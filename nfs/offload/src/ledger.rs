@@ -279,7 +279,7 @@ impl<R: Rows> Ledger<R> {
         self.queue.make_contiguous()
     }
 
-    /// Notes that the driver has taken so many of [`requests`](Self::requests).
+    /// Removes the first `count` of [`requests`](Self::requests), which the driver has taken.
     pub fn taken(&mut self, count: usize) {
         self.queue.drain(..count.min(self.queue.len()));
     }

@@ -23,7 +23,7 @@ pub struct Limits {
     pub stop: f64,
     /// The least samples of a flow within a window that make it heavy.
     pub samples: u64,
-    /// One of so many packets is a sample.
+    /// The number of packets per sample.
     pub sampling: u64,
     /// The time over which rates are compared.
     pub window: Duration,

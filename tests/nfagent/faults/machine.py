@@ -239,7 +239,7 @@ class FakeLauncher:
         return ""
 
     def tend_logs(self, kept: Callable[[str], bool]) -> None:
-        """Do nothing: there are no logs."""
+        """Do nothing: the simulation writes no logs."""
 
     def call(self, enter: tuple[str, ...], command: list[str]) -> None:
         self._cross("call", "ip")

@@ -40,7 +40,7 @@ enum Step {
     Settle,
     Count,
     Reset,
-    /// The process dies after so many writes of the next pump, and another one takes its state; 0: at once. As a move does.
+    /// The process dies after this number of writes of the next pump, and another one adopts its state, as in a move.
     Kill(u8),
 }
 

@@ -49,7 +49,7 @@ impl Function {
         }
     }
 
-    /// Lets a second pass with so many packets of flows 0, 1, ..., at this load. `refused`: the table's answer to installs.
+    /// Lets a second pass at this load; `packets` of flows 0, 1, ... `refused`: the table's answer to installs.
     fn second(&mut self, packets: &[u64], util_plus: f64, refused: Option<Refused>) {
         for (number, count) in (0..).zip(packets) {
             for _ in 0..*count {

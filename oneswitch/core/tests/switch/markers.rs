@@ -64,7 +64,7 @@ fn tagged(flow_id: u16, port: u32) -> ActionList {
 
 #[test]
 fn a_frame_goes_down_each_path_to_the_old_interface() {
-    // Old home, new home: who sends which frame by which port.
+    // Old home, new home, and the sender, frame and port of each marker.
     for (old, new, expected) in [
         (0, 1, vec![(0, 0, 2, false), (1, 1, PCIE, true)]),
         (1, 0, vec![(0, 1, 2, false), (1, 0, PCIE + 1, true)]),

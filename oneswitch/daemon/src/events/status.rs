@@ -18,7 +18,7 @@ pub struct Status {
 
 #[derive(Debug, Serialize)]
 pub struct ControllerStatus {
-    /// `None` while there is no connection.
+    /// `None` while disconnected.
     pub id: Option<u64>,
     pub target: String,
     pub peer: String,
