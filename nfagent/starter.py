@@ -27,6 +27,7 @@ from nfagent.store import Store, processes
 _log = logging.getLogger(__name__)
 
 _READY_S = 30.0
+_TAKES_OVER_S = 10.0  # its predecessor serves, or packets wait for it
 _GRACE_S = 5.0
 _SURVIVES_S = 0.1
 _POLL_S = 0.02
@@ -154,7 +155,7 @@ class Starter:
             process = launcher.start(self._task(launcher, instance, running, slot, hold=hold, adopt=adopt))
             with self._store.change() as change:
                 running = processes.update(change, running, pid=process.pid, pid_started=process.started)
-            self._await_ready(launcher, running, process)
+            self._await_ready(launcher, running, process, _READY_S if not hold and adopt is None else _TAKES_OVER_S)
             own = launcher.own_pid(process, slot.enter if slot else ())
             with self._store.change() as change:
                 running = processes.update(change, running, own_pid=own)
@@ -394,15 +395,15 @@ class Starter:
             descriptors=dict(zip((ARENA_FD, RINGS_FD), adopt or (), strict=False)),
         )
 
-    def _await_ready(self, launcher: Launcher, running: Running, process: Process) -> None:
+    def _await_ready(self, launcher: Launcher, running: Running, process: Process, limit_s: float) -> None:
         """Wait until its control socket answers; without one, until it has lived for a moment."""
         key = _key(running.instance, running.location)
-        deadline = time.monotonic() + (_READY_S if running.control else _SURVIVES_S)
+        deadline = time.monotonic() + (limit_s if running.control else _SURVIVES_S)
         said = ""
         while time.monotonic() < deadline:
             if running.control is not None:
                 try:
-                    Control(launcher.control_path(key)).ask("status", timeout_s=_READY_S)
+                    Control(launcher.control_path(key)).ask("status", timeout_s=limit_s)
                     return
                 except ControlError as error:
                     said = str(error)
@@ -410,7 +411,7 @@ class Starter:
                 raise LaunchError(f"{ENDED}{launcher.ending(process)}; {launcher.last_words(key)}")
             time.sleep(_POLL_S)
         if running.control is not None:
-            raise LaunchError(f"it was not ready after {_READY_S:g} s: {said}; {launcher.last_words(key)}")
+            raise LaunchError(f"it was not ready after {limit_s:g} s: {said}; {launcher.last_words(key)}")
 
 
 def _key(instance: str, location: str) -> str:

@@ -78,13 +78,18 @@ class Served:
         This is five times the pause that most likely contains a random moment before that time, or twice the
         fifth-longest pause: a busy machine stops all its processes for a moment, again and again.
         """
-        usual = (self._usual_within(max(before - each, self.high), before) for each in _BEFORE_S)
+        starts = (max(before - each, start) for start in (self._served_from(), self.high) for each in _BEFORE_S)
+        usual = (self._usual_within(start, before) for start in starts)
         usual_s = next((each for each in usual if each is not None), None)
         if usual_s is None:
             return None
         pauses = sorted(end - start for start, end in _within(self.idle, before - _BEFORE_S[-1], before))
         repeated_s = pauses[-_REPEATED] if len(pauses) >= _REPEATED else 0.0
         return max(_TRAFFICS_OWN * usual_s, _MACHINES_OWN * min(repeated_s, _RARE_S))
+
+    def _served_from(self) -> float:
+        """Return when it processed its first packet: until then, the migration that started it had it wait."""
+        return next((end for start, end in self.idle if start <= self.high < end), self.high)
 
     def _usual_within(self, start: float, end: float) -> float | None:
         if end - start < _ENOUGH_S:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from nfagent.launch import Process, Task
+from nfagent.launch.local import LocalLauncher
 from tests.nfagent.test_migrate import SOURCE, V1, Case, interrupted
 from tests.nfagent.world import World, processes_of
 
@@ -77,3 +79,24 @@ def test_a_hanging_process_does_not_block_a_migration(world: World, who: str, ef
     assert told["outcome"] in ("done", "rolled-back")
     assert told["report"]["lost_state"] is None
     case.check(told["target"] if told["outcome"] == "done" else SOURCE, 3)
+
+
+def test_a_process_that_hangs_as_it_starts_turns_the_migration_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the limit, the old process serves; retrying could hang again."""
+    case = Case(world)
+    start = LocalLauncher.start
+
+    def start_stopped(launcher: LocalLauncher, task: Task) -> Process:
+        process = start(launcher, task)
+        if not task.key.startswith("keeper"):
+            os.kill(process.pid, signal.SIGSTOP)
+        return process
+
+    monkeypatch.setattr("nfagent.starter._TAKES_OVER_S", 2.0)
+    monkeypatch.setattr(LocalLauncher, "start", start_stopped)
+    told = case.end(case.begin())
+    assert (told["outcome"], told["report"]["lost_state"]) == ("rolled-back", None)
+    assert "it was not ready after 2 s" in told["reason"]
+    case.check(SOURCE, 3)

@@ -82,6 +82,12 @@ def test_a_tenth_of_a_second_of_traffic_sets_the_usual_pause() -> None:
     assert told(None, 1000.0, 0.13, *pauses, since=990.0).own_pause_s(1000.0) == pytest.approx(0.0075)
 
 
+def test_the_wait_for_the_first_packet_is_a_usual_pause_only_without_later_traffic() -> None:
+    """The migration that started it may have ended 0.2 s ago; until then it held packets."""
+    assert told(None, 1000.0, 0.5, (0.0, 0.3), since=990.0).own_pause_s(1000.0) == 0.0
+    assert told(None, 1000.0, 0.5, (0.0, 0.47), since=990.0).own_pause_s(1000.0) == pytest.approx(2.345)
+
+
 def test_a_saved_record_loads_unchanged() -> None:
     served = told(None, 1000.0, 50.0, (20.0, 20.1), since=960.0)
     assert Served.loaded(json.loads(json.dumps(vars(served)))) == served
