@@ -15,6 +15,7 @@ from nfagent.store import instances, migrations, processes
 
 _log = logging.getLogger(__name__)
 
+_MEASURED = "migration"  # files of this name, with the epoch as suffix, hold measurements of the outage
 _DEATHS = 4  # deaths of its processes that one call tolerates
 
 
@@ -28,6 +29,7 @@ class StateMigrator:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._outages: dict[int, Outage] = {}
+        self._remove_measurements()
 
     def run(self, migration: Migration) -> None:
         """Bring it as far as possible now; if it is blocked, call again later."""
@@ -86,7 +88,7 @@ class StateMigrator:
                 sockets,
                 parts.switching.bridges(places),
                 functools.partial(self._are_in_step, migration),
-                parts.runtime / f"migration.{migration.epoch}",
+                parts.runtime / f"{_MEASURED}.{migration.epoch}",
             )
             found.start()
         return found
@@ -101,6 +103,13 @@ class StateMigrator:
         wires = parts.starter.wires(instance, sender) if instance is not None and sender is not None else []
         places = [(port, (sender.location, edge)) for port, edge in wires if sender is not None]
         return parts.switching.are_in_step((migration.source, migration.target), places)
+
+    def _remove_measurements(self) -> None:
+        """Remove files of migrations that ended right before an earlier agent did."""
+        epochs = migrations.open_epochs(self._parts.store.read)
+        for path in self._parts.runtime.glob(f"{_MEASURED}.*"):
+            if path.name.split(".")[1] not in map(str, epochs):
+                path.unlink(missing_ok=True)
 
     def _forget_outage(self, migration: Migration) -> None:
         found = self._outages.pop(migration.epoch, None)

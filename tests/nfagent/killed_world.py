@@ -76,6 +76,9 @@ class World:
         self.tally = FlowTally()
         self.stream.fill()
         self.stream.set_rate(PPS)
+        # The report compares pauses with those of the traffic before, which must have lasted for a moment.
+        before = self.stream.sent() + PPS
+        await_true(lambda: self.stream.sent() > before, _SETTLED_S)
         self.checked = 0
         self._arrived: list[tuple[float, float, int]] = []
 

@@ -281,3 +281,12 @@ def test_a_migration_ends_at_a_live_location_with_its_state(case: Case, victim: 
     # Toward the hypervisor it arrives with the kept state; toward the dead location it rolls back.
     assert move["outcome"] == ("done" if victim == "source" else "rolled-back")
     case.check(SOURCE, number)
+
+
+def test_the_measurements_of_a_migration_end_with_it(directory: Path) -> None:
+    """An agent that is killed between its last entry in the journal and the removal leaves them to the next one."""
+    left = directory / "run/migration.7"
+    left.parent.mkdir(exist_ok=True)
+    left.write_text("{}")
+    World(directory).close()
+    assert not left.exists()
