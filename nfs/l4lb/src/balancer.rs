@@ -8,14 +8,15 @@ use std::sync::{
 use nf_runtime::{state::StateBuilder, Refusal};
 
 use crate::{
-    check::check, checks::Checks, config::Config, records::RecordTables, rows::Patience,
-    snapshot::Snapshot, state::State,
+    check::check, checks::Checks, config::Config, offload::Offload, records::RecordTables,
+    rows::Patience, snapshot::Snapshot, state::State,
 };
 
 /// The network function `l4lb`.
 pub struct L4lb {
     pub(crate) state: State,
     pub(crate) records: RecordTables,
+    pub(crate) offload: Offload,
     snapshot: RwLock<Arc<Snapshot>>,
     /// Held while the next snapshot is made.
     changing: Mutex<()>,
@@ -34,11 +35,13 @@ impl L4lb {
     pub(crate) fn new(config: Config, state: &mut StateBuilder) -> Result<Self, Refusal> {
         let lifetimes = check(&config)?;
         let records = RecordTables::declare(&config.tables, state)?;
+        let offload = Offload::declare(&config.tables, state)?;
         let state = State::declare(&config.tables, state)?;
         let empty = Snapshot::waiting(config, lifetimes, &state);
         Ok(Self {
             state,
             records,
+            offload,
             snapshot: RwLock::new(Arc::new(empty)),
             changing: Mutex::new(()),
             checks: Checks::default(),
@@ -68,10 +71,12 @@ impl L4lb {
     ) -> Result<(), Refusal> {
         let _changing = self.change();
         let lifetimes = check(&config)?;
-        let rows = self.state.assign(&config, now, patience)?;
+        let is_named = |number| self.offload.names(number);
+        let rows = self.state.assign(&config, now, patience, is_named)?;
         {
             let _records = self.checks.lock();
-            self.state.occupy(&config, &rows, now);
+            let fold = |from, into| self.offload.fold(from, into);
+            self.state.occupy(&config, &rows, now, &fold);
         }
         let old = self.snapshot();
         let new = Snapshot::new(config, lifetimes, &rows, &self.state, Some(&old));

@@ -20,6 +20,8 @@ pub struct Config {
     #[serde(default)]
     pub full: FullAt,
     #[serde(default)]
+    pub offload: Offload,
+    #[serde(default)]
     pub vips: Vec<Vip>,
 }
 
@@ -57,6 +59,8 @@ pub struct Tables {
     pub neighbours: usize,
     pub vips: usize,
     pub backends: usize,
+    /// Flows with a rule of a faster table: two for each connection whose answers come back.
+    pub offload: usize,
 }
 
 impl Default for Tables {
@@ -69,6 +73,7 @@ impl Default for Tables {
             neighbours: 1024,
             vips: 256,
             backends: 1024,
+            offload: 16384,
         }
     }
 }
@@ -124,6 +129,30 @@ impl Default for FullAt {
         Self {
             utilisation: 0.9,
             table: 0.9,
+        }
+    }
+}
+
+/// The policy by which connections get rules of a faster table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Offload {
+    /// util+ at which rules are asked for, and at which no more are: shares of 1.
+    pub begin: f64,
+    pub stop: f64,
+    /// The rate that makes a connection heavy.
+    pub heavy_packets_per_s: f64,
+    /// The time without packets after which a connection loses its rules.
+    pub idle: Time,
+}
+
+impl Default for Offload {
+    fn default() -> Self {
+        Self {
+            begin: 0.5,
+            stop: 0.3,
+            heavy_packets_per_s: 100.0,
+            idle: Time::seconds(10),
         }
     }
 }

@@ -93,6 +93,9 @@ impl Pass<'_> {
         let Some(number) = vip.agreed(flow.flow_hash()).filter(|_| is_placed) else {
             return false;
         };
+        if self.offload.pins.backend_of(flow).is_some() {
+            return false;
+        }
         self.count(Some(index), Event::Unrecorded);
         let entry = Entry {
             value: number,
@@ -126,13 +129,18 @@ impl Pass<'_> {
         }
         // Mid-connection without a record, or a SYN that gets none: every load balancer must choose the same.
         let must_agree = flooded || (is_tcp && !opening);
-        let chosen = if must_agree {
-            vip.agreed(hash)
-        } else {
-            self.choose(vip, hash)
+        let pinned = self.offload.pins.backend_of(flow);
+        let chosen = match pinned {
+            Some(number) => self.records.backend_of(flow, number).map(|_| number),
+            None if must_agree => vip.agreed(hash),
+            None => self.choose(vip, hash),
         };
         let Some(number) = chosen else {
-            return self.refuse(packet, Some(index), Event::NoBackend);
+            let why = match pinned {
+                Some(_) => Event::RuleActs,
+                None => Event::NoBackend,
+            };
+            return self.refuse(packet, Some(index), why);
         };
         let class = match (is_tcp, opening) {
             (false, _) => Class::Datagram,
@@ -194,6 +202,9 @@ impl Pass<'_> {
         };
         let vip = &snapshot.vips[index];
         let opening = flow.protocol() != protocol::TCP || is_opening(headers.tcp_flags);
+        if self.offload.pins.backend_of(flow) == Some(seen.value) {
+            return self.keep_for_now(packet, headers, flow, seen, index);
+        }
         if vip.has_sessions() && !opening {
             self.records.remove(flow);
             return self.end_without_session(packet, headers, index);
@@ -234,6 +245,27 @@ impl Pass<'_> {
         if vip.has_sessions() && !self.open_session(flow, vip, entry) {
             self.records.remove(flow);
             return self.refuse(packet, Some(index), Event::SessionsFull);
+        }
+        self.send_to_backend(packet, headers, flow, entry);
+    }
+
+    /// Handles a packet of a connection that must have another backend, while a rule may still lead its other packets to the old one.
+    fn keep_for_now<F: Flow>(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        flow: &F,
+        seen: Entry,
+        vip: usize,
+    ) {
+        if self.records.backend_of(flow, seen.value).is_none() {
+            return self.refuse(packet, Some(vip), Event::RuleActs);
+        }
+        let class = class_after(headers, seen.class, false);
+        let entry = Entry { class, ..seen };
+        if entry != seen {
+            // Otherwise another worker has changed the record, and the connection has gone on.
+            let _ = self.records.replace(flow, seen, entry);
         }
         self.send_to_backend(packet, headers, flow, entry);
     }

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::atomic::Ordering};
 
+use nf_offload::Direction;
 use nf_runtime::{CounterSink, Refusal};
 use serde_json::{json, Value};
 
@@ -84,7 +85,7 @@ impl L4lb {
             .flat_map(|vip| vip.backends.iter().map(move |number| (vip, *number)))
             .filter_map(|(vip, number)| {
                 let backend = snapshot.backend_at(number)?;
-                let sum = |column| self.state.traffic.sum(number.into(), column);
+                let sum = |column| self.traffic(number.into(), column);
                 Some(json!({
                     "vip": vip.name,
                     "name": backend.name,
@@ -220,7 +221,7 @@ impl L4lb {
             for (name, column) in columns {
                 let own = rows.get(&vip.row).into_iter().flatten();
                 let rows = own.copied().chain([self.state.gone_row(vip.row)]);
-                let sum: u64 = rows.map(|row| self.state.traffic.sum(row, column)).sum();
+                let sum: u64 = rows.map(|row| self.traffic(row, column)).sum();
                 out.counter(&format!("vip_{name}"), &labels, sum);
             }
             out.gauge("vip_active", &labels, self.connections(vip) as f64);
@@ -237,7 +238,7 @@ impl L4lb {
                     ("backend", backend.name.as_str()),
                 ];
                 for (name, column) in columns {
-                    let sum = self.state.traffic.sum(usize::from(*number), column);
+                    let sum = self.traffic(usize::from(*number), column);
                     out.counter(&format!("backend_{name}"), &labels, sum);
                 }
                 let active = self.state.active.get(usize::from(*number));
@@ -260,8 +261,22 @@ impl L4lb {
             out.gauge("table_used", &labels, used as f64);
             out.gauge("table_capacity", &labels, capacity as f64);
         }
+        self.offload.report(out);
         out.gauge("sessions_used", &[], sessions.used as f64);
         out.gauge("sessions_capacity", &[], sessions.capacity as f64);
+    }
+
+    /// Returns a counter of a row: of packets that were processed here, and of those that rules carried.
+    fn traffic(&self, row: usize, column: usize) -> u64 {
+        let processed = self.state.traffic.sum(row, column);
+        let (direction, part) = match column {
+            traffic::PACKETS => (Direction::ToBackend, 0),
+            traffic::BYTES => (Direction::ToBackend, 1),
+            traffic::ANSWERS => (Direction::ToClient, 0),
+            traffic::ANSWER_BYTES => (Direction::ToClient, 1),
+            _ => return processed,
+        };
+        processed + self.offload.carried(row, direction)[part]
     }
 
     /// Adds the event counters of one VIP, or those that belong to none.

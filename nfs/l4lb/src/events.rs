@@ -27,10 +27,12 @@ pub enum Event {
     NotForUs,
     NoRoute,
     ProtocolUnsupported,
+    /// A packet of a connection whose backend is gone, while a rule of a faster table may still lead others there.
+    RuleActs,
 }
 
 impl Event {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Unrecorded,
         Self::TableFull,
         Self::NoBackend,
@@ -51,6 +53,7 @@ impl Event {
         Self::NotForUs,
         Self::NoRoute,
         Self::ProtocolUnsupported,
+        Self::RuleActs,
     ];
     pub const COUNT: usize = Self::ALL.len();
 
@@ -78,6 +81,7 @@ impl Event {
             Self::NotForUs => "not for us",
             Self::NoRoute => "no route",
             Self::ProtocolUnsupported => "protocol unsupported",
+            Self::RuleActs => "rule acts",
         }
     }
 }

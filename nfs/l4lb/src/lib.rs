@@ -27,6 +27,7 @@ mod icmp;
 pub mod load;
 pub mod maglev;
 mod neighbours;
+mod offload;
 mod pass;
 mod proxy;
 mod records;
@@ -44,6 +45,7 @@ mod ways;
 
 use std::sync::atomic::Ordering;
 
+use nf_offload::Table;
 use nf_runtime::{
     state::StateBuilder, Batch, Context, CounterSink, Emitted, NetworkFunction, Refusal,
 };
@@ -51,8 +53,9 @@ use nf_runtime::{
 pub use balancer::L4lb;
 use cells::Worker;
 pub use config::Config;
+use offload::Surroundings;
 use pass::Pass;
-use records::{NoListener, Records};
+use records::Records;
 use rows::Patience;
 use snapshot::Snapshot;
 
@@ -77,7 +80,15 @@ impl L4lb {
             checks: &self.checks,
             flooded: &self.flooded,
             worker,
-            records: Records::new(tables, state, snapshot, worker, now, NoListener),
+            offload: &self.offload,
+            records: Records::new(
+                tables,
+                state,
+                snapshot,
+                worker,
+                now,
+                self.offload.sampler(context.worker()),
+            ),
             behind: 0,
             out,
         }
@@ -128,6 +139,7 @@ impl NetworkFunction for L4lb {
     fn resumed(&self, context: &Context<'_>) {
         self.now.store(context.now(), Ordering::Relaxed);
         self.aged.store(context.now(), Ordering::Relaxed);
+        self.offload.resume();
         let config = self.snapshot().wanted.clone();
         // `create` has checked it; rows can run out only if the previous instance had another configuration.
         let now = context.now();
@@ -165,6 +177,25 @@ impl NetworkFunction for L4lb {
         self.flooded
             .store(snapshot.vips.iter().any(is_flooded), Ordering::Relaxed);
         self.state.load.tick(context.now(), context.workers());
+    }
+
+    fn offload(&self, context: &Context<'_>, table: &mut dyn Table) {
+        let snapshot = self.snapshot();
+        let around = Surroundings {
+            tables: &self.records,
+            state: &self.state,
+            snapshot: &snapshot,
+            context,
+        };
+        self.offload.turn(&around, table);
+    }
+
+    fn leave_table(&self) {
+        self.offload.leave();
+    }
+
+    fn offloaded(&self) -> serde_json::Value {
+        self.offload.status()
     }
 
     fn counters(&self, _context: &Context<'_>, out: &mut CounterSink) {

@@ -6,7 +6,12 @@ use nf_packet::MacAddress;
 use nf_runtime::{Context, Emitted, Packet};
 
 use crate::{
-    cells::Worker, checks::Checks, events::Event, records::Records, snapshot::Snapshot,
+    cells::Worker,
+    checks::Checks,
+    events::Event,
+    offload::{Offload, Sampler},
+    records::Records,
+    snapshot::Snapshot,
     state::State,
 };
 
@@ -22,7 +27,8 @@ pub struct Pass<'a> {
     /// Whether a VIP that needs no records has reached its half-open limit.
     pub(crate) flooded: &'a AtomicBool,
     pub(crate) worker: Worker,
-    pub(crate) records: Records<'a>,
+    pub(crate) offload: &'a Offload,
+    pub(crate) records: Records<'a, Sampler<'a>>,
     /// Marks of the connections with segments to send after the batch.
     pub(crate) behind: u64,
     pub(crate) out: &'a mut Emitted,

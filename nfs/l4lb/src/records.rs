@@ -182,6 +182,22 @@ impl<'a, L: Listener> Records<'a, L> {
         Some(entry)
     }
 
+    /// Renews a flow's record.
+    pub fn renewed(&self, flow: &AnyFlow) -> Option<Entry> {
+        match flow {
+            AnyFlow::V4(flow) => self.lookup(flow),
+            AnyFlow::V6(flow) => self.lookup(flow),
+        }
+    }
+
+    /// Like [`backend_of`](Self::backend_of).
+    pub fn backend_of_any(&self, flow: &AnyFlow, number: u16) -> Option<&'a Backend> {
+        match flow {
+            AnyFlow::V4(flow) => self.backend_of(flow, number),
+            AnyFlow::V6(flow) => self.backend_of(flow, number),
+        }
+    }
+
     /// Returns a flow's current entry; `seen` is the one found before the batch.
     #[inline]
     pub fn current<F: Flow>(&self, flow: &F, seen: Option<Entry>) -> Option<Entry> {

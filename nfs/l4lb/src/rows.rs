@@ -34,6 +34,12 @@ fn identity(vip: &Vip) -> Identity {
 }
 
 impl State {
+    /// Returns the number of rows that count traffic.
+    #[must_use]
+    pub fn traffic_row_count(&self) -> usize {
+        self.backends.len() + self.vips.len() + 1
+    }
+
     /// Returns the row that counts for a VIP's removed backends.
     #[must_use]
     pub fn gone_row(&self, vip_row: usize) -> usize {
@@ -58,11 +64,17 @@ impl State {
         rows
     }
 
-    /// Finds rows for everything in a configuration without changing any.
+    /// Finds rows for everything in a configuration without changing any. `is_named`: whether a rule of a faster table may lead to this backend.
     ///
     /// # Errors
     /// If too many backends were replaced lately.
-    pub fn assign(&self, config: &Config, now: u64, patience: Patience) -> Result<Rows, Refusal> {
+    pub fn assign(
+        &self,
+        config: &Config,
+        now: u64,
+        patience: Patience,
+        is_named: impl Fn(u16) -> bool,
+    ) -> Result<Rows, Refusal> {
         let vips = self.assign_vips(config);
         let records: Vec<BackendRecord> = self.backends.iter().collect();
         let mut taken = HashSet::new();
@@ -92,6 +104,7 @@ impl State {
         };
         let mut free: Vec<usize> = (0..records.len())
             .filter(|number| !taken.contains(number) && usable(&records[*number]))
+            .filter(|number| !is_named(*number as u16))
             .collect();
         free.sort_by_key(|number| {
             let record = &records[*number];
@@ -142,7 +155,8 @@ impl State {
     }
 
     /// Writes the rows found by [`assign`](Self::assign) and retires those that are not in the configuration.
-    pub fn occupy(&self, config: &Config, rows: &Rows, now: u64) {
+    /// `fold` moves what rules of a faster table have counted from one row to another.
+    pub fn occupy(&self, config: &Config, rows: &Rows, now: u64, fold: &dyn Fn(usize, usize)) {
         for (vip, row) in config.vips.iter().zip(&rows.vips) {
             let (address, port, protocol) = identity(vip);
             let old = self.vips.get(*row);
@@ -166,7 +180,8 @@ impl State {
         for ((vip, numbers), vip_row) in config.vips.iter().zip(&rows.backends).zip(&rows.vips) {
             for (backend, number) in vip.backends.iter().zip(numbers) {
                 let port = backend.port.unwrap_or(vip.port);
-                self.occupy_backend(*number, vip, (backend.address.into(), port), *vip_row);
+                let end = (backend.address.into(), port);
+                self.occupy_backend(*number, vip, end, *vip_row, fold);
                 kept.insert(usize::from(*number));
             }
         }
@@ -180,7 +195,14 @@ impl State {
         }
     }
 
-    fn occupy_backend(&self, number: u16, vip: &Vip, end: (Address, u16), vip_row: usize) {
+    fn occupy_backend(
+        &self,
+        number: u16,
+        vip: &Vip,
+        end: (Address, u16),
+        vip_row: usize,
+        fold: &dyn Fn(usize, usize),
+    ) {
         let (vip_address, vip_port, vip_protocol) = identity(vip);
         let number = usize::from(number);
         let mut record = self.backends.get(number);
@@ -204,8 +226,9 @@ impl State {
                     == (record.vip_address, record.vip_port, record.vip_protocol)
             });
             let row = if of_same_vip { Some(vip_row) } else { row };
-            self.traffic
-                .fold(number, row.map_or(none, |row| self.gone_row(row)));
+            let into = row.map_or(none, |row| self.gone_row(row));
+            self.traffic.fold(number, into);
+            fold(number, into);
         }
         self.active.set(number, 0);
         let fresh = BackendRecord {

@@ -10,6 +10,7 @@ mod run;
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{value_parser, Arg, ArgAction, ArgMatches, Command};
+use nf_offload::Edge;
 use nf_ports::Choice;
 use serde_json::json;
 
@@ -76,6 +77,28 @@ fn command() -> Command {
                 .value_parser(value_parser!(u32))
                 .requires("arena-fd")
                 .help("First process the packets left in the rings behind this file descriptor"),
+        )
+        .arg(
+            path("offload")
+                .long("offload")
+                .value_name("SOCKET")
+                .requires("offload-port")
+                .help("oneswitchd's offload socket: the switch carries heavy flows"),
+        )
+        .arg(
+            Arg::new("offload-port")
+                .long("offload-port")
+                .value_name("N")
+                .value_parser(value_parser!(u32).range(1..=65023))
+                .requires("offload")
+                .help("Number of the virtual port that --port is"),
+        )
+        .arg(
+            Arg::new("offload-owner")
+                .long("offload-owner")
+                .value_name("OWNER")
+                .requires("offload")
+                .help("Owner of that virtual port"),
         );
     let list = Command::new("list")
         .about("Print the kinds of network functions")
@@ -159,6 +182,15 @@ fn run_kind(arguments: &ArgMatches) -> Result<(), Failure> {
         hold: arguments.get_flag("hold"),
         arena: arguments.get_one::<u32>("arena-fd").copied(),
         rings: arguments.get_one::<u32>("rings-fd").copied(),
+        table: table(arguments),
+    })
+}
+
+fn table(arguments: &ArgMatches) -> Option<Edge> {
+    Some(Edge {
+        socket: file(arguments, "offload")?.to_owned(),
+        port: arguments.get_one::<u32>("offload-port").copied()?,
+        owner: arguments.get_one::<String>("offload-owner").cloned(),
     })
 }
 

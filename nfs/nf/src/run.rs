@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc, thread};
 
+use nf_offload::Edge;
 use nf_ports::{claim, open, Choice, Claim, Port, PortError};
 use nf_runtime::{
     control::{serve, Verbs},
@@ -26,6 +27,7 @@ pub(crate) struct Running<'a> {
     pub(crate) hold: bool,
     pub(crate) arena: Option<u32>,
     pub(crate) rings: Option<u32>,
+    pub(crate) table: Option<Edge>,
 }
 
 pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failure> {
@@ -46,6 +48,7 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
             hold: running.hold,
             arena,
             backlog,
+            table: running.table.clone().map(|table| Box::new(table) as _),
         },
         config,
     )?;

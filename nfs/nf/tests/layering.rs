@@ -14,11 +14,14 @@ const CRATES: [(&str, &[&str]); 9] = [
     ("packet", &[]),
     ("ports", &[]),
     ("tables", &["arena"]),
-    ("runtime", &["arena", "ports"]),
-    ("l4lb", &["arena", "packet", "runtime", "tables"]),
-    ("limiter", &["packet", "runtime"]),
     ("offload", &["packet"]),
-    ("nf", &["arena", "l4lb", "limiter", "ports", "runtime"]),
+    ("runtime", &["arena", "offload", "ports"]),
+    ("l4lb", &["arena", "offload", "packet", "runtime", "tables"]),
+    ("limiter", &["packet", "runtime"]),
+    (
+        "nf",
+        &["arena", "l4lb", "limiter", "offload", "ports", "runtime"],
+    ),
 ];
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use bytemuck::{Pod, Zeroable};
 use nf_packet::MacAddress;
 
-/// The endpoints and protocol of a flow, in the client's direction. IPv4 addresses are mapped (RFC 4291, 2.5.5.2).
+/// The endpoints and protocol of a flow's packets as they reach the function. IPv4 addresses are mapped (RFC 4291, 2.5.5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Pod, Zeroable)]
 #[repr(C)]
 pub struct FlowKey {
@@ -14,6 +14,15 @@ pub struct FlowKey {
     pub source_port: u16,
     pub destination_port: u16,
     pub protocol: u32,
+}
+
+/// The direction of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Direction {
+    /// From one of many clients: the source.
+    ToBackend,
+    /// To one of many clients: the destination.
+    ToClient,
 }
 
 /// The one that may change a function's rules: an instance in one of its lives. A greater epoch replaces a smaller one.
@@ -66,7 +75,7 @@ pub enum Request {
     PutTarget(TargetId, Target),
     DropTarget(TargetId),
     /// Carries a flow. Packets that open or end a connection (TCP's SYN, FIN, RST) and fragments still go to the function.
-    Install(RuleId, FlowKey, TargetId),
+    Install(RuleId, FlowKey, TargetId, Direction),
     /// Stops carrying a flow. The events follow in any case, also for a rule that does not exist or is being removed.
     Remove(RuleId),
     /// Forgets the counts of a removed rule, which the writer has added. Until then they are listed, because the event may have been lost with a writer.
@@ -188,17 +197,38 @@ pub struct Listed {
     pub bytes: u64,
 }
 
-/// A table of one writer. No call waits.
+/// The reason for which a table cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    pub why: String,
+    /// Another writer has replaced this one, which must not open the table again.
+    pub is_replaced: bool,
+}
+
+/// A table that a writer can open.
+pub trait Table: Send {
+    /// Begins to use the table, without waiting for it. Earlier drivers of this writer are void.
+    ///
+    /// # Errors
+    /// If it cannot be reached now.
+    fn open(&mut self, writer: Writer) -> Result<Box<dyn Driver + Send>, Unavailable>;
+}
+
+/// A table in the hands of one writer. No call waits.
 pub trait Driver {
-    fn capabilities(&self) -> Capabilities;
+    /// None: not known yet, ask again after `poll`.
+    fn capabilities(&self) -> Option<Capabilities>;
 
     /// Takes requests and returns how many, from the first on; the others must be submitted again later.
     fn submit(&mut self, requests: &[Request]) -> usize;
 
     /// Appends what has happened since the last call.
-    fn poll(&mut self, events: &mut Vec<Event>);
+    ///
+    /// # Errors
+    /// If the table is lost: open it again. Its rules may still act; `list` then tells.
+    fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), Unavailable>;
 
     /// Returns the rules of the writer's instance, of earlier epochs, too. From then on, requests of earlier epochs are refused. None: the answer is
-    /// not there yet, ask again.
+    /// not there yet, ask again after `poll`.
     fn list(&mut self) -> Option<Vec<Listed>>;
 }

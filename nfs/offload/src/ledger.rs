@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::{Event, FlowKey, Listed, Refused, Request, RuleId, Target, TargetId};
+use crate::{Direction, Event, FlowKey, Listed, Refused, Request, RuleId, Target, TargetId};
 
 /// Rule numbers of one epoch: enough for 30,000 installs per second during a year.
 const RULES_PER_EPOCH: u64 = 1 << 40;
@@ -36,10 +36,33 @@ pub struct Row {
     target: u32,
     backend: u16,
     state: u8,
-    reserved: u8,
+    is_answer: u8,
 }
 
 impl Row {
+    fn direction(&self) -> Direction {
+        match self.is_answer {
+            0 => Direction::ToBackend,
+            _ => Direction::ToClient,
+        }
+    }
+
+    /// Tells whether its rule may act.
+    #[must_use]
+    pub fn may_act(&self) -> bool {
+        self.state != state::FREE
+    }
+
+    #[must_use]
+    pub fn flow(&self) -> FlowKey {
+        self.flow
+    }
+
+    #[must_use]
+    pub fn backend(&self) -> u16 {
+        self.backend
+    }
+
     /// Returns its rule.
     #[must_use]
     pub fn rule(&self) -> RuleId {
@@ -64,6 +87,21 @@ pub struct Addition {
     backend_counts: [u64; 2],
 }
 
+impl Addition {
+    pub const WORDS: usize = 6;
+
+    /// Returns its words; the first is `row`.
+    #[must_use]
+    pub fn words(&self) -> [u64; Self::WORDS] {
+        bytemuck::cast(*self)
+    }
+
+    #[must_use]
+    pub fn of_words(words: [u64; Self::WORDS]) -> Self {
+        bytemuck::cast(words)
+    }
+}
+
 /// The memory of a ledger, which survives with the instance. Writes take effect in the order of the calls.
 pub trait Rows {
     fn len(&self) -> usize;
@@ -80,8 +118,19 @@ pub trait Rows {
     fn put_addition(&mut self, value: &Addition);
 
     /// Returns the packets and bytes that rules have carried for a backend.
-    fn carried(&self, backend: u16) -> [u64; 2];
-    fn put_carried(&mut self, backend: u16, counts: [u64; 2]);
+    fn carried(&self, backend: u16, direction: Direction) -> [u64; 2];
+    fn put_carried(&mut self, backend: u16, direction: Direction, counts: [u64; 2]);
+}
+
+/// A flow that a rule carries.
+#[derive(Clone, Copy, Debug)]
+pub struct Live {
+    pub flow: FlowKey,
+    pub backend: u16,
+    pub target: TargetId,
+    pub direction: Direction,
+    /// The rule's packets and bytes that are in its backend's counts.
+    pub counts: [u64; 2],
 }
 
 /// A change of which the function must know.
@@ -103,6 +152,8 @@ pub struct Ledger<R> {
     rows: R,
     places: HashMap<FlowKey, usize>,
     rules: HashMap<RuleId, usize>,
+    /// The flow of a connection's answers, by that of its requests.
+    answers: HashMap<FlowKey, FlowKey>,
     free: Vec<usize>,
     next: u64,
     targets: BTreeMap<TargetId, Target>,
@@ -118,6 +169,7 @@ impl<R: Rows> Ledger<R> {
         let mut ledger = Self {
             places: HashMap::with_capacity(rows.len()),
             rules: HashMap::with_capacity(rows.len()),
+            answers: HashMap::new(),
             free: Vec::with_capacity(rows.len()),
             next: epoch * RULES_PER_EPOCH,
             targets: BTreeMap::new(),
@@ -138,7 +190,12 @@ impl<R: Rows> Ledger<R> {
     }
 
     /// Compares the ledger with the rules that the table has (`Driver::list`): adopts those that a row knows and that still carry, and removes all others.
+    /// Writes all targets: call it whenever the table was opened.
     pub fn reconcile(&mut self, listed: &[Listed]) {
+        let targets = self.targets.iter();
+        self.queue = targets
+            .map(|(id, target)| Request::PutTarget(*id, *target))
+            .collect();
         let listed_rules: HashSet<RuleId> = listed.iter().map(|each| each.rule).collect();
         for place in 0..self.rows.len() {
             let mut row = self.rows.get(place);
@@ -184,11 +241,32 @@ impl<R: Rows> Ledger<R> {
             .any(|place| self.rows.get(*place).backend == backend)
     }
 
-    /// Iterates over the flows that a rule carries, with their backend and the rule's counts.
-    pub fn live(&self) -> impl Iterator<Item = (FlowKey, u16, [u64; 2])> + '_ {
+    /// Iterates over the flows that a rule carries.
+    pub fn live(&self) -> impl Iterator<Item = Live> + '_ {
         let rows = self.places.values().map(|place| self.rows.get(*place));
-        rows.filter(|row| row.state == state::LIVE)
-            .map(|row| (row.flow, row.backend, [row.packets, row.bytes]))
+        rows.filter(|row| row.state == state::LIVE).map(|row| Live {
+            flow: row.flow,
+            backend: row.backend,
+            target: TargetId(row.target),
+            direction: row.direction(),
+            counts: row.counts(),
+        })
+    }
+
+    /// Notes the flow of a connection's answers: it has a rule only as long as the connection's requests have one.
+    pub fn pair(&mut self, flow: FlowKey, answers: FlowKey) {
+        self.answers.insert(flow, answers);
+    }
+
+    /// Returns the counts of a connection's rules, those of its answers included.
+    #[must_use]
+    pub fn packets_of(&self, flow: &FlowKey) -> u64 {
+        [Some(flow), self.answers.get(flow)]
+            .into_iter()
+            .flatten()
+            .filter_map(|flow| self.places.get(flow))
+            .map(|place| self.rows.get(*place).packets)
+            .sum()
     }
 
     /// Returns the memory.
@@ -222,7 +300,13 @@ impl<R: Rows> Ledger<R> {
     }
 
     /// Asks for a rule. False: the flow has one already, the target does not exist, or the ledger is full.
-    pub fn install(&mut self, flow: FlowKey, backend: u16, target: TargetId) -> bool {
+    pub fn install(
+        &mut self,
+        flow: FlowKey,
+        backend: u16,
+        target: TargetId,
+        direction: Direction,
+    ) -> bool {
         if self.places.contains_key(&flow) || !self.targets.contains_key(&target) {
             return false;
         }
@@ -241,17 +325,25 @@ impl<R: Rows> Ledger<R> {
                 target: target.0,
                 backend,
                 state: state::ASKED,
-                reserved: 0,
+                is_answer: u8::from(direction == Direction::ToClient),
             },
         );
         self.places.insert(flow, place);
         self.rules.insert(rule, place);
-        self.queue.push_back(Request::Install(rule, flow, target));
+        self.queue
+            .push_back(Request::Install(rule, flow, target, direction));
         true
     }
 
-    /// Removes the rule of a flow, if it has one: the flow is idle, lighter than another one, or its record has ended.
+    /// Removes the rule of a flow, if it has one, and that of its answers: the flow is idle, lighter than another one, or its record has ended.
     pub fn remove(&mut self, flow: &FlowKey) {
+        if let Some(answers) = self.answers.remove(flow) {
+            self.remove_one(&answers);
+        }
+        self.remove_one(flow);
+    }
+
+    fn remove_one(&mut self, flow: &FlowKey) {
         let Some(&place) = self.places.get(flow) else {
             return;
         };
@@ -337,7 +429,7 @@ impl<R: Rows> Ledger<R> {
         if packets <= row.packets && bytes <= row.bytes {
             return false;
         }
-        let [carried, carried_bytes] = self.rows.carried(row.backend);
+        let [carried, carried_bytes] = self.rows.carried(row.backend, row.direction());
         self.rows.put_addition(&Addition {
             row: place as u64 + 1,
             row_counts: [packets, bytes],
@@ -358,6 +450,7 @@ impl<R: Rows> Ledger<R> {
         }
         self.places.clear();
         self.rules.clear();
+        self.answers.clear();
         self.leaving.clear();
         self.queue = self
             .targets
@@ -398,6 +491,6 @@ fn complete_addition<R: Rows>(rows: &mut R) {
     let mut row = rows.get(place);
     [row.packets, row.bytes] = addition.row_counts;
     rows.put(place, &row);
-    rows.put_carried(backend, addition.backend_counts);
+    rows.put_carried(backend, row.direction(), addition.backend_counts);
     rows.put_addition(&Addition::zeroed());
 }

@@ -4,6 +4,7 @@
 //! them share:
 //!
 //! - [`Driver`]: the contract of a table. It installs and removes rules, and tells what became of them.
+//! - [`Edge`]: the table that every server has: the rules of its switches, by way of oneswitchd.
 //! - [`Heavy`]: finds the heavy flows among samples.
 //! - [`Promoter`]: decides which flows get a rule, and which lose theirs.
 //! - [`Ledger`]: knows which flows have a rule, in which state. It survives with the instance.
@@ -16,14 +17,16 @@
 //! 4. Every count is added once, also if the process dies meanwhile.
 
 mod driver;
+mod edge;
 mod heavy;
 mod ledger;
 mod promoter;
 
 pub use driver::{
-    Capabilities, Counts, Driver, Effect, Event, FlowKey, Listed, Matches, Refused, Request,
-    Rewrite, Rewrites, RuleId, Target, TargetId, Tunnel, Writer,
+    Capabilities, Counts, Direction, Driver, Effect, Event, FlowKey, Listed, Matches, Refused,
+    Request, Rewrite, Rewrites, RuleId, Table, Target, TargetId, Tunnel, Unavailable, Writer,
 };
+pub use edge::Edge;
 pub use heavy::Heavy;
-pub use ledger::{Addition, Ledger, Outcome, Row, Rows};
+pub use ledger::{Addition, Ledger, Live, Outcome, Row, Rows};
 pub use promoter::{Limits, Promoter};

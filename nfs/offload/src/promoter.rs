@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use crate::{Capabilities, FlowKey, Heavy, Ledger, Outcome, Refused, Rows, TargetId};
+use crate::{Capabilities, Direction, FlowKey, Heavy, Ledger, Outcome, Refused, Rows, TargetId};
 
 /// A flow replaces another one that is this many times lighter.
 const HEAVIER: u64 = 2;
@@ -105,36 +105,42 @@ impl Promoter {
         }
     }
 
-    /// Removes the rules of idle flows, and asks for rules for heavy ones. `record`: the backend and target of a flow that the function knows and that
-    /// may be carried.
+    /// Removes the rules of idle connections, and asks for rules for heavy ones; their answers are the function's affair. `record`: the backend and target
+    /// of a flow that the function knows and that may be carried. Returns the flows asked for.
     pub fn tick<R: Rows>(
         &mut self,
         now: Duration,
         util_plus: f64,
         ledger: &mut Ledger<R>,
         record: impl Fn(&FlowKey) -> Option<(u16, TargetId)>,
-    ) {
+    ) -> Vec<(FlowKey, u16)> {
         self.is_pressed =
             util_plus >= self.limits.begin || (self.is_pressed && util_plus > self.limits.stop);
         if now >= self.refill {
             (self.left, self.refill) = (self.installs_per_s, now + Duration::from_secs(1));
         }
         if now < self.window_ends {
-            return;
+            return Vec::new();
         }
         self.window_ends = now + self.limits.window;
         self.room = (self.room + 1).min(self.most);
         self.measure(now, ledger);
+        let mut asked = Vec::new();
         if self.is_pressed {
-            self.promote(now, ledger, record);
+            self.promote(now, ledger, record, &mut asked);
         }
         self.heavy.decay();
         self.resting.retain(|_, until| *until > now);
+        asked
     }
 
     /// Notes the rates of flows with a rule, and removes the rules of idle ones.
     fn measure<R: Rows>(&mut self, now: Duration, ledger: &mut Ledger<R>) {
-        for (flow, _, [packets, _]) in ledger.live() {
+        let requests = ledger
+            .live()
+            .filter(|live| live.direction == Direction::ToBackend);
+        for flow in requests.map(|live| live.flow) {
+            let packets = ledger.packets_of(&flow);
             // An earlier life may have asked for the rule.
             let new = Carried {
                 packets,
@@ -161,6 +167,7 @@ impl Promoter {
         now: Duration,
         ledger: &mut Ledger<R>,
         record: impl Fn(&FlowKey) -> Option<(u16, TargetId)>,
+        asked: &mut Vec<(FlowKey, u16)>,
     ) {
         let mut lightest: Vec<(u64, FlowKey)> = self
             .carried
@@ -186,8 +193,9 @@ impl Promoter {
                     Some((least, lighter)) if least * HEAVIER <= rate => ledger.remove(&lighter),
                     _ => return,
                 }
-            } else if ledger.install(flow, backend, target) {
+            } else if ledger.install(flow, backend, target, Direction::ToBackend) {
                 self.left -= 1;
+                asked.push((flow, backend));
                 let carried = Carried {
                     packets: 0,
                     rate: samples * self.limits.sampling,

@@ -1,5 +1,6 @@
 //! The interface of a network function.
 
+use nf_offload::Table;
 use serde::{de::DeserializeOwned, Serialize};
 use serde_json::Value;
 
@@ -59,6 +60,20 @@ pub trait NetworkFunction: Send + Sync + Sized + 'static {
     /// `out` has no packets; frames emitted into it are sent.
     fn tick(&self, context: &Context<'_>, out: &mut Batch) {
         let _ = (context, out);
+    }
+
+    /// Does work that packets must not wait for, about every 20 ms, on a thread of its own beside the workers: it decides which flows a faster table carries.
+    /// Called only where the instance has such a table, and only while its state is its own: not during a migration, a new configuration or a verb.
+    fn offload(&self, context: &Context<'_>, table: &mut dyn Table) {
+        let _ = (context, table);
+    }
+
+    /// Leaves the table, because the state may belong to another instance soon. Its rules stay.
+    fn leave_table(&self) {}
+
+    /// Reports what a table carries, for `status`; null: nothing.
+    fn offloaded(&self) -> Value {
+        Value::Null
     }
 
     /// Reports its counters in display order. Called concurrently with the workers: `context` gives the time; its worker is meaningless.

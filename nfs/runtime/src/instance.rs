@@ -1,5 +1,6 @@
 //! The instance that runs a network function on ports.
 
+mod offload;
 mod options;
 mod ports;
 mod status;
@@ -118,6 +119,9 @@ impl<N: NetworkFunction> Instance<N> {
                 began: instance.began,
                 macs: Arc::clone(&macs),
             })?;
+        }
+        if let Some(table) = options.table {
+            offload::begin(&instance, table, macs)?;
         }
         Ok(instance)
     }

@@ -24,7 +24,7 @@ impl Snapshot {
     /// Builds a snapshot without VIPs, used until this instance owns the state. It prepares the slow parts, since packets will wait for the real one.
     #[must_use]
     pub fn waiting(wanted: Config, lifetimes: Lifetimes, state: &State) -> Self {
-        let expected = state.assign(&wanted, 0, Patience::None);
+        let expected = state.assign(&wanted, 0, Patience::None, |_| false);
         let spreads = expected.map_or_else(
             |_| HashMap::default(),
             |rows| Self::new(wanted.clone(), lifetimes, &rows, state, None).spreads,

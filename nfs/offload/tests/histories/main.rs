@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytemuck::Zeroable;
 use memory::{Killed, Memory};
 use nf_offload::{
-    Driver, Event, FlowKey, Ledger, Outcome, Refused, Rewrite, RuleId, Target, TargetId,
+    Direction, Driver, Event, FlowKey, Ledger, Outcome, Refused, Rewrite, RuleId, Target, TargetId,
 };
 use nf_packet::MacAddress;
 use proptest::prelude::*;
@@ -133,7 +133,7 @@ impl World {
             .map(|(flow, _)| flow)
             .collect();
         assert!(
-            self.ledger.live().all(|(flow, ..)| acting.contains(&flow)),
+            self.ledger.live().all(|live| acting.contains(&live.flow)),
             "a lost rule counts as live"
         );
         for backend in 0..BACKENDS {
@@ -154,7 +154,7 @@ impl World {
     /// An old writer learns that it was replaced, and changes nothing.
     fn check_stale(&self, mut old: Handle) {
         let mut events = Vec::new();
-        old.poll(&mut events);
+        old.poll(&mut events).unwrap();
         assert_eq!(events, [Event::Refused(RuleId(0), Refused::StaleWriter)]);
         let mut ledger = Ledger::open(Memory::new(1), 1);
         assert_eq!(ledger.handle(events[0]), Some(Outcome::Replaced));
@@ -165,7 +165,7 @@ impl World {
             let taken = self.driver.submit(self.ledger.requests());
             self.ledger.taken(taken);
             let mut events = Vec::new();
-            self.driver.poll(&mut events);
+            self.driver.poll(&mut events).unwrap();
             for event in events {
                 let outcome = self.ledger.handle(event);
                 if let Some(Outcome::Free(flow)) = outcome {
@@ -207,7 +207,12 @@ impl World {
         let Some(&backend) = self.records.get(&flow) else {
             return;
         };
-        if self.ledger.install(flow, backend, TargetId(backend.into())) {
+        let direction = match flow.source_port % 2 {
+            0 => Direction::ToBackend,
+            _ => Direction::ToClient,
+        };
+        let target = TargetId(backend.into());
+        if self.ledger.install(flow, backend, target, direction) {
             self.promised.insert(flow, self.lives[usize::from(backend)]);
         }
     }
@@ -309,13 +314,19 @@ proptest! {
 fn a_flow_is_used_when_its_counts_grow_and_free_when_its_removal_is_effective() {
     let mut world = World::new();
     let (flow, rule) = (flow(1), RuleId(1 << 40));
-    assert!(world.ledger.install(flow, 2, TargetId(2)));
+    assert!(world
+        .ledger
+        .install(flow, 2, TargetId(2), Direction::ToBackend));
     assert!(
-        !world.ledger.install(flow, 2, TargetId(2)),
+        !world
+            .ledger
+            .install(flow, 2, TargetId(2), Direction::ToBackend),
         "the flow has a rule"
     );
     assert!(
-        !world.ledger.install(self::flow(2), 3, TargetId(3)),
+        !world
+            .ledger
+            .install(self::flow(2), 3, TargetId(3), Direction::ToBackend),
         "the target does not exist"
     );
     let mut handle = |event| world.ledger.handle(event);

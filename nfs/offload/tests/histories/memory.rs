@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytemuck::Zeroable;
-use nf_offload::{Addition, Row, Rows, RuleId};
+use nf_offload::{Addition, Direction, Row, Rows, RuleId};
 
 /// The end of a process at one of its writes.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Killed;
 struct Inner {
     rows: Vec<Row>,
     addition: Addition,
-    carried: BTreeMap<u16, [u64; 2]>,
+    carried: BTreeMap<(u16, Direction), [u64; 2]>,
     /// Writes until the process is killed.
     left: Option<u32>,
 }
@@ -45,12 +45,14 @@ impl Memory {
     }
 
     pub fn carried_by(&self, backend: u16) -> u64 {
-        self.0
-            .borrow()
-            .carried
-            .get(&backend)
-            .copied()
-            .unwrap_or_default()[0]
+        let inner = self.0.borrow();
+        let directions = [Direction::ToBackend, Direction::ToClient];
+        let carried = directions.map(|direction| inner.carried.get(&(backend, direction)));
+        carried
+            .into_iter()
+            .flatten()
+            .map(|[packets, _]| packets)
+            .sum()
     }
 
     /// Returns the packets of each rule that are in its backend's counts.
@@ -97,18 +99,18 @@ impl Rows for Memory {
         self.write(|inner| inner.addition = *value);
     }
 
-    fn carried(&self, backend: u16) -> [u64; 2] {
+    fn carried(&self, backend: u16, direction: Direction) -> [u64; 2] {
         self.0
             .borrow()
             .carried
-            .get(&backend)
+            .get(&(backend, direction))
             .copied()
             .unwrap_or_default()
     }
 
-    fn put_carried(&mut self, backend: u16, counts: [u64; 2]) {
+    fn put_carried(&mut self, backend: u16, direction: Direction, counts: [u64; 2]) {
         self.write(|inner| {
-            inner.carried.insert(backend, counts);
+            inner.carried.insert((backend, direction), counts);
         });
     }
 }

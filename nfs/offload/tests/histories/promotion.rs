@@ -38,7 +38,7 @@ impl Function {
         let mut ledger = Ledger::open(Memory::new(Table::FLOWS + 2), 1);
         let (id, to) = target(0);
         ledger.put_target(id, to);
-        let promoter = Promoter::new(LIMITS, &driver.capabilities());
+        let promoter = Promoter::new(LIMITS, &driver.capabilities().unwrap());
         Self {
             table,
             driver,
@@ -76,7 +76,7 @@ impl Function {
             (0..8).for_each(|_| self.table.work(refused));
             self.table.settle();
             let mut events = Vec::new();
-            self.driver.poll(&mut events);
+            self.driver.poll(&mut events).unwrap();
             for event in events {
                 if let Some(outcome) = self.ledger.handle(event) {
                     self.promoter
@@ -87,7 +87,7 @@ impl Function {
     }
 
     fn live(&self) -> BTreeSet<FlowKey> {
-        self.ledger.live().map(|(flow, ..)| flow).collect()
+        self.ledger.live().map(|live| live.flow).collect()
     }
 }
 
@@ -118,7 +118,7 @@ fn no_more_rules_are_asked_for_than_the_table_installs_in_a_second() {
     let mut function = Function::new();
     let table = Capabilities {
         installs_per_s: 2,
-        ..function.driver.capabilities()
+        ..function.driver.capabilities().unwrap()
     };
     function.promoter = Promoter::new(LIMITS, &table);
     function.second(&[50, 60, 70, 80, 90], 1.0, None);

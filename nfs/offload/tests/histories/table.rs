@@ -8,7 +8,7 @@ use std::{
 
 use nf_offload::{
     Capabilities, Counts, Driver, Effect, Event, FlowKey, Listed, Matches, Refused, Request,
-    Rewrites, RuleId, TargetId, Writer,
+    Rewrites, RuleId, TargetId, Unavailable, Writer,
 };
 
 /// The state of a rule in the table.
@@ -91,7 +91,7 @@ impl Table {
                 );
                 assert!(inner.targets.remove(&id).is_some());
             }
-            Some(Request::Install(rule, flow, target)) => {
+            Some(Request::Install(rule, flow, target, _)) => {
                 assert!(inner.targets.contains_key(&target), "{target:?} is missing");
                 let acts = inner
                     .rules
@@ -201,8 +201,8 @@ impl Table {
 }
 
 impl Driver for Handle {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    fn capabilities(&self) -> Option<Capabilities> {
+        Some(Capabilities {
             flows: Table::FLOWS as u32,
             targets: 4,
             installs_per_s: 1000,
@@ -218,7 +218,7 @@ impl Driver for Handle {
                 vxlan: false,
             },
             counts: Counts::Exact,
-        }
+        })
     }
 
     fn submit(&mut self, requests: &[Request]) -> usize {
@@ -233,13 +233,14 @@ impl Driver for Handle {
         taken
     }
 
-    fn poll(&mut self, events: &mut Vec<Event>) {
+    fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), Unavailable> {
         let inner = &mut *self.table.0.borrow_mut();
         if self.writer.epoch < inner.epoch {
             events.push(Event::Refused(RuleId(0), Refused::StaleWriter));
-            return;
+            return Ok(());
         }
         events.extend(inner.events.drain(..));
+        Ok(())
     }
 
     fn list(&mut self) -> Option<Vec<Listed>> {

@@ -38,6 +38,10 @@ impl<N: NetworkFunction> Instance<N> {
                 json!(format!("{:016x}", loaded.arena.schema())),
             );
             put("state_bytes", json!(loaded.arena.bytes()));
+            let offloaded = loaded.function.offloaded();
+            if !offloaded.is_null() {
+                put("offload", offloaded);
+            }
         }
         put("mode", json!(self.gate.mode().name()));
         put("workers", json!(self.gate.workers()));

@@ -1,0 +1,100 @@
+//! Samples of the packets that the function processes, from its workers to the thread that decides about rules.
+
+use std::sync::{
+    atomic::{AtomicBool, AtomicU32, Ordering},
+    Mutex, PoisonError,
+};
+
+use nf_offload::FlowKey;
+
+use super::pins::key_of;
+use crate::{
+    cells::Stripes,
+    flow::Flow,
+    records::{Change, Listener},
+};
+
+/// A worker samples every packet of this number.
+pub const SAMPLING: u32 = 8;
+/// Samples that a worker keeps until they are fetched.
+const KEPT: usize = 4096;
+
+/// A worker's samples, on cache lines of their own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Part {
+    countdown: AtomicU32,
+    found: Mutex<Vec<FlowKey>>,
+}
+
+/// The samples of all workers.
+pub struct Samples {
+    are_wanted: AtomicBool,
+    parts: [Part; Stripes::PARTS],
+}
+
+impl Default for Samples {
+    fn default() -> Self {
+        Self {
+            are_wanted: AtomicBool::new(false),
+            parts: std::array::from_fn(|_| Part::default()),
+        }
+    }
+}
+
+impl Samples {
+    /// Begins or stops sampling.
+    pub fn want(&self, wanted: bool) {
+        self.are_wanted.store(wanted, Ordering::Relaxed);
+    }
+
+    /// Takes all samples.
+    pub fn take(&self) -> Vec<FlowKey> {
+        let mut all = Vec::new();
+        for part in &self.parts {
+            all.append(&mut part.found.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        all
+    }
+
+    #[inline]
+    fn count<F: Flow>(&self, worker: usize, flow: &F) {
+        let part = &self.parts[worker];
+        let left = part.countdown.load(Ordering::Relaxed);
+        if left > 0 {
+            part.countdown.store(left - 1, Ordering::Relaxed);
+            return;
+        }
+        part.countdown.store(SAMPLING - 1, Ordering::Relaxed);
+        // Packets do not wait: while the samples are fetched, one is lost.
+        if let Ok(mut found) = part.found.try_lock() {
+            if found.len() < KEPT {
+                found.push(key_of(&flow.tuple()));
+            }
+        }
+    }
+}
+
+/// A worker's sampling of the packets that have a record.
+#[derive(Clone, Copy)]
+pub struct Sampler<'a> {
+    samples: &'a Samples,
+    worker: usize,
+}
+
+impl<'a> Sampler<'a> {
+    pub fn new(samples: &'a Samples, worker: usize) -> Self {
+        let worker = worker % Stripes::PARTS;
+        Self { samples, worker }
+    }
+}
+
+impl Listener for Sampler<'_> {
+    #[inline(always)]
+    fn connection<F: Flow>(&self, flow: &F, change: Change) {
+        if matches!(change, Change::Refreshed(_)) && self.samples.are_wanted.load(Ordering::Relaxed)
+        {
+            self.samples.count(self.worker, flow);
+        }
+    }
+}
