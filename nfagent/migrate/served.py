@@ -17,6 +17,15 @@ _RARE_S = 1.0  # traffic that usually pauses for longer does not count
 _TRAFFICS_OWN = 5  # multiple of the usual pause
 _MACHINES_OWN = 2
 _REPEATED = 5
+_RECURS = 3  # pauses at least half as long, itself included
+
+
+@dataclass(frozen=True)
+class _Usual:
+    """A usual pause; certain: pauses that did not recur took less than half of the time."""
+
+    pause_s: float
+    is_certain: bool
 
 
 @dataclass
@@ -78,29 +87,32 @@ class Served:
         This is five times the pause that most likely contains a random moment before that time, or twice the
         fifth-longest pause: a busy machine stops all its processes for a moment, again and again.
         """
-        starts = (max(before - each, start) for start in (self._served_from(), self.high) for each in _BEFORE_S)
-        usual = (self._usual_within(start, before) for start in starts)
-        usual_s = next((each for each in usual if each is not None), None)
-        if usual_s is None:
+        # Until its first packet, the migration that started it had it wait.
+        served_from = next((end for start, end in self.idle if start <= self.high < end), self.high)
+        starts = [max(before - each, served_from) for each in _BEFORE_S]
+        found = [usual for start in starts if (usual := self._usual_within(start, before)) is not None]
+        if not found:
             return None
-        pauses = sorted(end - start for start, end in _within(self.idle, before - _BEFORE_S[-1], before))
+        usual_s = next((each.pause_s for each in found if each.is_certain), found[0].pause_s)
+        pauses = sorted(end - start for start, end in _within(self.idle, starts[-1], before))
         repeated_s = pauses[-_REPEATED] if len(pauses) >= _REPEATED else 0.0
         return max(_TRAFFICS_OWN * usual_s, _MACHINES_OWN * min(repeated_s, _RARE_S))
 
-    def _served_from(self) -> float:
-        """Return when it processed its first packet: until then, the migration that started it had it wait."""
-        return next((end for start, end in self.idle if start <= self.high < end), self.high)
-
-    def _usual_within(self, start: float, end: float) -> float | None:
-        if end - start < _ENOUGH_S:
-            return None
+    def _usual_within(self, start: float, end: float) -> "_Usual | None":
+        """Return the usual pause: one that recurs, for another one may have been an outage, too."""
         pauses = sorted(stop - begin for begin, stop in _within(self.idle, start, end))
-        left = (end - start) / 2
+        length_s = end - start
+        while pauses and sum(each >= pauses[-1] / 2 for each in pauses) < _RECURS:
+            length_s -= pauses.pop()
+        if length_s < _ENOUGH_S:
+            return None
+        is_certain = length_s > (end - start) / 2
+        left = length_s / 2
         for pause in reversed(pauses):
             left -= pause
             if left <= 0:
-                return pause if pause < min(_RARE_S, end - start) else None
-        return 0.0
+                return _Usual(pause, is_certain) if pause < min(_RARE_S, length_s) else None
+        return _Usual(0.0, is_certain)
 
     def idle_until(self, now: float) -> list[Interval]:
         """Return its idle times up to now; it counts as idle since its last answer."""
