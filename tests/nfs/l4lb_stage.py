@@ -5,13 +5,11 @@ It prints the client's observations as one JSON object. Each server answers with
 """
 
 import contextlib
-import fcntl
 import http.client
 import http.server
 import json
 import os
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -22,8 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from lab.namespaces import add, entered, ip_batch, private_run
+from tests.nfs.l4lb_tunnels import NETWORK, end_tunnel, inner_mac
 
 SERVERS = {"one": "10.0.0.11", "two": "10.0.0.12"}
+IPV6 = {"one": "fd00::11", "two": "fd00::12"}
+TUNNELS = ("ipip", "gue", "vxlan")
 VIP = "10.1.0.200"
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 
@@ -38,7 +39,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self.client = self.client_address[0]
+        self.client = self.client_address[0].removeprefix("::ffff:")
         if self.proxied and self.rfile.peek(1)[:1] == b"\r":  # pyright: ignore[reportAttributeAccessIssue]
             header = self.rfile.read(16)
             body = self.rfile.read(int.from_bytes(header[14:16], "big"))
@@ -48,6 +49,13 @@ class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = b"x" * 200_000 if self.path == "/large" else f"{self.name} {self.client}".encode()
         self.send_response(503 if self.broken and self.path == "/healthy" else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        body = str(len(self.rfile.read(int(self.headers["Content-Length"])))).encode()
+        self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -90,47 +98,27 @@ def network() -> None:
             )
 
 
-def tunnels(mode: str) -> None:
+def tunnels(mode: str, directory: Path) -> None:
     """Give the servers the VIP and a tunnel's end, so that they answer the client directly."""
-    for name in SERVERS:
+    addresses = IPV6 if mode == "vxlan-ipv6" else SERVERS
+    for position, (name, address) in enumerate(addresses.items()):
         with entered(name):
-            tunnel = open_tun()
-            ip_batch(["link set tun-in up", f"addr add {VIP}/32 dev lo", "route replace 10.1.0.0/24 dev eth0"])
-            settings = Path("/proc/sys/net/ipv4/conf")
-            for device in ("all", "tun-in"):
-                (settings / device / "rp_filter").write_text("0")
+            ip_batch([f"addr add {IPV6[name]}/64 dev eth0 nodad"])
+        end_tunnel(mode, name, position, address, directory)
+        with entered(name):
+            device = "physical" if mode == "vxlan-ovs" else "eth0"
+            ip_batch([f"addr add {VIP}/32 dev lo", f"route replace 10.1.0.0/24 dev {device}"])
             # The server must not answer for the VIP, nor use it as the source of its own ARP requests.
-            (settings / "all/arp_ignore").write_text("1")
-            (settings / "all/arp_announce").write_text("2")
-            threading.Thread(target=decapsulate, args=(receiver(mode), tunnel, mode), daemon=True).start()
+            settings = Path("/proc/sys/net/ipv4/conf/all")
+            (settings / "arp_ignore").write_text("1")
+            (settings / "arp_announce").write_text("2")
     with entered("client"):
         ip_batch(["route replace 10.0.0.0/24 dev eth0"])
 
 
-def open_tun() -> int:
-    """Open a TUN device for decapsulated packets: not every kernel has devices for IPIP and GUE."""
-    tunnel = os.open("/dev/net/tun", os.O_RDWR)
-    set_interface, is_tun_without_header = 0x400454CA, 0x1001
-    fcntl.ioctl(tunnel, set_interface, struct.pack("16sH22x", b"tun-in", is_tun_without_header))
-    return tunnel
-
-
-def receiver(mode: str) -> socket.socket:
-    if mode == "ipip":
-        return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_IPIP)
-    receiving = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    receiving.bind(("0.0.0.0", 6080))
-    return receiving
-
-
-def decapsulate(receiving: socket.socket, tunnel: int, mode: str) -> None:
-    """Write the inner packets of a raw socket, which also returns the outer header, to the device."""
-    outer = 20 if mode == "ipip" else 0
-    while True:
-        os.write(tunnel, receiving.recv(65536)[outer:])
-
-
 class Server(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_INET6  # health checks come over IPv6 if the tunnel does
+
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore the resets with which health checks end."""
         del request, client_address
@@ -139,13 +127,15 @@ class Server(http.server.ThreadingHTTPServer):
 def serve(name: str, address: str, proxied: bool) -> type[Answer]:
     handler = type(f"Answer{name}", (Answer,), {"name": name, "proxied": proxied})
     with entered(name):
-        server = Server(("0.0.0.0", 80), handler)
+        server = Server(("::", 80), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return handler
 
 
 def configuration(mode: str) -> dict[str, Any]:
-    backends = [{"name": name, "address": address} for name, address in SERVERS.items()]
+    tunnel = mode.partition("-")[0]
+    addresses = IPV6 if mode == "vxlan-ipv6" else SERVERS
+    backends = [{"name": name, "address": address} for name, address in addresses.items()]
     health = {"kind": "http", "path": "/healthy", "interval": "1s", "timeout": "1s", "rise": 1, "fall": 2}
     vip = {
         "name": "web",
@@ -153,14 +143,16 @@ def configuration(mode: str) -> dict[str, Any]:
         "port": 80,
         "protocol": "tcp",
         "algorithm": "round-robin",
-        "backends": backends,
-    }
-    vip |= {
-        "mode": mode if mode in ("ipip", "gue") else "nat",
+        "health": health,
+        "mode": tunnel if tunnel in TUNNELS else "nat",
         "snat": mode in ("snat", "proxy"),
         "proxy_protocol": mode == "proxy",
     }
-    return {"interfaces": [{"addresses": ["10.0.0.2/24", "10.1.0.2/24"]}], "vips": [{**vip, "health": health}]}
+    if tunnel == "vxlan":
+        vip["vni"] = NETWORK
+        backends = [each | {"inner_mac": inner_mac(position)} for position, each in enumerate(backends)]
+    own = ["10.0.0.2/24", "10.1.0.2/24", "fd00::2/64"]
+    return {"interfaces": [{"addresses": own}], "vips": [vip | {"backends": backends}]}
 
 
 class Control:
@@ -235,6 +227,13 @@ def get(path: str = "/") -> bytes:
         return connection.makefile("rb").read().partition(b"\r\n\r\n")[2]
 
 
+def post(size: int) -> int:
+    """Send a body in packets as large as the path allows; return the number of bytes that the server received."""
+    with contextlib.closing(http.client.HTTPConnection(VIP, timeout=10)) as connection:
+        connection.request("POST", "/", body=bytes(size))
+        return int(connection.getresponse().read())
+
+
 def ask_again(connection: http.client.HTTPConnection) -> str:
     """Return which servers answer on a connection that stays open."""
     connection.request("GET", "/")
@@ -249,12 +248,13 @@ def main() -> None:
     nf, mode, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     private_run()
     network()
-    if mode in ("ipip", "gue"):
-        tunnels(mode)
+    if mode.startswith(TUNNELS):
+        tunnels(mode, folder)
     handlers = {name: serve(name, address, mode == "proxy") for name, address in SERVERS.items()}
     with balancer(nf, folder, mode) as control, entered("client"), told(control):
         await_that(lambda: set(control.health().values()) == {"up"})
         result: dict[str, Any] = {"all": names(20), "seen_as": get().decode().split()[1], "large": len(get("/large"))}
+        result["posted"] = post(200_000)
         with contextlib.closing(http.client.HTTPConnection(VIP, timeout=10)) as kept:
             result["drained"] = owner = ask_again(kept)
             control.ask(do="l4lb.drain", vip="web", backend=owner)
@@ -268,7 +268,7 @@ def main() -> None:
         await_that(lambda: control.health()["one"] == "up")
         result["again"] = names(10)
         result["full"] = control.ask(do="l4lb.full")["full"]
-        result["dropped"] = control.ask(do="status").get("dropped")
+        result["dropped"] = control.ask(do="status")["packets_dropped"]
     print(json.dumps(result))
     sys.stdout.flush()
     os._exit(0)  # the servers' threads never end

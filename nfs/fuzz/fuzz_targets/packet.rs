@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use libfuzzer_sys::fuzz_target;
 use nf_packet::{
     decrement_ttl, dissect, dissect_ip, dissect_quoted, protocol, rewrite_address, Arp, Headers, Icmp,
-    NeighbourMessage, Outcome, Side, Tcp, Tunnel, TunnelKind, Version,
+    MacAddress, NeighbourMessage, Outcome, Side, Tcp, Tunnel, TunnelKind, Version,
 };
 
 fuzz_target!(|bytes: &[u8]| {
@@ -41,9 +41,17 @@ fn accepted(bytes: &[u8], headers: &Headers) {
     rewrite_address(&mut copy, headers, Side::Destination, address, 80);
     decrement_ttl(&mut copy, headers);
     let outer = Ipv4Addr::LOCALHOST.into();
-    if let Ok(tunnel) = Tunnel::new(outer, outer, TunnelKind::Gue { port: 6080 }) {
+    let station = MacAddress([2; 6]);
+    for kind in [TunnelKind::Ipip, TunnelKind::Gue { port: 6080 }, TunnelKind::Vxlan { network: 7, station }] {
+        let Ok(tunnel) = Tunnel::new(outer, outer, kind) else {
+            continue;
+        };
         let mut packet = vec![0; tunnel.overhead()];
         packet.extend_from_slice(headers.packet(bytes));
-        let _ = tunnel.write(&mut packet, headers.version, 3);
+        if tunnel.write(&mut packet, headers.version, 3, station).is_ok() {
+            let written = dissect_quoted(&packet).map(|outer| tunnel.inner(&packet, &outer));
+            assert_eq!(written, Ok(Some(headers.packet(bytes))));
+        }
+        let _ = tunnel.inner(headers.packet(bytes), headers);
     }
 }

@@ -46,6 +46,10 @@ fn config(connections: usize, half_open: u32) -> Value {
     vips.push(json!({"name": "nat", "address": "192.0.2.100", "port": 80, "protocol": "tcp", "mode": "nat", "backends": few}));
     vips.push(json!({"name": "proxied", "address": "192.0.2.101", "port": 81, "protocol": "tcp", "mode": "nat", "snat": true, "proxy_protocol": true, "backends": few}));
     vips.push(json!({"name": "gue", "address": "192.0.2.102", "port": 53, "protocol": "udp", "mode": "gue", "algorithm": "least-loaded", "backends": few}));
+    let stations: Vec<Value> = (0..4)
+        .map(|index| json!({"name": format!("vm{index}"), "address": format!("10.0.1.{index}"), "inner_mac": format!("02:cc:00:00:00:{index:02x}")}))
+        .collect();
+    vips.push(json!({"name": "vxlan", "address": "192.0.2.103", "port": 53, "protocol": "udp", "mode": "vxlan", "vni": 5000, "backends": stations}));
     json!({
         "interfaces": [{"addresses": ["10.0.0.2/16"], "gateways": ["10.0.0.1"]}],
         "neighbours": neighbours,

@@ -1,12 +1,12 @@
 //! Validates configurations; an error names the path, the value, and what was expected.
 
 mod addresses;
+mod modes;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 
-use nf_packet::MacAddress;
 use nf_runtime::Refusal;
 use nf_tables::Lifetimes;
 
@@ -198,17 +198,7 @@ fn interfaces(config: &Config) -> Result<(), Refusal> {
     }
     for (index, neighbour) in config.neighbours.iter().enumerate() {
         let path = format!("neighbours[{index}]");
-        let mac: Result<MacAddress, String> = neighbour.mac.parse();
-        match mac {
-            Err(reason) => return wrong(&format!("{path}.mac"), reason),
-            Ok(mac) if mac.is_multicast() || mac.to_bits() == 0 => {
-                return wrong(
-                    &format!("{path}.mac"),
-                    format!("{mac} is not the address of a station"),
-                )
-            }
-            Ok(_) => {}
-        }
+        modes::station(&format!("{path}.mac"), &neighbour.mac)?;
         if neighbour.interface >= config.interfaces.len() {
             return wrong(
                 &format!("{path}.interface"),
@@ -266,7 +256,7 @@ fn check_vip(path: &str, vip: &Vip) -> Result<(), Refusal> {
     if vip.gue_port == 0 {
         return wrong(&format!("{path}.gue_port"), "0, expected 1 to 65535");
     }
-    options(path, vip)?;
+    modes::vip(path, vip)?;
     health(path, vip)?;
     if vip.backends.len() > maglev::MOST_BACKENDS {
         return wrong(
@@ -303,30 +293,6 @@ fn check_vip(path: &str, vip: &Vip) -> Result<(), Refusal> {
             );
         }
         check_backend(&backend_path, vip, backend)?;
-    }
-    Ok(())
-}
-
-/// Checks that a VIP's options are compatible.
-fn options(path: &str, vip: &Vip) -> Result<(), Refusal> {
-    let direct = vip.mode != Mode::Nat;
-    if vip.snat && direct {
-        return wrong(
-            &format!("{path}.snat"),
-            "requires mode nat: the other modes keep source addresses",
-        );
-    }
-    if vip.proxy_protocol && direct {
-        return wrong(
-            &format!("{path}.proxy_protocol"),
-            "requires mode nat: modes ipip and gue do not see the answers, so they cannot insert bytes into the stream; the backend sees the client's address anyway",
-        );
-    }
-    if vip.proxy_protocol && vip.protocol == Protocol::Udp {
-        return wrong(
-            &format!("{path}.proxy_protocol"),
-            "requires TCP: servers do not accept the header in datagrams",
-        );
     }
     Ok(())
 }
@@ -388,15 +354,5 @@ fn check_backend(path: &str, vip: &Vip, backend: &Backend) -> Result<(), Refusal
     if backend.port == Some(0) {
         return wrong(&format!("{path}.port"), "0, expected 1 to 65535");
     }
-    if vip.mode != Mode::Nat && backend.port.is_some_and(|port| port != vip.port) {
-        return wrong(
-            &format!("{path}.port"),
-            format!(
-                "{}, but modes ipip and gue keep the VIP's port, {}",
-                backend.port.unwrap_or_default(),
-                vip.port
-            ),
-        );
-    }
-    Ok(())
+    modes::backend(path, vip, backend)
 }

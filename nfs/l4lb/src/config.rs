@@ -168,6 +168,9 @@ pub struct Vip {
     /// The tunnel's UDP port, for mode gue.
     #[serde(default = "default_gue_port")]
     pub gue_port: u16,
+    /// The identifier of the network that the backends are in, 24 bits; for mode vxlan, which requires it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vni: Option<u32>,
     #[serde(default)]
     pub algorithm: Algorithm,
     /// Packets to the backends carry the load balancer's own source address, so that the answers come back to it. Mode nat only.
@@ -192,7 +195,7 @@ pub struct Vip {
 pub struct Backend {
     pub name: String,
     pub address: IpAddr,
-    /// Default: the VIP's. Modes ipip and gue cannot change it.
+    /// Default: the VIP's. Modes ipip, gue and vxlan cannot change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// Its share of new connections; 0: none.
@@ -201,6 +204,9 @@ pub struct Backend {
     /// Takes no new connections; existing ones continue.
     #[serde(default)]
     pub drain: bool,
+    /// The MAC address of its interface in the network, for mode vxlan, which requires it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_mac: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -237,6 +243,8 @@ pub enum Mode {
     Ipip,
     /// Tunnels IP in UDP; the backend answers the client directly.
     Gue,
+    /// Tunnels Ethernet in UDP (RFC 7348); the backend answers the client directly.
+    Vxlan,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -329,9 +329,13 @@ impl Pass<'_> {
             self.note_fragment(packet, headers, number);
         }
         let bytes = u64::from(headers.end) - u64::from(headers.network);
-        if backend.tunnel.is_some() {
+        if let Some(tunnel) = &backend.tunnel {
             // The source port carries the flow's hash, by which the receiver spreads flows over its queues.
-            let entropy = headers.source_port ^ headers.destination_port;
+            let entropy = if tunnel.has_entropy() {
+                flow.flow_hash() as u16
+            } else {
+                0
+            };
             if !self.encapsulate(packet, headers, backend, entropy) {
                 return;
             }

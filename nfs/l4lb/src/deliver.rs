@@ -60,7 +60,8 @@ impl Pass<'_> {
             Version::V6 => ethertype::IPV6,
         };
         frame[network - 2..network].copy_from_slice(&ethertype.to_be_bytes());
-        let written = tunnel.write(&mut frame[network..], headers.version, entropy);
+        let from = self.mac(backend.way.interface);
+        let written = tunnel.write(&mut frame[network..], headers.version, entropy, from);
         if written.is_err() {
             self.refuse(packet, Some(backend.vip), Event::TooBig);
         }

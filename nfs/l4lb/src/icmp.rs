@@ -103,8 +103,7 @@ impl Pass<'_> {
             return self.unresolved(packet, backend);
         };
         if backend.tunnel.is_some() {
-            let entropy = quoted.source_port ^ quoted.destination_port;
-            if self.encapsulate(packet, headers, backend, entropy) {
+            if self.encapsulate(packet, headers, backend, flow.flow_hash() as u16) {
                 self.count(Some(index), Event::IcmpErrorForwarded);
                 self.send(packet, backend.way.interface, mac);
             }
@@ -239,7 +238,6 @@ impl Pass<'_> {
             pass.refuse(packet, None, Event::IcmpErrorOrphan);
         };
         let bytes = quoted_bytes(packet, headers);
-        let target = outer.destination(bytes);
         let Ok(message) = Icmp::new_checked(headers.segment(packet.bytes())) else {
             return orphan(self, packet);
         };
@@ -252,12 +250,9 @@ impl Pass<'_> {
         };
         let found = self.snapshot.in_use().find_map(|(_, backend)| {
             let tunnel = backend.tunnel.as_ref()?;
-            (backend.address == target).then_some((backend.vip, tunnel.overhead()))
+            Some((tunnel.inner(bytes, outer)?, tunnel.overhead()))
         });
-        let Some((_, overhead)) = found else {
-            return orphan(self, packet);
-        };
-        let Some(inner) = bytes.get(overhead..) else {
+        let Some((inner, overhead)) = found else {
             return orphan(self, packet);
         };
         let Ok(lost) = dissect_quoted(inner) else {

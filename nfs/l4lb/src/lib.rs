@@ -97,7 +97,8 @@ impl L4lb {
 
 impl NetworkFunction for L4lb {
     const KIND: &'static str = "l4lb";
-    const SUMMARY: &'static str = "layer-4 load balancer: NAT, IPIP and GUE, with health checks";
+    const SUMMARY: &'static str =
+        "layer-4 load balancer: NAT, IPIP, GUE and VXLAN, with health checks";
     const SCHEMA: u32 = 1;
     type Config = Config;
 

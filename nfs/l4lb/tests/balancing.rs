@@ -26,7 +26,7 @@ fn shares(
 
 #[test]
 fn each_mode_delivers_to_the_backend() {
-    for mode in ["ipip", "gue"] {
+    for mode in ["ipip", "gue", "vxlan"] {
         let mut lb = lb(json!([vip(mode, &[11])]));
         let sent = Sent::client(4000, SYN);
         let seen = lb.pass(&sent);
@@ -64,25 +64,26 @@ fn ipv6_and_mixed_tunnels_deliver() {
         first.pass(&sent).outer,
         Some((ip("10.0.0.2"), ip("10.0.0.11")))
     );
-    for (mode, outer) in [("nat", false), ("ipip", true), ("gue", true)] {
-        let v6 = with(
-            with(v6.clone(), "mode", json!(mode)),
-            "backends",
-            json!([{"name": "a", "address": "fd00::11"}]),
-        );
-        let mut lb = lb(json!([v6]));
+    for (mode, outer) in [
+        ("nat", false),
+        ("ipip", true),
+        ("gue", true),
+        ("vxlan", true),
+    ] {
+        let backends = json!([{"name": "a", "address": "fd00::11"}]);
+        let v6 = with(v6.clone(), "backends", backends);
+        let mut lb = lb(json!([in_mode(v6, mode)]));
         assert_eq!(lb.backend(&sent), 11, "{mode}");
         assert_eq!(lb.pass(&sent).outer.is_some(), outer);
     }
-    let v4 = with(
-        vip("gue", &[]),
-        "backends",
-        json!([{"name": "a", "address": "fd00::11"}]),
-    );
-    assert_eq!(
-        lb(json!([v4])).pass(&Sent::client(1, SYN)).outer,
-        Some((ip("fd00::2"), ip("fd00::11")))
-    );
+    for mode in ["gue", "vxlan"] {
+        let backends = json!([{"name": "a", "address": "fd00::11"}]);
+        let v4 = in_mode(with(vip("gue", &[]), "backends", backends), mode);
+        assert_eq!(
+            lb(json!([v4])).pass(&Sent::client(1, SYN)).outer,
+            Some((ip("fd00::2"), ip("fd00::11")))
+        );
+    }
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn maglev_chooses_the_same_everywhere_and_spreads() {
 
 #[test]
 fn connections_stay_when_backends_come_and_go() {
-    for mode in ["ipip", "nat", "gue"] {
+    for mode in ["ipip", "nat", "gue", "vxlan"] {
         for algorithm in ["maglev", "round-robin", "least-loaded"] {
             let vip =
                 |backends: &[u8]| json!([with(vip(mode, backends), "algorithm", json!(algorithm))]);

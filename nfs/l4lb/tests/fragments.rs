@@ -26,10 +26,15 @@ fn whole(first: &[u8], second: &[u8]) -> Vec<u8> {
 
 #[test]
 fn fragments_follow_their_first() {
-    for (mode, snat) in [("nat", false), ("nat", true), ("ipip", false)] {
-        let dns = json!({"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": mode, "snat": snat,
+    for (mode, snat) in [
+        ("nat", false),
+        ("nat", true),
+        ("ipip", false),
+        ("vxlan", false),
+    ] {
+        let dns = json!({"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "snat": snat,
             "algorithm": "round-robin", "backends": [{"name": "a", "address": "10.0.0.11"}, {"name": "b", "address": "10.0.0.12"}]});
-        let mut lb = lb(json!([dns]));
+        let mut lb = lb(json!([in_mode(dns, mode)]));
         let sent = Sent::client(4000, 0)
             .udp()
             .to("192.0.2.1", 53)
@@ -46,8 +51,17 @@ fn fragments_follow_their_first() {
             panic!("{mode} {snat}")
         };
         assert_eq!(one[..6], two[..6], "the same backend");
-        if mode == "ipip" {
-            assert_eq!((&one[34..], &two[34..]), (&first[14..], &second[14..]));
+        let overhead = match mode {
+            "ipip" => 20,
+            "vxlan" => 50,
+            _ => 0,
+        };
+        if overhead > 0 {
+            let inner = 14 + overhead;
+            assert_eq!(
+                (&one[inner..], &two[inner..]),
+                (&first[14..], &second[14..])
+            );
             continue;
         }
         let seen = read(&whole(&one, &two));
@@ -104,10 +118,15 @@ fn fragments_without_a_first_are_dropped_and_counted() {
 
 #[test]
 fn fragments_count_as_traffic_both_ways() {
-    for (mode, snat) in [("nat", false), ("nat", true), ("ipip", false)] {
-        let dns = json!({"name": "web", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": mode, "snat": snat,
+    for (mode, snat) in [
+        ("nat", false),
+        ("nat", true),
+        ("ipip", false),
+        ("vxlan", false),
+    ] {
+        let dns = json!({"name": "web", "address": "192.0.2.1", "port": 53, "protocol": "udp", "snat": snat,
             "backends": [{"name": "a", "address": "10.0.0.11"}]});
-        let mut lb = lb(json!([dns]));
+        let mut lb = lb(json!([in_mode(dns, mode)]));
         let counted = |lb: &Harness<L4lb>| {
             ["packets", "bytes", "answers", "answer_bytes"]
                 .map(|name| lb.count(&format!("vip_{name}{{vip=\"web\"}}")))
@@ -216,13 +235,15 @@ fn fragments_of_different_packets_are_not_mixed() {
 
 #[test]
 fn tags_stay_in_front_of_a_tunnel() {
-    for backend in ["10.0.0.11", "fd00::11"] {
-        let web = with(
-            vip("ipip", &[]),
-            "backends",
-            json!([{"name": "a", "address": backend}]),
-        );
-        let mut lb = lb(json!([web]));
+    for (mode, backend) in [
+        ("ipip", "10.0.0.11"),
+        ("ipip", "fd00::11"),
+        ("vxlan", "10.0.0.11"),
+        ("vxlan", "fd00::11"),
+    ] {
+        let backends = json!([{"name": "a", "address": backend}]);
+        let web = with(vip("ipip", &[]), "backends", backends);
+        let mut lb = lb(json!([in_mode(web, mode)]));
         let plain = Sent::client(4000, SYN).frame();
         let mut tagged = plain[..12].to_vec();
         tagged.extend_from_slice(&[0x81, 0, 0, 7]);

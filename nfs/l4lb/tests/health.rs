@@ -171,7 +171,12 @@ fn http() -> Value {
 #[test]
 fn a_backend_gets_connections_before_its_first_check_and_after_it() {
     // In mode nat, answers to checks come from the same endpoint as answers to clients.
-    for (mode, snat) in [("nat", false), ("nat", true), ("gue", false)] {
+    for (mode, snat) in [
+        ("nat", false),
+        ("nat", true),
+        ("gue", false),
+        ("vxlan", false),
+    ] {
         let mut lab = Simulation::new(http(), "keep");
         let web = with(
             with(vip(mode, &[11, 12]), "health", http()),

@@ -114,7 +114,7 @@ proptest! {
     #[test]
     fn connections_keep_their_backends(
         steps in proptest::collection::vec(step(), 1..250),
-        mode in prop_oneof![Just("ipip"), Just("nat"), Just("gue")],
+        mode in prop_oneof![Just("ipip"), Just("nat"), Just("gue"), Just("vxlan")],
         algorithm in prop_oneof![Just("maglev"), Just("round-robin"), Just("least-loaded")],
     ) {
         let mut model = Model { present: (11..=14).collect(), ..Model::default() };

@@ -100,7 +100,7 @@ fn an_error_finds_the_backend_whose_answer_was_lost() {
     }
     .payload(&[7; 100])
     .frame();
-    for mode in ["ipip", "gue"] {
+    for mode in ["ipip", "gue", "vxlan"] {
         let web = with(vip(mode, &[11, 12, 13]), "algorithm", "round-robin");
         let mut lb = lb(json!([web]));
         lb.pass(&Sent::client(1, SYN));
@@ -255,40 +255,68 @@ fn an_error_about_a_shifted_segment_quotes_the_clients_numbers() {
     }
 }
 
+/// The tunnels over IPv4, with their overheads.
+const TUNNELS: [(&str, u16); 3] = [("ipip", 20), ("gue", 28), ("vxlan", 50)];
+
 #[test]
 fn a_narrow_tunnel_path_is_reported_to_the_client() {
-    let mut lb = lb(json!([vip("ipip", &[11])]));
-    let Output::Sent(0, outer) = lb.process(0, &Sent::client(4000, ACK).payload(&[7; 600]).frame())
-    else {
-        panic!()
-    };
-    lb.process(0, &too_big(&outer, 100, ROUTER));
-    let (_, frame) = lb.take_emitted().pop().unwrap();
-    let seen = read(&frame);
-    assert_eq!(
-        (seen.source.0, seen.destination.0, seen.to),
-        (ip("192.0.2.1"), ip("198.51.100.7"), GATEWAY_MAC)
-    );
-    let (inner, mtu) = quoted(&frame);
-    assert_eq!((mtu, &inner[12..16]), (1380, &[198, 51, 100, 7][..]));
+    for (mode, overhead) in TUNNELS {
+        let mut lb = lb(json!([vip(mode, &[11])]));
+        let frame = Sent::client(4000, ACK).payload(&[7; 600]).frame();
+        let Output::Sent(0, outer) = lb.process(0, &frame) else {
+            panic!()
+        };
+        lb.process(0, &too_big(&outer, 120, ROUTER));
+        let (_, frame) = lb.take_emitted().pop().unwrap();
+        let seen = read(&frame);
+        assert_eq!(
+            (seen.source.0, seen.destination.0, seen.to),
+            (ip("192.0.2.1"), ip("198.51.100.7"), GATEWAY_MAC)
+        );
+        let (inner, mtu) = quoted(&frame);
+        assert_eq!(
+            (mtu, &inner[12..16]),
+            (1400 - overhead, &[198, 51, 100, 7][..])
+        );
+    }
+}
+
+#[test]
+fn a_narrow_path_is_reported_less_the_overhead_of_the_tunnel_in_question() {
+    // All tunnels lead to the same backend.
+    let vips = TUNNELS.iter().enumerate().map(|(index, (mode, _))| {
+        let web = with(vip(mode, &[11]), "name", *mode);
+        with(web, "port", json!(80 + index))
+    });
+    let mut lb = lb(vips.collect());
+    for (index, (_, overhead)) in TUNNELS.iter().enumerate() {
+        let sent = Sent::client(4000, ACK).to("192.0.2.1", 80 + index as u16);
+        let Output::Sent(0, outer) = lb.process(0, &sent.payload(&[7; 600]).frame()) else {
+            panic!()
+        };
+        lb.process(0, &too_big(&outer, 120, ROUTER));
+        let (_, frame) = lb.take_emitted().pop().unwrap();
+        assert_eq!(quoted(&frame).1, 1400 - overhead);
+    }
 }
 
 #[test]
 fn a_packet_too_big_for_the_tunnel_is_reported() {
-    let mut lb = lb(json!([vip("ipip", &[11])]));
-    assert!(matches!(
-        lb.process(0, &Sent::client(4000, ACK).payload(&[7; 1440]).frame()),
-        Output::Sent(..)
-    ));
-    assert_eq!(
-        lb.drops(&Sent::client(4000, ACK).payload(&[7; 1441])),
-        "too big"
-    );
-    let (_, frame) = lb.take_emitted().pop().unwrap();
-    assert_eq!(
-        (quoted(&frame).1, read(&frame).destination.0),
-        (1480, ip("198.51.100.7"))
-    );
+    for (mode, overhead) in TUNNELS {
+        let mut lb = lb(json!([vip(mode, &[11])]));
+        let sent = |length: u16| Sent::client(4000, ACK).payload(&vec![7; length.into()]);
+        let most = 1500 - overhead - 40;
+        assert!(matches!(
+            lb.process(0, &sent(most).frame()),
+            Output::Sent(..)
+        ));
+        assert_eq!(lb.drops(&sent(most + 1)), "too big");
+        let (_, frame) = lb.take_emitted().pop().unwrap();
+        assert_eq!(
+            (quoted(&frame).1, read(&frame).destination.0),
+            (1500 - overhead, ip("198.51.100.7"))
+        );
+    }
 }
 
 #[test]
@@ -365,15 +393,17 @@ proptest! {
         let six = json!({"name": "six", "address": "2001:db8::1", "port": 80, "protocol": "tcp", "mode": "gue", "backends": [{"name": "a", "address": "fd00::11"}]});
         let proxied = with(with(with(vip("nat", &[11, 12]), "snat", true), "proxy_protocol", true), "health", json!({"kind": "http"}));
         let udp = json!({"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": "ipip", "backends": [{"name": "a", "address": "10.0.0.11"}]});
-        let mut lb = lb(json!([proxied, six, udp]));
+        let vxlan = with(with(vip("vxlan", &[13]), "name", "vxlan"), "port", 8080);
+        let mut lb = lb(json!([proxied, six, udp, vxlan]));
         let lost = Sent { source: (ip("192.0.2.1"), 80), destination: (ip("198.51.100.7"), 4000), ..Sent::client(0, ACK) }.frame();
+        let Output::Sent(0, tunnelled) = lb.process(0, &Sent::client(4000, ACK).to("192.0.2.1", 8080).frame()) else { panic!() };
         let seeds = [
             Sent::client(4000, SYN).frame(), Sent::client(4000, ACK).payload(b"data").frame(),
             Sent::client(53, SYN | ACK).of("10.0.0.11").to("10.0.0.2", 61000).frame(),
             Sent { source: (ip("10.0.0.11"), 80), ..Sent::client(0, ACK) }.to("10.0.0.2", 2000).frame(),
             Sent::client(4000, SYN).of("2001:db8:1::7").to("2001:db8::1", 80).frame(), too_big(&lost, 60, ROUTER),
             arp(ArpOperation::Request, ("10.0.0.9", [2; 6]), "192.0.2.1"), fragments(&Sent::client(4000, 0).udp().to("192.0.2.1", 53).payload(&[1; 99]).frame(), 64, 3)[0].clone(),
-            icmpv6("fd00::77", "2001:db8::1", &[135; 40], 255),
+            icmpv6("fd00::77", "2001:db8::1", &[135; 40], 255), Sent::client(4000, SYN).to("192.0.2.1", 8080).frame(), too_big(&tunnelled, 120, ROUTER),
         ];
         for (which, at, value, cut) in changes {
             let mut frame = seeds[which.index(seeds.len())].clone();

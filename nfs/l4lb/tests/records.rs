@@ -191,7 +191,7 @@ fn traffic(lb: &Harness<L4lb>) -> [[u64; 5]; 2] {
 
 #[test]
 fn traffic_is_counted_as_ip_packets() {
-    for mode in ["ipip", "gue", "nat"] {
+    for mode in ["ipip", "gue", "vxlan", "nat"] {
         let mut lb = lb(json!([vip(mode, &[11])]));
         // 20 bytes of IPv4 and 20 of TCP, without the frame's padding.
         lb.pass(&Sent::client(1, SYN));

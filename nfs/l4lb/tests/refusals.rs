@@ -222,7 +222,9 @@ fn each_refusal_names_the_path_and_the_value() {
 /vips/0/proxy_protocol = true => vips[0].proxy_protocol: requires mode nat
 /vips/0/backends/1/name = "web11" => vips[0].backends[1].name: "web11" is already the name of backends[0]
 /vips/0/backends/1/address = "10.0.0.11" => 10.0.0.11 port 80 already belongs to backend "web11"
-/vips/0/backends/1/port = 8080 => vips[0].backends[1].port: 8080, but modes ipip and gue keep the VIP's port, 80
+/vips/0/backends/1/port = 8080 => vips[0].backends[1].port: 8080, but modes ipip, gue and vxlan keep the VIP's port, 80
+/vips/0/vni = 7 => vips[0].vni: 7 requires mode vxlan
+/vips/0/backends/1/inner_mac = "02:00:00:00:00:01" => vips[0].backends[1].inner_mac: "02:00:00:00:00:01" requires mode vxlan
 /vips/0/health = {"kind": "http", "interval": 5} => 5 has no unit: write "5s" or "5ms"
 /vips/0/health = {"kind": "http", "interval": "5 parsecs"} => not a time with a unit
 /vips/0/health = {"kind": "http", "timeout": "6s"} => vips[0].health.timeout: 6s, expected more than 0 and at most the interval, 5s
@@ -243,6 +245,22 @@ fn each_refusal_names_the_path_and_the_value() {
 /vips/0/backends/1/weight = -1 => -1
 /vips/0/protocol = "udp" | /vips/0/proxy_protocol = true => vips[0].proxy_protocol: requires TCP
 /vips/0/protocol = "udp" | /vips/0/health = {"kind": "tcp"} => vips[0].health.port: required with UDP
+"#,
+    );
+    check(
+        &config(json!([vip("vxlan", &[11, 12])])),
+        r#"
+/vips/0/vni = null => vips[0].vni: missing, expected 0 to 16777215
+/vips/0/vni = 16777216 => vips[0].vni: 16777216, expected 0 to 16777215
+/vips/0/vni = -1 => -1
+/vips/0/vni = "5" => string "5", expected u32
+/vips/0/backends/1/inner_mac = null => vips[0].backends[1].inner_mac: missing, expected a MAC address
+/vips/0/backends/1/inner_mac = "2:3" => vips[0].backends[1].inner_mac: "2:3" is not a MAC address
+/vips/0/backends/1/inner_mac = "ff:ff:ff:ff:ff:ff" => vips[0].backends[1].inner_mac: ff:ff:ff:ff:ff:ff is not the address of a station
+/vips/0/backends/1/inner_mac = "00:00:00:00:00:00" => vips[0].backends[1].inner_mac: 00:00:00:00:00:00 is not the address of a station
+/vips/0/backends/1/port = 8080 => vips[0].backends[1].port: 8080, but modes ipip, gue and vxlan keep
+/vips/0/snat = true => vips[0].snat: requires mode nat
+/vips/0/proxy_protocol = true => vips[0].proxy_protocol: requires mode nat
 "#,
     );
     check(

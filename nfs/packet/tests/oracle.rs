@@ -6,8 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use nf_packet::{
-    decrement_ttl, dissect, dissect_ip, dissect_quoted, rewrite_address, rewrite_sequence,
-    Fragment, Headers, Outcome, Side, Tcp, TcpOption, Tunnel, TunnelKind, Udp, Version,
+    checksum, decrement_ttl, dissect, dissect_ip, dissect_quoted, rewrite_address,
+    rewrite_sequence, Fragment, Headers, MacAddress, Outcome, Side, Tcp, TcpOption, Tunnel,
+    TunnelKind, Udp, Version,
 };
 use proptest::prelude::*;
 
@@ -93,6 +94,59 @@ prop_compose! {
     ) -> Sample {
         let version = if v6 { Version::V6 } else { Version::V4 };
         Sample { version, tags, tcp, ports, addresses, ttl, payload }
+    }
+}
+
+/// The source of inner frames.
+const FROM: MacAddress = MacAddress([2, 0, 0, 0, 0, 9]);
+
+fn kind() -> impl Strategy<Value = TunnelKind> {
+    prop_oneof![
+        Just(TunnelKind::Ipip),
+        prop_oneof![Just(6080_u16), 1..=65_535_u16].prop_map(|port| TunnelKind::Gue { port }),
+        (0..=0xff_ffff_u32, any::<[u8; 6]>()).prop_map(|(network, station)| TunnelKind::Vxlan {
+            network,
+            station: MacAddress(station)
+        }),
+    ]
+}
+
+/// Tells whether packets of two kinds of tunnel differ only in the inner frame's addresses.
+fn same_wire(one: TunnelKind, other: TunnelKind) -> bool {
+    match (one, other) {
+        (TunnelKind::Vxlan { network: one, .. }, TunnelKind::Vxlan { network: other, .. }) => {
+            one == other
+        }
+        (TunnelKind::Vxlan { .. }, TunnelKind::Gue { port }) => port == 4789,
+        (one, other) => one == other,
+    }
+}
+
+fn ends(v6: bool) -> (IpAddr, IpAddr) {
+    if v6 {
+        (
+            Ipv6Addr::from([1; 16]).into(),
+            Ipv6Addr::from([2; 16]).into(),
+        )
+    } else {
+        (Ipv4Addr::from([1; 4]).into(), Ipv4Addr::from([2; 4]).into())
+    }
+}
+
+/// Sets the traffic class of a frame's packet.
+fn set_class(frame: &mut [u8], found: &Headers, class: u8) {
+    let packet = &mut frame[usize::from(found.network)..];
+    match found.version {
+        Version::V4 => {
+            packet[1] = class;
+            packet[10..12].fill(0);
+            let sum = checksum::of(&packet[..20]);
+            packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        Version::V6 => {
+            packet[0] = 0x60 | class >> 4;
+            packet[1] = packet[1] & 0x0f | class << 4;
+        }
     }
 }
 
@@ -249,37 +303,77 @@ proptest! {
     }
 
     #[test]
-    fn another_parser_accepts_the_tunnel(sample in sample(), gue in any::<bool>(), outer_v6 in any::<bool>(), entropy in any::<u16>()) {
-        let frame = sample.frame();
+    fn another_parser_accepts_the_tunnel(sample in sample(), kind in kind(), outer_v6 in any::<bool>(), entropy in any::<u16>(), class in any::<u8>()) {
+        let mut frame = sample.frame();
         let found = headers(&frame);
-        let (from, to): (IpAddr, IpAddr) = if outer_v6 {
-            (Ipv6Addr::from([1; 16]).into(), Ipv6Addr::from([2; 16]).into())
-        } else {
-            (Ipv4Addr::from([1; 4]).into(), Ipv4Addr::from([2; 4]).into())
-        };
-        let kind = if gue { TunnelKind::Gue { port: 6080 } } else { TunnelKind::Ipip };
+        set_class(&mut frame, &found, class);
+        let (from, to) = ends(outer_v6);
         let tunnel = Tunnel::new(from, to, kind).unwrap();
         let mut packet = vec![0; tunnel.overhead()];
         packet.extend_from_slice(found.packet(&frame));
-        tunnel.write(&mut packet, found.version, entropy).unwrap();
+        tunnel.write(&mut packet, found.version, entropy, FROM).unwrap();
         let outer = dissect_ip(&packet).unwrap();
         prop_assert_eq!(outer.source(&packet), from);
         prop_assert_eq!(outer.destination(&packet), to);
         prop_assert_eq!(outer.end as usize, packet.len());
+        prop_assert_eq!(tunnel.inner(&packet, &outer), Some(found.packet(&frame)));
         let sliced = SlicedPacket::from_ip(&packet).unwrap();
-        if gue {
-            prop_assert_eq!(outer.destination_port, 6080);
-            prop_assert!(outer.source_port >= 0xc000);
-            let udp = Udp::new_checked(outer.segment(&packet)).unwrap();
-            prop_assert!(udp.checksum_holds(from, to));
-            prop_assert_eq!(udp.payload(), found.packet(&frame));
-            let Some(TransportSlice::Udp(udp)) = sliced.transport else { panic!("no UDP") };
-            prop_assert_eq!(udp.payload(), found.packet(&frame));
-        } else {
+        let (outer_class, payload) = match sliced.net.unwrap() {
+            NetSlice::Ipv4(ip) => (ip.header().dcp().value() << 2 | ip.header().ecn().value(), ip.payload().payload),
+            NetSlice::Ipv6(ip) => (ip.header().traffic_class(), ip.payload().payload),
+        };
+        prop_assert_eq!(outer_class, class);
+        if kind == TunnelKind::Ipip {
             prop_assert_eq!(outer.protocol, if found.version == Version::V4 { 4 } else { 41 });
             prop_assert_eq!(outer.segment(&packet), found.packet(&frame));
-            let payload = match sliced.net.unwrap() { NetSlice::Ipv4(ip) => ip.payload().payload, NetSlice::Ipv6(ip) => ip.payload().payload };
             prop_assert_eq!(payload, found.packet(&frame));
+            return Ok(());
+        }
+        prop_assert!(outer.source_port >= 0xc000);
+        let udp = Udp::new_checked(outer.segment(&packet)).unwrap();
+        prop_assert!(udp.checksum_holds(from, to));
+        prop_assert_eq!(udp.checksum() == 0, !outer_v6);
+        let Some(TransportSlice::Udp(udp)) = sliced.transport else { panic!("no UDP") };
+        match kind {
+            TunnelKind::Ipip => unreachable!(),
+            TunnelKind::Gue { port } => {
+                prop_assert_eq!(udp.destination_port(), port);
+                prop_assert_eq!(udp.payload(), found.packet(&frame));
+            }
+            TunnelKind::Vxlan { network, station } => {
+                prop_assert_eq!(udp.destination_port(), 4789);
+                // RFC 7348, section 5: flags with only I set, 24 reserved bits, the identifier, 8 reserved bits.
+                let [_, a, b, c] = network.to_be_bytes();
+                prop_assert_eq!(&udp.payload()[..8], &[0x08, 0, 0, 0, a, b, c, 0]);
+                let inner = SlicedPacket::from_ethernet(&udp.payload()[8..]).unwrap();
+                let link = inner.link.unwrap().to_header().unwrap().ethernet2().unwrap();
+                prop_assert_eq!((link.source, link.destination), (FROM.0, station.0));
+                let version = if found.version == Version::V4 { etherparse::EtherType::IPV4 } else { etherparse::EtherType::IPV6 };
+                prop_assert_eq!(link.ether_type, version);
+                prop_assert_eq!(&udp.payload()[22..], found.packet(&frame));
+            }
+        }
+    }
+
+    #[test]
+    fn a_tunnel_knows_its_own_packets(sample in sample(), kinds in (kind(), kind()), outer_v6 in any::<bool>(), cut in any::<prop::sample::Index>()) {
+        let frame = sample.frame();
+        let found = headers(&frame);
+        let (from, to) = ends(outer_v6);
+        let tunnel = Tunnel::new(from, to, kinds.0).unwrap();
+        let mut packet = vec![0; tunnel.overhead()];
+        packet.extend_from_slice(found.packet(&frame));
+        tunnel.write(&mut packet, found.version, 7, FROM).unwrap();
+        // An ICMP error quotes the start of the packet.
+        packet.truncate(tunnel.overhead() + cut.index(packet.len() - tunnel.overhead() + 1));
+        let Ok(outer) = dissect_quoted(&packet) else { return Ok(()) };
+        prop_assert_eq!(tunnel.inner(&packet, &outer), Some(&packet[tunnel.overhead()..]));
+        let same = same_wire(kinds.0, kinds.1);
+        let other = Tunnel::new(from, to, kinds.1).unwrap();
+        prop_assert_eq!(other.inner(&packet, &outer).is_some(), same);
+        for (from, to) in [(to, to), (from, from)] {
+            let elsewhere = Tunnel::new(from, to, kinds.0).unwrap();
+            prop_assert_eq!(elsewhere.inner(&packet, &outer), None);
         }
     }
 

@@ -178,6 +178,12 @@ impl Snapshot {
             Mode::Nat => None,
             Mode::Ipip => Some(TunnelKind::Ipip),
             Mode::Gue => Some(TunnelKind::Gue { port: vip.gue_port }),
+            Mode::Vxlan => {
+                let station = backend.inner_mac.as_ref().and_then(|mac| mac.parse().ok());
+                vip.vni
+                    .zip(station)
+                    .map(|(network, station)| TunnelKind::Vxlan { network, station })
+            }
         };
         Backend {
             name: backend.name.clone(),

@@ -28,6 +28,14 @@ pub fn mac_of(number: u8) -> [u8; 6] {
     [2, 0xbb, 0, 0, 0, number]
 }
 
+/// The identifier of the VXLAN network.
+pub const NETWORK: u32 = 0x12_3456;
+
+/// Returns the MAC address in the VXLAN network of a VIP's backend at a position.
+pub fn inner_mac_of(position: usize) -> [u8; 6] {
+    [2, 0xcc, 0, 0, 0, position as u8]
+}
+
 /// A configuration: one-armed at 10.0.0.2, gateway 10.0.0.1, backends 10.0.0.11 to 10.0.0.30, all with IPv6 as well.
 pub fn config(vips: Value) -> Value {
     let mut neighbours = vec![
@@ -48,7 +56,7 @@ pub fn config(vips: Value) -> Value {
     })
 }
 
-fn text(mac: [u8; 6]) -> String {
+pub fn text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
@@ -60,7 +68,23 @@ pub fn vip(mode: &str, backends: &[u8]) -> Value {
             |number| json!({"name": format!("web{number}"), "address": format!("10.0.0.{number}")}),
         )
         .collect();
-    json!({"name": "web", "address": "192.0.2.1", "port": 80, "protocol": "tcp", "mode": mode, "backends": backends})
+    in_mode(
+        json!({"name": "web", "address": "192.0.2.1", "port": 80, "protocol": "tcp", "backends": backends}),
+        mode,
+    )
+}
+
+/// Gives a VIP a mode and what the mode requires.
+pub fn in_mode(mut vip: Value, mode: &str) -> Value {
+    vip["mode"] = json!(mode);
+    if mode == "vxlan" {
+        vip["vni"] = json!(NETWORK);
+        let backends = vip["backends"].as_array_mut().unwrap();
+        for (position, backend) in backends.iter_mut().enumerate() {
+            backend["inner_mac"] = json!(text(inner_mac_of(position)));
+        }
+    }
+    vip
 }
 
 pub fn with(mut value: Value, key: &str, other: impl Into<Value>) -> Value {
@@ -199,6 +223,8 @@ pub struct Seen {
     pub to: [u8; 6],
     /// The outer addresses of a tunnel.
     pub outer: Option<(IpAddr, IpAddr)>,
+    /// A VXLAN frame's network, and its MAC addresses: from, to.
+    pub inner: Option<(u32, [u8; 6], [u8; 6])>,
     pub source: (IpAddr, u16),
     pub destination: (IpAddr, u16),
     pub flags: u8,
@@ -230,6 +256,15 @@ pub fn read(frame: &[u8]) -> Seen {
         {
             Some(&payload.payload[8..])
         }
+        etherparse::IpNumber::UDP
+            if u16::from_be_bytes([payload.payload[2], payload.payload[3]]) == 4789 =>
+        {
+            return Seen {
+                to,
+                outer: Some((source, destination)),
+                ..read_vxlan(&payload.payload[8..])
+            };
+        }
         _ => None,
     };
     let Some(inner) = inner else {
@@ -242,6 +277,27 @@ pub fn read(frame: &[u8]) -> Seen {
         to,
         outer: Some((source, destination)),
         ..read_ip(inner)
+    }
+}
+
+/// Reads a VXLAN header (RFC 7348, section 5) and its frame.
+fn read_vxlan(payload: &[u8]) -> Seen {
+    let [flags, 0, 0, 0, network @ .., 0] = &payload[..8] else {
+        panic!("reserved bits are set: {:?}", &payload[..8])
+    };
+    assert_eq!(*flags, 0x08, "flags");
+    let network = [0, network[0], network[1], network[2]];
+    let frame = &payload[8..];
+    let sliced = SlicedPacket::from_ethernet(frame).unwrap();
+    let link = sliced.link.unwrap().to_header().unwrap();
+    let ethernet = link.ethernet2().unwrap();
+    Seen {
+        inner: Some((
+            u32::from_be_bytes(network),
+            ethernet.source,
+            ethernet.destination,
+        )),
+        ..read_ip(&frame[14..])
     }
 }
 
@@ -273,6 +329,7 @@ fn read_ip(packet: &[u8]) -> Seen {
     let mut seen = Seen {
         to: [0; 6],
         outer: None,
+        inner: None,
         source: (source, 0),
         destination: (destination, 0),
         flags: 0,

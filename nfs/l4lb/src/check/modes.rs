@@ -1,0 +1,86 @@
+//! Checks that the options of a VIP and its backends fit its mode.
+
+use nf_packet::MacAddress;
+use nf_runtime::Refusal;
+
+use crate::config::{wrong, Backend, Mode, Protocol, Vip};
+
+/// The greatest identifier of a VXLAN network: it has 24 bits.
+const MOST_NETWORK: u32 = 0xff_ffff;
+
+pub(super) fn vip(path: &str, vip: &Vip) -> Result<(), Refusal> {
+    let direct = vip.mode != Mode::Nat;
+    if vip.snat && direct {
+        return wrong(
+            &format!("{path}.snat"),
+            "requires mode nat: the other modes keep source addresses",
+        );
+    }
+    if vip.proxy_protocol && direct {
+        return wrong(
+            &format!("{path}.proxy_protocol"),
+            "requires mode nat: modes ipip, gue and vxlan do not see the answers, so they cannot insert bytes into the stream; the backend sees the client's address anyway",
+        );
+    }
+    if vip.proxy_protocol && vip.protocol == Protocol::Udp {
+        return wrong(
+            &format!("{path}.proxy_protocol"),
+            "requires TCP: servers do not accept the header in datagrams",
+        );
+    }
+    network(&format!("{path}.vni"), vip)
+}
+
+fn network(path: &str, vip: &Vip) -> Result<(), Refusal> {
+    match (vip.mode, vip.vni) {
+        (Mode::Vxlan, None) => wrong(
+            path,
+            format!("missing, expected 0 to {MOST_NETWORK}: mode vxlan requires the network that the backends are in"),
+        ),
+        (Mode::Vxlan, Some(network)) if network > MOST_NETWORK => {
+            wrong(path, format!("{network}, expected 0 to {MOST_NETWORK}"))
+        }
+        (Mode::Vxlan, Some(_)) | (_, None) => Ok(()),
+        (_, Some(network)) => wrong(
+            path,
+            format!("{network} requires mode vxlan: the other modes have no network; remove it"),
+        ),
+    }
+}
+
+pub(super) fn backend(path: &str, vip: &Vip, backend: &Backend) -> Result<(), Refusal> {
+    if vip.mode != Mode::Nat && backend.port.is_some_and(|port| port != vip.port) {
+        return wrong(
+            &format!("{path}.port"),
+            format!(
+                "{}, but modes ipip, gue and vxlan keep the VIP's port, {}",
+                backend.port.unwrap_or_default(),
+                vip.port
+            ),
+        );
+    }
+    let path = format!("{path}.inner_mac");
+    match (vip.mode, &backend.inner_mac) {
+        (Mode::Vxlan, None) => wrong(
+            &path,
+            "missing, expected a MAC address such as 02:00:00:00:00:01: mode vxlan requires the address of the backend's interface in the network",
+        ),
+        (Mode::Vxlan, Some(mac)) => station(&path, mac),
+        (_, None) => Ok(()),
+        (_, Some(mac)) => wrong(
+            &path,
+            format!("{mac:?} requires mode vxlan: the other modes send no inner frame; remove it"),
+        ),
+    }
+}
+
+/// Checks that a text is the MAC address of one station.
+pub(super) fn station(path: &str, text: &str) -> Result<(), Refusal> {
+    match text.parse::<MacAddress>() {
+        Err(reason) => wrong(path, reason),
+        Ok(mac) if mac.is_multicast() || mac.to_bits() == 0 => {
+            wrong(path, format!("{mac} is not the address of a station"))
+        }
+        Ok(_) => Ok(()),
+    }
+}
