@@ -145,6 +145,8 @@ class World:
             self.tally.add(arrivals)
             self._arrived += [(each.arrived_ns / 1e9, each.sent_ns / 1e9, each.number) for each in arrivals]
             newest = max([newest, *(each.number for each in arrivals)])
+            if newest >= upto and self.tally.lost(upto, newest - FLOWS):
+                upto = newest + FLOWS  # the outage went on; what it cost belongs to this fault
             time.sleep(_POLL_S)
         lost = self.tally.lost(self.checked, upto)
         self.checked = upto

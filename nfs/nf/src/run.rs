@@ -48,10 +48,12 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
             hold: running.hold,
             arena,
             backlog,
-            table: running.table.clone().map(|table| Box::new(table) as _),
         },
         config,
     )?;
+    if let Some(table) = &running.table {
+        instance.offload_to(Box::new(table.clone()))?;
+    }
     let stopped = Arc::clone(&instance);
     thread::spawn(move || {
         if signals.forever().next().is_some() {

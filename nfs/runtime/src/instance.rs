@@ -16,6 +16,7 @@ use std::{
 };
 
 use nf_arena::ArenaBuilder;
+use nf_ports::Mac;
 use serde_json::{Map, Value};
 
 pub use self::options::Options;
@@ -48,6 +49,7 @@ pub struct Instance<N: NetworkFunction> {
     totals: Vec<Arc<Totals>>,
     began: Instant,
     ports: Vec<PortStatus>,
+    macs: Arc<[Mac]>,
     notes: Mutex<Map<String, Value>>,
     refused: Arc<Refused>,
     ending: Mutex<Ending>,
@@ -87,6 +89,7 @@ impl<N: NetworkFunction> Instance<N> {
             totals: (0..workers).map(|_| Arc::default()).collect(),
             began: Instant::now(),
             ports,
+            macs: Arc::clone(&macs),
             notes: Mutex::default(),
             refused: Arc::default(),
             ending: Mutex::default(),
@@ -119,9 +122,6 @@ impl<N: NetworkFunction> Instance<N> {
                 began: instance.began,
                 macs: Arc::clone(&macs),
             })?;
-        }
-        if let Some(table) = options.table {
-            offload::begin(&instance, table, macs)?;
         }
         Ok(instance)
     }

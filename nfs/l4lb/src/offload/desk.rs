@@ -220,7 +220,7 @@ impl Desk {
                 self.totals.installs += 1;
             }
             if let Some(outcome) = self.ledger.handle(event) {
-                self.note(&outcome, now, pins);
+                self.heed(&outcome, now, pins);
             }
         }
         if let Err(unavailable) = polled {
@@ -229,7 +229,7 @@ impl Desk {
         }
     }
 
-    fn note(&mut self, outcome: &Outcome, now: Duration, pins: &Pins) {
+    fn heed(&mut self, outcome: &Outcome, now: Duration, pins: &Pins) {
         if let Some(promoter) = &mut self.promoter {
             promoter.note(outcome, now);
         }

@@ -1,14 +1,13 @@
 //! A table that carries flows, with the delays and refusals of real ones, and two or more writers.
 
 use std::{
-    cell::RefCell,
     collections::{BTreeMap, VecDeque},
-    rc::Rc,
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use nf_offload::{
     Capabilities, Counts, Driver, Effect, Event, FlowKey, Listed, Matches, Refused, Request,
-    Rewrites, RuleId, TargetId, Unavailable, Writer,
+    Rewrites, RuleId, Target, TargetId, Unavailable, Writer,
 };
 
 /// The state of a rule in the table.
@@ -33,14 +32,14 @@ struct Rule {
 struct Inner {
     epoch: u64,
     rules: BTreeMap<RuleId, Rule>,
-    targets: BTreeMap<TargetId, u16>,
+    targets: BTreeMap<TargetId, Target>,
     waiting: VecDeque<Request>,
     events: VecDeque<Event>,
 }
 
 /// The table.
 #[derive(Clone, Debug, Default)]
-pub struct Table(Rc<RefCell<Inner>>);
+pub struct Table(Arc<Mutex<Inner>>);
 
 /// One writer's access.
 pub struct Handle {
@@ -53,6 +52,10 @@ impl Table {
     /// More than this many unworked requests are not taken.
     const QUEUE: usize = 5;
 
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap()
+    }
+
     pub fn writer(&self, epoch: u64) -> Handle {
         let writer = Writer { instance: 1, epoch };
         Handle {
@@ -63,7 +66,7 @@ impl Table {
 
     /// Carries a packet; returns the target, or None: it goes to the function. Of rules that fade, any may take it.
     pub fn carry(&self, flow: FlowKey, fades_too: bool) -> Option<TargetId> {
-        let mut inner = self.0.borrow_mut();
+        let mut inner = self.inner();
         let takes = |rule: &&mut Rule| {
             rule.flow == flow
                 && (rule.phase == Phase::Carries || (fades_too && rule.phase == Phase::Fades))
@@ -73,13 +76,19 @@ impl Table {
         Some(rule.target)
     }
 
+    /// Returns a target's content. (For tests of functions.)
+    #[allow(dead_code)]
+    pub fn target(&self, id: TargetId) -> Option<Target> {
+        self.inner().targets.get(&id).copied()
+    }
+
     /// Works on the oldest request. `refuses`: an install gets this answer.
     pub fn work(&self, refuses: Option<Refused>) {
-        let inner = &mut *self.0.borrow_mut();
+        let inner = &mut *self.inner();
         match inner.waiting.pop_front() {
             None => {}
             Some(Request::PutTarget(id, target)) => {
-                inner.targets.insert(id, target.port);
+                inner.targets.insert(id, target);
             }
             Some(Request::DropTarget(id)) => {
                 assert!(
@@ -144,7 +153,7 @@ impl Table {
 
     /// Ends the fading of all removed rules: packets on the way have left.
     pub fn settle(&self) {
-        let inner = &mut *self.0.borrow_mut();
+        let inner = &mut *self.inner();
         for (id, rule) in &mut inner.rules {
             if rule.phase == Phase::Fades {
                 rule.phase = Phase::Counted;
@@ -158,7 +167,7 @@ impl Table {
 
     /// Tells the counts of all rules that carry.
     pub fn count(&self) {
-        let inner = &mut *self.0.borrow_mut();
+        let inner = &mut *self.inner();
         for (id, rule) in &inner.rules {
             if rule.phase == Phase::Carries {
                 let event = Event::Counted(*id, rule.packets, rule.packets * 100);
@@ -169,7 +178,7 @@ impl Table {
 
     /// Loses everything; returns the packets whose counts are lost. `told`: the packets that the ledger has added of each rule.
     pub fn reset(&self, told: &BTreeMap<RuleId, u64>) -> u64 {
-        let inner = &mut *self.0.borrow_mut();
+        let inner = &mut *self.inner();
         // The ledger has added all of a rule that it knows no more.
         let added = |id: &RuleId, packets| told.get(id).copied().unwrap_or(packets);
         let lost: u64 = inner
@@ -187,7 +196,7 @@ impl Table {
 
     /// Returns the flow and target of each rule that may act.
     pub fn acting(&self) -> Vec<(FlowKey, TargetId)> {
-        let inner = self.0.borrow();
+        let inner = self.inner();
         let acts = inner
             .rules
             .values()
@@ -196,7 +205,16 @@ impl Table {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.borrow().rules.is_empty()
+        self.inner().rules.is_empty()
+    }
+}
+
+impl nf_offload::Table for Table {
+    fn open(&mut self, writer: Writer) -> Result<Box<dyn Driver + Send>, Unavailable> {
+        Ok(Box::new(Handle {
+            table: self.clone(),
+            writer,
+        }))
     }
 }
 
@@ -222,7 +240,7 @@ impl Driver for Handle {
     }
 
     fn submit(&mut self, requests: &[Request]) -> usize {
-        let inner = &mut *self.table.0.borrow_mut();
+        let inner = &mut *self.table.inner();
         // Until it is told of a reset, the writer's requests are void.
         if self.writer.epoch < inner.epoch || inner.events.contains(&Event::Reset) {
             return requests.len();
@@ -234,7 +252,7 @@ impl Driver for Handle {
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), Unavailable> {
-        let inner = &mut *self.table.0.borrow_mut();
+        let inner = &mut *self.table.inner();
         if self.writer.epoch < inner.epoch {
             events.push(Event::Refused(RuleId(0), Refused::StaleWriter));
             return Ok(());
@@ -244,7 +262,7 @@ impl Driver for Handle {
     }
 
     fn list(&mut self) -> Option<Vec<Listed>> {
-        let inner = &mut *self.table.0.borrow_mut();
+        let inner = &mut *self.table.inner();
         assert!(self.writer.epoch >= inner.epoch);
         inner.epoch = self.writer.epoch;
         inner.waiting.clear();

@@ -2,7 +2,6 @@
 
 use std::os::fd::OwnedFd;
 
-use nf_offload::Table;
 use nf_ports::Port;
 
 use crate::{gate::FrameSource, Refusal};
@@ -18,8 +17,6 @@ pub struct Options {
     pub arena: Option<OwnedFd>,
     /// The packets that instance had received but not processed; they precede those from the ports.
     pub backlog: Option<Box<dyn FrameSource>>,
-    /// A faster table for heavy flows.
-    pub table: Option<Box<dyn Table>>,
 }
 
 impl Options {

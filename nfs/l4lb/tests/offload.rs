@@ -1,0 +1,304 @@
+//! Connections that a faster table carries: over random histories no packet reaches another backend than its record's, and each is counted once.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[allow(dead_code)]
+mod common;
+#[path = "../../offload/tests/histories/table.rs"]
+#[allow(dead_code)]
+mod table;
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr},
+};
+
+use common::*;
+use nf_l4lb::L4lb;
+use nf_offload::{FlowKey, Refused};
+use nf_runtime::{
+    testing::{Harness, Output},
+    NetworkFunction,
+};
+use proptest::prelude::*;
+use serde_json::{json, Value};
+use table::Table;
+
+const CLIENTS: u16 = 6;
+const BACKENDS: [u8; 3] = [11, 12, 13];
+const MILLISECOND: u64 = 1_000_000;
+/// The burst of a client, of which one packet is sampled.
+const BURST: usize = 8;
+
+fn policy(backends: &[u8]) -> Value {
+    let mut config = config(json!([vip("nat", backends)]));
+    config["offload"] =
+        json!({"begin": 0.0, "stop": 0.0, "heavy_packets_per_s": 1.0, "idle": "2s"});
+    config["tables"]["offload"] = json!(64);
+    config
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A burst of a client; where a rule fades, packets may take it.
+    Packets {
+        client: u16,
+        fades_too: bool,
+    },
+    Answers {
+        client: u16,
+        fades_too: bool,
+    },
+    Fin(u16),
+    /// The function exchanges requests and events with the table, and this much time passes (ms).
+    Turn(u64),
+    Work(Option<Refused>),
+    Settle,
+    Count,
+    Reset,
+    /// The configuration has these backends from now on: a bit each.
+    Configure(u8),
+    /// Another instance adopts the state, as in a move.
+    Move,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let refused = prop::sample::select(&Refused::ALL[..4]);
+    prop_oneof![
+        10 => (0..CLIENTS, any::<bool>()).prop_map(|(client, fades_too)| Step::Packets { client, fades_too }),
+        6 => (0..CLIENTS, any::<bool>()).prop_map(|(client, fades_too)| Step::Answers { client, fades_too }),
+        1 => (0..CLIENTS).prop_map(Step::Fin),
+        10 => (20u64..600).prop_map(Step::Turn),
+        10 => prop::option::weighted(0.1, refused).prop_map(Step::Work),
+        3 => Just(Step::Settle),
+        3 => Just(Step::Count),
+        1 => Just(Step::Reset),
+        1 => (1u8..8).prop_map(Step::Configure),
+        1 => Just(Step::Move),
+    ]
+}
+
+fn key(sent: &Sent) -> FlowKey {
+    let octets = |address: IpAddr| match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    };
+    FlowKey {
+        source: octets(sent.source.0),
+        destination: octets(sent.destination.0),
+        source_port: sent.source.1,
+        destination_port: sent.destination.1,
+        protocol: if sent.udp { 17 } else { 6 },
+    }
+}
+
+fn last_octet(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(address) => address.octets()[3],
+        IpAddr::V6(address) => Ipv6Addr::octets(&address)[15],
+    }
+}
+
+struct World {
+    lb: Harness<L4lb>,
+    table: Table,
+    backends: Vec<u8>,
+    /// The backend that each open connection has reached.
+    connections: BTreeMap<u16, u8>,
+    to_backends: u64,
+    to_clients: u64,
+    carried: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            lb: start(policy(&BACKENDS)),
+            table: Table::default(),
+            backends: BACKENDS.to_vec(),
+            connections: BTreeMap::new(),
+            to_backends: 0,
+            to_clients: 0,
+            carried: 0,
+        }
+    }
+
+    /// Returns where a packet ends, by the table or else by the function: the destination's MAC address, address and port, and the source's.
+    fn way(&mut self, sent: &Sent, fades_too: bool) -> Result<Seen, &'static str> {
+        let by_function = |lb: &mut Harness<L4lb>| match lb.process(0, &sent.frame()) {
+            Output::Sent(_, frame) => Ok(read(&frame)),
+            Output::Dropped(reason) => Err(reason),
+        };
+        let Some(id) = self.table.carry(key(sent), fades_too) else {
+            return by_function(&mut self.lb);
+        };
+        self.carried += 1;
+        let rewrite = self.table.target(id).unwrap().rewrite;
+        assert_eq!(rewrite.source_mac.0, PORT_MAC);
+        let mut seen = Seen {
+            to: rewrite.destination_mac.0,
+            ttl: sent.ttl - 1,
+            ..read(&sent.frame())
+        };
+        seen.source = rewrite.source.unwrap_or(seen.source);
+        seen.destination = rewrite.destination.unwrap_or(seen.destination);
+        Ok(seen)
+    }
+
+    fn packets(&mut self, client: u16, fades_too: bool) {
+        let port = 1000 + client;
+        if !self.connections.contains_key(&client) {
+            self.packet(client, &Sent::client(port, SYN), false);
+        }
+        for _ in 0..BURST {
+            self.packet(client, &Sent::client(port, ACK), fades_too);
+        }
+    }
+
+    fn packet(&mut self, client: u16, sent: &Sent, fades_too: bool) {
+        let before = self.connections.get(&client).copied();
+        match self.way(sent, fades_too) {
+            Ok(seen) => {
+                self.to_backends += 1;
+                let backend = last_octet(seen.destination.0);
+                assert_eq!(seen.to, mac_of(backend));
+                if let Some(before) = before {
+                    let may_move = !self.backends.contains(&before);
+                    assert!(before == backend || may_move, "{before} -> {backend}");
+                }
+                self.connections.insert(client, backend);
+            }
+            Err(reason) => assert!(
+                reason == "rule acts" && before.is_none_or(|it| !self.backends.contains(&it)),
+                "{reason}"
+            ),
+        }
+    }
+
+    fn answers(&mut self, client: u16, fades_too: bool) {
+        let Some(&backend) = self.connections.get(&client) else {
+            return;
+        };
+        for _ in 0..BURST {
+            let sent = answer(backend, 1000 + client, ACK);
+            if let Ok(seen) = self.way(&sent, fades_too) {
+                if seen.destination == (sent.destination.0, 1000 + client) && seen.to == GATEWAY_MAC
+                {
+                    if self.backends.contains(&backend) {
+                        assert_eq!(seen.source, (ip("192.0.2.1"), 80));
+                    }
+                    self.to_clients += u64::from(seen.source.0 == ip("192.0.2.1"));
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, milliseconds: u64) {
+        self.lb.advance(milliseconds * MILLISECOND);
+        self.lb.tick();
+        self.lb.offload(&mut self.table);
+    }
+
+    fn play(&mut self, step: &Step) {
+        match *step {
+            Step::Packets { client, fades_too } => self.packets(client, fades_too),
+            Step::Answers { client, fades_too } => self.answers(client, fades_too),
+            Step::Fin(client) => {
+                if self.connections.contains_key(&client) {
+                    // The table leaves it to the function.
+                    let frame = Sent::client(1000 + client, FIN | ACK).frame();
+                    let output = self.lb.process(0, &frame);
+                    self.to_backends += u64::from(matches!(output, Output::Sent(..)));
+                }
+            }
+            Step::Turn(milliseconds) => self.turn(milliseconds),
+            Step::Work(refuses) => self.table.work(refuses),
+            Step::Settle => self.table.settle(),
+            Step::Count => self.table.count(),
+            Step::Reset => self.reset(),
+            Step::Configure(bits) => self.configure(bits),
+            Step::Move => {
+                let config = serde_json::from_value(policy(&self.backends)).unwrap();
+                let next = self.lb.adopting(config).unwrap().with_ports(1);
+                self.lb = next;
+            }
+        }
+    }
+
+    /// Loses the table's content, after the function has learnt all counts.
+    fn reset(&mut self) {
+        self.table.count();
+        self.table.settle();
+        self.turn(20);
+        self.table.reset(&BTreeMap::new());
+    }
+
+    fn configure(&mut self, bits: u8) {
+        let chosen = (0..3).filter(|bit| bits & 1 << bit != 0);
+        self.backends = chosen.map(|bit| BACKENDS[bit]).collect();
+        let config = serde_json::from_value(policy(&self.backends)).unwrap();
+        self.lb.function().configure(config).unwrap();
+    }
+
+    fn sum(&self, counter: &str) -> u64 {
+        self.lb.count(&format!("{counter}{{vip=\"web\"}}"))
+    }
+
+    /// Lets all rules end: nothing is left in the table, and each packet was counted once.
+    fn finish(&mut self) {
+        for _ in 0..150 {
+            self.turn(100);
+            (0..5).for_each(|_| self.table.work(None));
+            self.table.count();
+            self.table.settle();
+        }
+        assert!(self.table.is_empty(), "orphans: {:?}", self.table);
+        assert_eq!(self.sum("vip_packets"), self.to_backends);
+        assert_eq!(self.sum("vip_answers"), self.to_clients);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_packet_reaches_another_backend_and_each_is_counted_once(
+        steps in prop::collection::vec(step(), 1..160),
+    ) {
+        let mut world = World::new();
+        for step in &steps {
+            world.play(step);
+        }
+        world.finish();
+    }
+}
+
+#[test]
+fn a_heavy_connection_gets_rules_for_both_directions_and_loses_them_when_idle() {
+    let mut world = World::new();
+    for _ in 0..6 {
+        world.packets(1, false);
+        world.answers(1, false);
+        world.turn(200);
+        (0..5).for_each(|_| world.table.work(None));
+    }
+    let acting = world.table.acting();
+    assert_eq!(acting.len(), 2, "{acting:?}");
+    assert!(acting.iter().any(|(_, target)| target.0 >= 1 << 15));
+    let before = world.carried;
+    world.packets(1, false);
+    world.answers(1, false);
+    assert_eq!(world.carried, before + 2 * BURST as u64);
+    let status = world.lb.function().offloaded();
+    assert_eq!(
+        (&status["state"], &status["flows"]),
+        (&json!("connected"), &json!(2))
+    );
+    world.finish();
+}
+
+/// `OFFLOAD_HISTORIES` changes the number.
+fn cases() -> u32 {
+    let asked = std::env::var("OFFLOAD_HISTORIES").ok();
+    asked.and_then(|text| text.parse().ok()).unwrap_or(300)
+}
