@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lab.spec import LabSpec
 CLIENTS, BACKENDS = "out1", "vm1"
 _ADDRESS, _PORT = "192.0.2.1", 53
 _POLL_S = 0.005
+_APPLIED_S = 10.0
 _INSTANCES = "/api/v1/instances"
 
 
@@ -35,9 +37,12 @@ class Balancer:
         oneswitchd: the oneswitchd of the lab.
         agent: the agent of the lab.
         flows: capacity of its tables.
+        mode: how it reaches the backends: ``ipip`` or ``nat``.
+        more: further keys of its configuration.
 
     Attributes:
         id: id of the instance.
+        config: its configuration.
         number: number of its virtual port.
         service: destination of the traffic.
 
@@ -45,9 +50,18 @@ class Balancer:
         StartError: it did not become active.
     """
 
-    def __init__(self, lab: Lab, oneswitchd: Oneswitchd, agent: AgentProcess, flows: int) -> None:
-        self._lab, self._agent = lab, agent
-        order = {"name": "lb", "kind": "l4lb", "ports": 1, "config": _config(lab, flows)}
+    def __init__(
+        self,
+        lab: Lab,
+        oneswitchd: Oneswitchd,
+        agent: AgentProcess,
+        flows: int,
+        mode: str = "ipip",
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._lab, self._agent, self._mode = lab, agent, mode
+        self.config = _config(lab, flows, mode) | dict(more or {})
+        order = {"name": "lb", "kind": "l4lb", "ports": 1, "config": self.config}
         answer = agent.client.post(_INSTANCES, json=order)
         if answer.status_code != 202:
             raise StartError(f"no load balancer was deployed: {answer.text}")
@@ -68,6 +82,22 @@ class Balancer:
     def show(self) -> dict[str, Any]:
         """Return the instance as the API reports it."""
         return self._agent.client.get(f"{_INSTANCES}/{self.id}").json()
+
+    def reconfigure(self, more: Mapping[str, Any]) -> None:
+        """Change keys of its configuration, and wait until it has them.
+
+        Raises:
+            ControlError: it was refused.
+        """
+        self.config |= more
+        answer = self._agent.client.patch(f"{_INSTANCES}/{self.id}", json={"config": self.config})
+        if answer.status_code not in (200, 202):
+            raise ControlError(f"a configuration was refused: {answer.text}")
+        deadline = time.monotonic() + _APPLIED_S
+        while (shown := self.show())["config_state"] != "applied":
+            if time.monotonic() > deadline:
+                raise ControlError(f"a configuration is {shown['config_state']} after {_APPLIED_S:g} s")
+            time.sleep(_POLL_S)
 
     def await_active(self, timeout_s: float = 30.0) -> dict[str, Any]:
         """Wait until it is active at its wanted location.
@@ -106,16 +136,17 @@ class Balancer:
             time.sleep(_POLL_S)
         return shown
 
-    def traffic(self, directory: Path) -> FlowStream:
+    def traffic(self, directory: Path, *, renewed: bool = False) -> FlowStream:
         """Start traffic of all flows, silent at first, once the load balancer knows its port's address."""
-        return FlowStream(self._lab, CLIENTS, BACKENDS, self.service, self.flows, directory)
+        ends = (self._lab, CLIENTS, BACKENDS, self.service, self.flows)
+        return FlowStream(*ends, directory, self._mode, renewed=renewed)
 
 
-def _config(lab: Lab, flows: int) -> dict[str, Any]:
+def _config(lab: Lab, flows: int, mode: str) -> dict[str, Any]:
     addresses = [f"10.0.1.{number}" for number in range(10, 20)]
     mac = lab.host(BACKENDS).mac
     backends = [{"name": f"b{index}", "address": address} for index, address in enumerate(addresses)]
-    vip = {"name": "dns", "address": _ADDRESS, "port": _PORT, "protocol": "udp", "mode": "ipip"}
+    vip = {"name": "dns", "address": _ADDRESS, "port": _PORT, "protocol": "udp", "mode": mode}
     return {
         "interfaces": [{"addresses": ["10.0.1.2/24"], "gateways": ["10.0.1.1"]}],
         "neighbours": [{"address": address, "mac": mac} for address in ("10.0.1.1", *addresses)],

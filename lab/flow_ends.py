@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from lab.commands import Commands, say
-from lab.flow_frames import FRAME_BYTES, RECORD, TUNNELLED, FlowFrames, Service, note
+from lab.flow_frames import FORMS, FRAME_BYTES, RECORD, FlowFrames, Form, Service
 from lab.listening import SO_TIMESTAMPNS, listen, overflowed
 
 _WAKE_MIN_S = 0.0003  # at high rates each wake-up sends several
@@ -124,10 +124,12 @@ class Recorder:
     Args:
         interfaces: interfaces to listen on.
         path: file that gets the records.
+        form: of the frames.
     """
 
-    def __init__(self, interfaces: list[str], path: str) -> None:
-        self._socket = listen(TUNNELLED, interfaces)
+    def __init__(self, interfaces: list[str], path: str, form: Form) -> None:
+        self._socket = listen(form.filter, interfaces)
+        self._form = form
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
         self._buffer = bytearray(_SNAP_BYTES)
 
@@ -144,12 +146,13 @@ class Recorder:
 
     def _drain(self) -> None:
         receive, buffer, records = self._socket.recvmsg_into, self._buffer, []
+        note, least = self._form.note, FRAME_BYTES + self._form.more_bytes
         while True:
             try:
                 size, ancillary, _, _ = receive([buffer], 64)
             except BlockingIOError:
                 break
-            if size >= FRAME_BYTES + 20:
+            if size >= least:
                 records.append(note(buffer, _timestamp(ancillary)))
             if len(records) >= _WRITE_RECORDS:
                 os.write(self._file, b"".join(records))
@@ -178,9 +181,11 @@ def _parser() -> argparse.ArgumentParser:
     send.add_argument("--service", required=True, metavar="MAC,IP,PORT")
     send.add_argument("--flows", type=int, required=True)
     send.add_argument("--recorded", required=True, metavar="FILE", help="file of the recorder")
-    record = modes.add_parser("record", help="record what arrives in IP-in-IP tunnels")
+    send.add_argument("--renewed", action="store_true", help="other ports in each round")
+    record = modes.add_parser("record", help="record what arrives at the backends")
     record.add_argument("--interface", action="append", required=True)
     record.add_argument("--file", required=True)
+    record.add_argument("--form", choices=FORMS, default="ipip", help="the load balancer's mode")
     return parser
 
 
@@ -191,10 +196,12 @@ def main() -> int:
     try:
         if options.mode == "send":
             mac, address, port = options.service.split(",")
-            frames = FlowFrames(options.source, Service(mac, address, int(port)), options.flows)
+            frames = FlowFrames(
+                options.source, Service(mac, address, int(port)), options.flows, renewed=options.renewed
+            )
             FlowSender(options.interface, frames, options.recorded).run()
         else:
-            Recorder(options.interface, options.file).run()
+            Recorder(options.interface, options.file, FORMS[options.form]).run()
     except (OSError, ValueError) as error:
         say("error", problem=str(error))
         return 1

@@ -1,11 +1,11 @@
-"""Frames of many UDP flows to one virtual IP address, and records of those that arrive in IP-in-IP tunnels.
+"""Frames of many UDP flows to one virtual IP address, and records of those that arrive, rewritten or in tunnels.
 
 A frame identifies itself; everything after its headers is little-endian:
 
     offset  0  Ethernet   14  IPv4   34  UDP   42  magic "UNOf"   46  number   54  sent at (ns since 1970)   62  flow
 
-Frame ``number`` (from 0) belongs to flow ``number`` modulo the number of flows. In a tunnel all offsets are 20 bytes
-higher, and the outer destination identifies the backend.
+Frame ``number`` (from 0) belongs to flow ``number`` modulo the number of flows. In an IP-in-IP tunnel all offsets are
+20 bytes higher. The (outer) destination identifies the backend.
 """
 
 import ipaddress
@@ -21,19 +21,41 @@ MAGIC = b"UNOf"
 RECORD = struct.Struct("<QQI4sqq")
 """A recorder's record of an arrival: number, sent at (ns), flow, backend's address, when: seconds, nanoseconds."""
 
-_TUNNEL_BYTES = 20
 _MAGIC_AT = 42
 _MARK = struct.Struct("<QQI")
 _MARK_AT = 46
 _BACKEND_AT = 30
 _PORTS = 64  # per client address
+_APART = 997
 _CLIENTS = int(ipaddress.IPv4Address("100.64.0.0"))
 
-TUNNELLED = (
-    Field.byte(23, socket.IPPROTO_IPIP),
-    Field.word(_MAGIC_AT + _TUNNEL_BYTES, int.from_bytes(MAGIC, "big")),
-)
-"""The filter that recognises the arrivals."""
+
+@dataclass(frozen=True)
+class Form:
+    """The form in which frames arrive: their outer protocol, and the bytes of headers in front of theirs."""
+
+    protocol: int
+    more_bytes: int
+
+    @property
+    def filter(self) -> tuple[Field, Field]:
+        """Return the filter that recognises the arrivals."""
+        magic = Field.word(_MAGIC_AT + self.more_bytes, int.from_bytes(MAGIC, "big"))
+        return Field.byte(23, self.protocol), magic
+
+    def note(self, frame: bytearray, arrived: bytes) -> bytearray:
+        """Return the `RECORD` of a frame that `filter` recognised.
+
+        Args:
+            frame: of ``FRAME_BYTES`` and ``more_bytes`` at least.
+            arrived: the kernel's struct timespec of its arrival.
+        """
+        mark = _MARK_AT + self.more_bytes
+        return frame[mark : mark + _MARK.size] + frame[_BACKEND_AT : _BACKEND_AT + 4] + arrived
+
+
+FORMS = {"ipip": Form(socket.IPPROTO_IPIP, 20), "nat": Form(socket.IPPROTO_UDP, 0)}
+"""By the load balancer's mode."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +74,12 @@ class FlowFrames:
         source: MAC address of the sender.
         service: their destination.
         flows: number of flows, at most 2**28.
+        renewed: whether the flows of each round have other ports than those of the round before.
     """
 
-    def __init__(self, source: str, service: Service, flows: int) -> None:
+    def __init__(self, source: str, service: Service, flows: int, *, renewed: bool = False) -> None:
         self.flows = flows
+        self._renewed = renewed
         ethernet = bytes.fromhex((service.mac + source).replace(":", "")) + b"\x08\x00"
         ip = struct.pack(">BBHIBBHI4s", 0x45, 0, FRAME_BYTES - 14, 0, 64, 17, 0, 0, _packed(service.address))
         udp = struct.pack(">HHHH", 0, service.port, FRAME_BYTES - 34, 0)
@@ -69,20 +93,10 @@ class FlowFrames:
         total = self._constant_sum + (client >> 16) + (client & 0xFFFF)
         total = (total & 0xFFFF) + (total >> 16)
         struct.pack_into(">HI", self._frame, 24, ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF, client)
-        struct.pack_into(">H", self._frame, 34, 1024 + flow % _PORTS)
+        more = number // self.flows % _APART if self._renewed else 0
+        struct.pack_into(">H", self._frame, 34, 1024 + flow % _PORTS * _APART + more)
         _MARK.pack_into(self._frame, _MARK_AT, number, now_ns, flow)
         return self._frame
-
-
-def note(frame: bytearray, arrived: bytes) -> bytearray:
-    """Return the `RECORD` of a tunnelled frame.
-
-    Args:
-        frame: at least 86 bytes, recognised by `TUNNELLED`.
-        arrived: the kernel's struct timespec of its arrival.
-    """
-    mark = _MARK_AT + _TUNNEL_BYTES
-    return frame[mark : mark + _MARK.size] + frame[_BACKEND_AT : _BACKEND_AT + 4] + arrived
 
 
 def _packed(address: str) -> bytes:

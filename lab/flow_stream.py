@@ -20,7 +20,7 @@ _CHUNK_RECORDS = 1 << 16
 
 
 class FlowStream:
-    """Numbered frames of many flows to a virtual IP address; another host records those that leave tunnels.
+    """Numbered frames of many flows to a virtual IP address; another host records those that arrive.
 
     It starts silent.
 
@@ -30,23 +30,37 @@ class FlowStream:
         sink: the host that has all backends.
         service: the virtual address of the backends.
         flows: number of flows.
+        mode: the load balancer's mode, a key of `FORMS`.
+        renewed: whether the flows of each round have other ports than those of the round before.
         directory: for the file of arrivals.
 
     Raises:
         ControlError: an end could not start; with its message.
     """
 
-    def __init__(self, lab: "Lab", source: str, sink: str, service: Service, flows: int, directory: Path) -> None:
+    def __init__(
+        self,
+        lab: "Lab",
+        source: str,
+        sink: str,
+        service: Service,
+        flows: int,
+        directory: Path,
+        mode: str = "ipip",
+        *,
+        renewed: bool = False,
+    ) -> None:
         sending, receiving = lab.host(source), lab.host(sink)
         self._path = directory / "arrivals"
         self._path.write_bytes(b"")
         self._read_to = 0
         listen = [f"--interface={each.name}" for each in receiving.interfaces]
-        self._recorder = End(lab, sink, "lab.flow_ends", ["record", *listen, f"--file={self._path}"])
+        self._recorder = End(lab, sink, "lab.flow_ends", ["record", *listen, f"--file={self._path}", f"--form={mode}"])
         try:
             to = f"{service.mac},{service.address},{service.port}"
             options = [f"--interface={sending.active}", f"--source={sending.mac}", f"--service={to}"]
             options += [f"--flows={flows}", f"--recorded={self._path}"]
+            options += ["--renewed"] if renewed else []
             self._sender = End(lab, source, "lab.flow_ends", ["send", *options])
         except BaseException:
             self._recorder.close()

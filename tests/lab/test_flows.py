@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from lab.flow_frames import FRAME_BYTES, RECORD, FlowFrames, Service, note
+from lab.flow_frames import FORMS, FRAME_BYTES, RECORD, FlowFrames, Service
 from lab.flow_tally import Arrival, FlowTally
 
 SOURCE, TARGET = "02:00:00:00:00:04", "02:00:00:00:00:05"
@@ -15,25 +15,32 @@ SOURCE, TARGET = "02:00:00:00:00:04", "02:00:00:00:00:05"
 
 @settings(deadline=None)
 @given(st.integers(0, 2**40), st.integers(0, 2**60), st.integers(1, 2**22))
-def test_frames_of_flows_are_recognised_even_inside_a_tunnel(number: int, now: int, flows: int) -> None:
+def test_frames_of_flows_are_recognised_even_rewritten_or_inside_a_tunnel(number: int, now: int, flows: int) -> None:
     frame = FlowFrames(SOURCE, Service(TARGET, "192.0.2.1", 53), flows).make(number, now)
     assert len(frame) == FRAME_BYTES
     parsed = Ether(bytes(frame))
     flow = number % flows
     assert (parsed.src, parsed.dst, parsed[IP].dst, parsed[UDP].dport) == (SOURCE, TARGET, "192.0.2.1", 53)
     assert int.from_bytes(bytes(map(int, parsed[IP].src.split("."))), "big") == 0x6440_0000 + flow // 64
-    assert parsed[UDP].sport == 1024 + flow % 64
+    assert parsed[UDP].sport == 1024 + flow % 64 * 997
     told = parsed[IP].chksum
     del parsed[IP].chksum
     assert Ether(bytes(parsed))[IP].chksum == told
     outer = bytes(Ether(src=TARGET, dst=SOURCE) / IP(src="10.0.1.2", dst="10.0.1.13", proto=4))
-    record = note(bytearray(outer) + frame[14:] + bytes(9), struct.pack("qq", 7, 8))
-    assert RECORD.unpack(record) == (number, now, flow, bytes([10, 0, 1, 13]), 7, 8)
+    rewritten = frame[:30] + bytes([10, 0, 1, 13]) + frame[34:]
+    for mode, arrived in (("ipip", bytearray(outer) + frame[14:]), ("nat", rewritten)):
+        record = FORMS[mode].note(arrived + bytes(9), struct.pack("qq", 7, 8))
+        assert RECORD.unpack(record) == (number, now, flow, bytes([10, 0, 1, 13]), 7, 8)
 
 
 def test_each_flow_has_its_own_addresses() -> None:
     frames = FlowFrames(SOURCE, Service(TARGET, "192.0.2.1", 53), 200)
     assert len({bytes(frames.make(number, 0)[26:36]) for number in range(1000)}) == 200
+
+
+def test_renewed_flows_have_other_ports_in_each_round() -> None:
+    frames = FlowFrames(SOURCE, Service(TARGET, "192.0.2.1", 53), 100, renewed=True)
+    assert len({bytes(frames.make(number, 0)[26:36]) for number in range(1000)}) == 1000
 
 
 def arrivals(*seen: tuple[int, int, int]) -> list[Arrival]:

@@ -1,0 +1,336 @@
+"""Heavy flows of a load balancer in the rules of the switch, compared with the load balancer alone, in one run.
+
+`nf_packet_share`: of an offloaded flow's packets, those that the network function received. `cpu_ratio`: CPU time of
+all switches and of the network function per packet, with rules to without. `p50_ratio`: the same of the packets'
+latency. `install_ratio`: rules per second through oneswitchd's offload socket to flow-mods per second sent directly to
+one Open vSwitch. `mice_ratio`: new small flows per second beside 8,000 rules for other flows of the same clients, to
+those without rules.
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from lab.agent import AgentProcess
+from lab.balancer import Balancer, balancer_spec
+from lab.control_plane import Oneswitchd
+from lab.directory import ENVIRONMENT
+from lab.flow_stream import FlowStream
+from lab.flow_tally import FlowTally
+from lab.server import Lab
+from lab.spec import LabSpec
+from nfagent.control import Control
+from programs.flowmods import cpu_s
+from programs.openflow import OpenFlowClient
+
+STAY = {"decide": {"enabled": False}}  # nothing moves it
+ALWAYS = {"begin": 0.0, "stop": 0.0, "heavy_packets_per_s": 1.0, "idle": "60s"}
+NEVER = ALWAYS | {"begin": 1.0, "stop": 1.0}
+FLOWS, PPS = 64, 4_000
+RULES = 8_000
+MICE, QUICK_MICE = 30_000, 8_000
+_CLIENTS = 0x6440_0000  # 100.64.0.0, as in lab.flow_frames
+_ROUNDS = 4
+_ALIVE_S = 0.5
+_STRAGGLERS_S = 0.3
+_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Packets of the same flows during a while."""
+
+    sent: int
+    lost: int
+    to_function: int
+    cpu_us: float
+    p50_us: float
+    reordered: int
+
+
+class Rig:
+    """A load balancer with traffic."""
+
+    def __init__(self, lab: Lab, oneswitchd: Oneswitchd, agent: AgentProcess, flows: int, capacity: int) -> None:
+        self.lab, self.oneswitchd = lab, oneswitchd
+        self.balancer = Balancer(lab, oneswitchd, agent, capacity, "nat", {"offload": NEVER})
+        self.balancer.flows = flows
+        self.control = Control(Path(agent.runtime) / f"{self.balancer.id}.{self.place()}.sock")
+
+    def place(self) -> str:
+        """Return its location."""
+        return self.balancer.show()["placement"]["location"]
+
+    def status(self) -> dict[str, Any]:
+        """Return the network function's status."""
+        return self.control.ask("status")
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of all switches and of the network function."""
+        switches = [each.processes["ovs-vswitchd"] for each in self.lab.state.switches]
+        return sum(map(cpu_s, [*switches, self.balancer.show()["placement"]["pid"]]))
+
+    def await_rules(self, flows: int) -> None:
+        """Wait until so many flows have a rule."""
+        deadline = time.monotonic() + _LIMIT_S
+        while (told := self.status().get("offload", {})).get("flows", 0) < flows:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"after {_LIMIT_S:g} s {flows} flows were to have a rule: {told}")
+            time.sleep(0.05)
+
+
+@contextmanager
+def rig(
+    flows: int, capacity: int, settings: dict[str, Any], *, renewed: bool = False
+) -> Iterator[tuple[Rig, FlowStream]]:
+    """Start everything."""
+    with tempfile.TemporaryDirectory(prefix="uo-", dir="/tmp") as path:
+        os.environ[ENVIRONMENT] = path
+        directory = Path(path)
+        with Lab(balancer_spec()).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd:
+            oneswitchd.wait_up()
+            with AgentProcess(lab, directory / "agent", settings) as agent:
+                made = Rig(lab, oneswitchd, agent, flows, capacity)
+                with made.balancer.traffic(directory, renewed=renewed) as stream:
+                    yield made, stream
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="shorter: 50 s")
+    arguments = parser.parse_args()
+    seconds, mice = (3.0, QUICK_MICE) if arguments.quick else (20.0, MICE)
+    report: dict[str, Any] = {"load_average": os.getloadavg()[0]}
+    report |= heavy(seconds)
+    report |= installs(2 if arguments.quick else 5) | small(mice)
+    print(json.dumps(report))
+
+
+def heavy(seconds: float) -> dict[str, Any]:
+    """Compare the same heavy flows without rules and with them."""
+    with rig(FLOWS, FLOWS, STAY) as (made, stream):
+        stream.fill()
+        stream.set_rate(PPS)
+        time.sleep(1.0)
+        without = during(made, stream, seconds)
+        made.balancer.reconfigure({"offload": ALWAYS})
+        first = stream.sent()
+        made.await_rules(FLOWS)
+        time.sleep(1.0)
+        tally = FlowTally()
+        tally.add(stream.arrivals())
+        promoted = tally.reordered
+        carried = during(made, stream, seconds)
+        print(f"... without {without}\n... with {carried}, since {first}", file=sys.stderr)
+        return {
+            "nf_packet_share": round(carried.to_function / carried.sent, 4),
+            "cpu_ratio": round(carried.cpu_us / without.cpu_us, 3),
+            "p50_ratio": round(carried.p50_us / without.p50_us, 3),
+            "cpu_us": [round(without.cpu_us, 2), round(carried.cpu_us, 2)],
+            "p50_us": [round(without.p50_us, 1), round(carried.p50_us, 1)],
+            "lost": without.lost + carried.lost,
+            "reordered_by_promotion": promoted,
+            "reordered": without.reordered + carried.reordered,
+        }
+
+
+def during(made: Rig, stream: FlowStream, seconds: float) -> Flow:
+    """Measure the traffic for a while."""
+    list(stream.arrivals())
+    first, cpu, function = stream.sent(), made.cpu_s(), made.status()["packets_in"]
+    time.sleep(seconds)
+    last, cpu, function = stream.sent(), made.cpu_s() - cpu, made.status()["packets_in"] - function
+    time.sleep(_STRAGGLERS_S)
+    arrivals = [each for each in stream.arrivals() if first <= each.number < last]
+    tally = FlowTally()
+    tally.add(arrivals)
+    p50 = statistics.median(each.delay_ns for each in arrivals) / 1e3
+    lost = last - first - tally.received
+    return Flow(last - first, lost, function, 1e6 * cpu / (last - first), p50, tally.reordered)
+
+
+class Socket:
+    """A writer at oneswitchd's offload socket."""
+
+    def __init__(self, path: str, port: int, owner: str | None = None) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(path)
+        self._socket.settimeout(_LIMIT_S)
+        self._lines = self._socket.makefile("rb")
+        self.send({"hello": {"port": port, "owner": owner, "instance": f"{port:032x}", "epoch": 1}}, {"list": None})
+        self.until("welcome")
+
+    def send(self, *requests: dict[str, Any]) -> None:
+        """Send requests in one write."""
+        self._socket.sendall(b"".join(json.dumps(each).encode() + b"\n" for each in requests))
+
+    def until(self, key: str) -> Any:
+        """Return the next answer with that key."""
+        for line in self._lines:
+            answer = json.loads(line)
+            if "error" in answer or "refused" in answer:
+                raise SystemExit(f"the offload socket answers {answer}")
+            if key in answer:
+                return answer[key]
+        raise SystemExit("the offload socket was closed")
+
+    def install(self, flows: range, clients: int) -> float:
+        """Install a rule for each of these flows; return the seconds until all are confirmed."""
+        lines = [
+            {"install": [1 << 40 | each, "udp", client(each, clients), port(each), "192.0.2.1", 53, 1, "source"]}
+            for each in flows
+        ]
+        data = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
+        start = time.perf_counter()
+        self._socket.sendall(data)
+        left = len(flows)
+        while left > 0:
+            left -= len(self.until("installed"))
+        return time.perf_counter() - start
+
+    def remove(self, flows: range) -> None:
+        """Remove them, and wait until that is effective."""
+        self.send(*({"remove": 1 << 40 | each} for each in flows))
+        left = len(flows)
+        while left > 0:
+            gone = self.until("effective")
+            left -= len(gone)
+            self.send(*({"forget": each} for each in gone))
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Stay the writer meanwhile."""
+        ended = threading.Event()
+
+        def run() -> None:
+            while not ended.wait(_ALIVE_S):
+                self.send({"alive": None})
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+TARGET = {
+    "eth_src": "02:00:00:00:00:01",
+    "eth_dst": "02:00:00:00:00:02",
+    "source": None,
+    "destination": ["10.0.1.10", 53],
+    "tunnel": None,
+}
+
+
+def client(flow: int, clients: int) -> str:
+    """Return the address of the client of a flow with a rule: one of those that also have small flows."""
+    return socket.inet_ntoa(struct.pack(">I", _CLIENTS + flow % clients))
+
+
+def port(flow: int) -> int:
+    """Return its port, which no small flow has."""
+    return 10_000 + flow * 7 % 50_000
+
+
+def installs(repetitions: int) -> dict[str, Any]:
+    """Compare the rate of rules through the socket with that of flow-mods sent directly."""
+    single, server = LabSpec.star(snics=0, substrate="dummy"), LabSpec.demo(substrate="dummy")
+    with Lab(single).start() as one, Lab(server).start() as two, Oneswitchd(two.server_toml) as oneswitchd:
+        oneswitchd.wait_up()
+        direct = one.state.switches[0].virt
+        through, plain = [], []
+        for number in range(repetitions):
+            flows = range(number * RULES, (number + 1) * RULES)
+            with Socket(offload_path(two), two.state.ports[0].number) as writer:
+                writer.send({"target": [1, TARGET]})
+                through.append(RULES / writer.install(flows, 125))
+                writer.remove(flows)
+            with OpenFlowClient(direct) as switch:
+                switch.delete_all()
+                switch.barrier()
+                messages = flow_mods(flows)
+                start = time.perf_counter()
+                switch.send(messages)
+                switch.barrier()
+                plain.append(RULES / (time.perf_counter() - start))
+    rates = [round(statistics.median(each)) for each in (plain, through)]
+    return {"install_ratio": round(rates[1] / rates[0], 3), "installs_per_s": rates}
+
+
+def flow_mods(flows: range) -> bytes:
+    """Encode a rule for each flow: five fields, and an output."""
+    messages = []
+    for each in flows:
+        address = struct.pack(">I", _CLIENTS + each % 125)
+        fields = [(5, b"\x08\x00"), (10, b"\x11"), (11, address), (12, b"\xc0\x00\x02\x01")]
+        fields += [(15, struct.pack(">H", port(each))), (16, struct.pack(">H", 53))]
+        oxm = b"".join(struct.pack(">HBB", 0x8000, field << 1, len(value)) + value for field, value in fields)
+        match = struct.pack(">HH", 1, 4 + len(oxm)) + oxm
+        match += bytes(-len(match) % 8)
+        apply = struct.pack(">HHI", 4, 24, 0) + struct.pack(">HHIH6x", 0, 16, 1, 0)
+        body = struct.pack(">QQBBHHHIIIHH", each, 0, 0, 0, 0, 0, 9, 0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF_FFFF, 0, 0)
+        length = 8 + len(body) + len(match) + len(apply)
+        messages.append(struct.pack(">BBHI", 4, 14, length, each) + body + match + apply)
+    return b"".join(messages)
+
+
+def offload_path(lab: Lab) -> str:
+    """Return the path of oneswitchd's offload socket."""
+    return str(Path(lab.server_toml).parent / "oneswitchd.offload.sock")
+
+
+def small(mice: int) -> dict[str, Any]:
+    """Compare the rate of new small flows beside rules for other flows of their clients with that without rules."""
+    without, beside = [], []
+    for _ in range(2):
+        without.append(new_flows(mice, 0))
+        beside.append(new_flows(mice, RULES))
+    rates = [max(without), max(beside)]
+    return {"mice_ratio": round(rates[1] / rates[0], 3), "mice_per_s": [round(each) for each in rates]}
+
+
+def new_flows(mice: int, rules: int) -> float:
+    """Return the rate of new flows beside so many rules, once the switches have seen flows of all clients."""
+    clients = mice // 64
+    with rig(mice, capacity=_ROUNDS * mice, settings=STAY | PLAIN, renewed=True) as (made, stream):
+        found = made.oneswitchd.client.port(made.balancer.number)
+        with Socket(offload_path(made.lab), found.number, found.owner) as writer:
+            writer.send({"target": [1, TARGET]})
+            if rules:
+                writer.install(range(rules), clients)
+            with writer.kept():
+                stream.fill()
+                start = time.perf_counter()
+                for _ in range(_ROUNDS - 1):
+                    stream.fill()
+                seconds = time.perf_counter() - start
+    return (_ROUNDS - 1) * mice / seconds
+
+
+if __name__ == "__main__":
+    main()
