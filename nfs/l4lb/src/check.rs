@@ -65,6 +65,7 @@ pub fn check(config: &Config) -> Result<Lifetimes, Refusal> {
         check_vip(&path, vip)?;
     }
     answers(config)?;
+    offload(config)?;
     lifetimes(config)
 }
 
@@ -124,6 +125,7 @@ fn tables(config: &Config) -> Result<(), Refusal> {
         ("neighbours", tables.neighbours, 1 << 20),
         ("vips", tables.vips, MOST_BACKENDS),
         ("backends", tables.backends, MOST_BACKENDS),
+        ("offload", tables.offload, 1 << 20),
     ];
     for (name, value, most) in sizes {
         if value == 0 || value > most {
@@ -163,6 +165,41 @@ fn tables(config: &Config) -> Result<(), Refusal> {
                 format!("{share}, expected a share: more than 0, at most 1"),
             );
         }
+    }
+    Ok(())
+}
+
+fn offload(config: &Config) -> Result<(), Refusal> {
+    let policy = &config.offload;
+    for (name, share) in [("begin", policy.begin), ("stop", policy.stop)] {
+        if !(0.0..=1.0).contains(&share) {
+            return wrong(
+                &format!("offload.{name}"),
+                format!("{share}, expected a share: 0 to 1"),
+            );
+        }
+    }
+    if policy.stop > policy.begin {
+        return wrong(
+            "offload.stop",
+            format!(
+                "{}, expected at most offload.begin, which is {}",
+                policy.stop, policy.begin
+            ),
+        );
+    }
+    let rate = policy.heavy_packets_per_s;
+    if !(rate > 0.0 && rate <= 1e9) {
+        return wrong(
+            "offload.heavy_packets_per_s",
+            format!("{rate}, expected more than 0, at most 1000000000"),
+        );
+    }
+    if !(1..=3600).contains(&(policy.idle.nanos() / 1_000_000_000)) {
+        return wrong(
+            "offload.idle",
+            format!("{}, expected 1s to 1h", policy.idle),
+        );
     }
     Ok(())
 }

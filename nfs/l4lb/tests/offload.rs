@@ -31,7 +31,9 @@ const MILLISECOND: u64 = 1_000_000;
 const BURST: usize = 8;
 
 fn policy(backends: &[u8]) -> Value {
-    let mut config = config(json!([vip("nat", backends)]));
+    let mut other = with(vip("nat", backends), "name", "other");
+    other["port"] = json!(81);
+    let mut config = config(json!([vip("nat", backends), other]));
     config["offload"] =
         json!({"begin": 0.0, "stop": 0.0, "heavy_packets_per_s": 1.0, "idle": "2s"});
     config["tables"]["offload"] = json!(64);
@@ -92,6 +94,15 @@ fn key(sent: &Sent) -> FlowKey {
     }
 }
 
+/// Returns the port of the client's VIP: there are two.
+fn service(client: u16) -> u16 {
+    80 + client % 2
+}
+
+fn sent_by(client: u16, flags: u8) -> Sent {
+    Sent::client(1000 + client, flags).to("192.0.2.1", service(client))
+}
+
 fn last_octet(address: IpAddr) -> u8 {
     match address {
         IpAddr::V4(address) => address.octets()[3],
@@ -149,12 +160,11 @@ impl World {
     }
 
     fn packets(&mut self, client: u16, fades_too: bool) {
-        let port = 1000 + client;
         if !self.connections.contains_key(&client) {
-            self.packet(client, &Sent::client(port, SYN), false);
+            self.packet(client, &sent_by(client, SYN), false);
         }
         for _ in 0..BURST {
-            self.packet(client, &Sent::client(port, ACK), fades_too);
+            self.packet(client, &sent_by(client, ACK), fades_too);
         }
     }
 
@@ -183,12 +193,13 @@ impl World {
             return;
         };
         for _ in 0..BURST {
-            let sent = answer(backend, 1000 + client, ACK);
+            let mut sent = answer(backend, 1000 + client, ACK);
+            sent.source.1 = service(client);
             if let Ok(seen) = self.way(&sent, fades_too) {
                 if seen.destination == (sent.destination.0, 1000 + client) && seen.to == GATEWAY_MAC
                 {
                     if self.backends.contains(&backend) {
-                        assert_eq!(seen.source, (ip("192.0.2.1"), 80));
+                        assert_eq!(seen.source, (ip("192.0.2.1"), service(client)));
                     }
                     self.to_clients += u64::from(seen.source.0 == ip("192.0.2.1"));
                 }
@@ -208,7 +219,7 @@ impl World {
             Step::Answers { client, fades_too } => self.answers(client, fades_too),
             Step::Fin(client) => {
                 if self.connections.contains_key(&client) {
-                    self.packet(client, &Sent::client(1000 + client, FIN | ACK), false);
+                    self.packet(client, &sent_by(client, FIN | ACK), false);
                 }
             }
             Step::Turn(milliseconds) => self.turn(milliseconds),
@@ -241,7 +252,8 @@ impl World {
     }
 
     fn sum(&self, counter: &str) -> u64 {
-        self.lb.count(&format!("{counter}{{vip=\"web\"}}"))
+        let of = |vip: &str| self.lb.count(&format!("{counter}{{vip=\"{vip}\"}}"));
+        of("web") + of("other")
     }
 
     /// Lets all rules end: nothing is left in the table, and each packet was counted once.

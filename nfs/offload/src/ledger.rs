@@ -274,6 +274,14 @@ impl<R: Rows> Ledger<R> {
         &self.rows
     }
 
+    /// Tells whether a rule that may act has this target, which must not get another meaning then.
+    #[must_use]
+    pub fn uses(&self, target: TargetId) -> bool {
+        self.places
+            .values()
+            .any(|place| self.rows.get(*place).target == target.0)
+    }
+
     /// Writes a target, if it is new or has changed.
     pub fn put_target(&mut self, id: TargetId, target: Target) {
         self.leaving.remove(&id);
@@ -470,12 +478,7 @@ impl<R: Rows> Ledger<R> {
     }
 
     fn drop_if_unused(&mut self, id: TargetId) {
-        let is_used = || {
-            self.places
-                .values()
-                .any(|place| self.rows.get(*place).target == id.0)
-        };
-        if self.leaving.contains(&id) && !is_used() {
+        if self.leaving.contains(&id) && !self.uses(id) {
             self.leaving.remove(&id);
             self.queue.push_back(Request::DropTarget(id));
         }

@@ -77,6 +77,11 @@ impl Promoter {
         }
     }
 
+    /// Changes the limits.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     /// Counts a sampled packet that the function has processed.
     pub fn sample(&mut self, flow: FlowKey) {
         self.heavy.sample(flow);

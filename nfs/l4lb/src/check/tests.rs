@@ -14,6 +14,7 @@ fn config() -> Value {
                    "neighbours": 256, "vips": 2, "backends": 3},
         "timeouts": {},
         "full": {},
+        "offload": {},
         "vips": [vip("web", 80)],
     })
 }
@@ -96,6 +97,22 @@ fn limits_of_shares_and_times() {
             &[json!(0.0), json!(1.01)],
         );
     }
+    limit(
+        "/offload/begin",
+        &[json!(0.3), json!(1.0)],
+        &[json!(0.29), json!(1.01)],
+    );
+    limit(
+        "/offload/stop",
+        &[json!(0.0), json!(0.5)],
+        &[json!(-0.1), json!(0.51)],
+    );
+    limit("/offload/heavy_packets_per_s", &[json!(0.1)], &[json!(0.0)]);
+    limit(
+        "/offload/idle",
+        &[json!("1s"), json!("3600s")],
+        &[json!("500ms"), json!("3601s")],
+    );
     for name in ["opening", "established", "closing", "udp"] {
         let path = format!("/timeouts/{name}");
         limit(&path, &[json!("900s")], &[json!("0s"), json!("901s")]);

@@ -15,7 +15,7 @@ use nf_runtime::Context;
 use nf_tables::{Class, Entry};
 
 use super::{
-    memory::{Memory, Shared},
+    memory::{Memory, Shared, Station},
     pins::{tuple_of, Pins},
     samples::{Samples, SAMPLING},
     targets::{self, FIRST_ANSWER},
@@ -71,6 +71,7 @@ impl Surroundings<'_> {
         let vip = &self.snapshot.vips[backend.vip];
         let is_carried = matches!(entry.class, Class::Established | Class::Datagram)
             && !(backend.health == health::DOWN && vip.when_down == WhenDown::Move)
+            && u32::from(entry.value) < FIRST_ANSWER
             && targets::is_fit(vip);
         is_carried.then_some((entry, backend))
     }
@@ -100,8 +101,8 @@ pub struct Desk {
     /// Exists while the table is in use.
     promoter: Option<Promoter>,
     capacity: u32,
-    /// Targets of answers by VIP (its row) and station.
-    answers: HashMap<(usize, MacAddress), TargetId>,
+    /// The numbers of the targets of answers.
+    answers: HashMap<Station, usize>,
     written: BTreeSet<u16>,
     swept: u64,
     measured: (u64, u64, u64),
@@ -113,18 +114,18 @@ impl Desk {
         let epoch = memory.writer().epoch;
         Self {
             ledger: Ledger::open(Shared(Arc::clone(&memory)), epoch),
-            memory,
             driver: None,
             why: None,
             is_replaced: false,
             opened: 0,
             promoter: None,
             capacity: 0,
-            answers: HashMap::new(),
+            answers: memory.stations(),
             written: BTreeSet::new(),
             swept: 0,
             measured: (0, 0, 0),
             totals: Totals::default(),
+            memory,
         }
     }
 
@@ -146,6 +147,7 @@ impl Desk {
         let Some(mut promoter) = self.promoter.take() else {
             return;
         };
+        promoter.set_limits(limits);
         samples.want(true);
         for flow in samples.take() {
             promoter.sample(flow);
@@ -320,12 +322,24 @@ impl Desk {
         let (snapshot, state) = (around.snapshot, around.state);
         let station = targets::station(snapshot, state, client, around.now())?;
         let vip = &snapshot.vips[backend.vip];
-        let next = FIRST_ANSWER + self.answers.len() as u32;
-        let id = self.answers.entry((vip.row, station));
-        let id = *id.or_insert(TargetId(next));
+        let key = Station::new(vip.row, station);
+        let number = match self.answers.get(&key) {
+            Some(number) => *number,
+            None => self.number(key)?,
+        };
+        let id = answer_id(number);
         let target = targets::to_client(vip, station, around.own_mac());
         self.ledger.put_target(id, target);
         Some(id)
+    }
+
+    /// Returns a number for a new target of answers. None: all are in use.
+    fn number(&mut self, key: Station) -> Option<usize> {
+        let is_free = |number| !self.ledger.uses(answer_id(number));
+        let number = self.memory.add_station(key, is_free)?;
+        self.answers.retain(|_, other| *other != number);
+        self.answers.insert(key, number);
+        Some(number)
     }
 
     /// Writes the targets of all backends that rules can lead to, and drops those of others with their rules.
@@ -333,6 +347,9 @@ impl Desk {
         let own = around.own_mac();
         let mut written = BTreeSet::new();
         for (number, backend) in around.snapshot.in_use() {
+            if u32::from(number) >= FIRST_ANSWER {
+                continue;
+            }
             if let Some(target) = targets::to_backend(around.snapshot, backend, own) {
                 self.ledger.put_target(targets::id_of(number), target);
                 written.insert(number);
@@ -401,6 +418,10 @@ impl Desk {
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
+}
+
+fn answer_id(number: usize) -> TargetId {
+    TargetId(FIRST_ANSWER + number as u32)
 }
 
 fn limits(policy: &config::Offload) -> Limits {

@@ -1,11 +1,16 @@
 //! The ledger's memory in the arena, which moves with the instance.
 
-use std::sync::{
-    atomic::{compiler_fence, Ordering},
-    Arc,
+use std::{
+    collections::HashMap,
+    sync::{
+        atomic::{compiler_fence, Ordering},
+        Arc,
+    },
 };
 
+use bytemuck::{Pod, Zeroable};
 use nf_offload::{Addition, Direction, Row, Rows, Writer};
+use nf_packet::MacAddress;
 use nf_runtime::{state::StateBuilder, Refusal};
 
 use crate::cells::{Array, Gauges};
@@ -13,6 +18,8 @@ use crate::cells::{Array, Gauges};
 /// Words of the life: the instance's identity, two words, and its epoch.
 const EPOCH: usize = 2;
 const LIFE: usize = 3;
+/// The most targets of answers.
+const STATIONS: usize = 2048;
 
 /// Rows, counts and the writer's identity.
 pub struct Memory {
@@ -21,6 +28,26 @@ pub struct Memory {
     /// Packets and bytes that rules carried: to each backend, then from each.
     carried: Array<[u64; 2]>,
     life: Gauges,
+    /// The meanings of the targets of answers: adopted rules refer to them.
+    stations: Array<Station>,
+}
+
+/// The VIP and station of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Pod, Zeroable)]
+#[repr(C)]
+pub struct Station {
+    /// The VIP's row, from 1 on; 0: none.
+    vip: u64,
+    mac: u64,
+}
+
+impl Station {
+    pub fn new(vip_row: usize, mac: MacAddress) -> Self {
+        Self {
+            vip: vip_row as u64 + 1,
+            mac: mac.to_bits(),
+        }
+    }
 }
 
 impl Memory {
@@ -36,6 +63,7 @@ impl Memory {
             addition: Gauges::declare(state, "offload-addition", Addition::WORDS)?,
             carried: Array::declare(state, "offload-carried", 2 * backends)?,
             life: Gauges::declare(state, "offload-life", LIFE)?,
+            stations: Array::declare(state, "offload-stations", STATIONS)?,
         })
     }
 
@@ -74,6 +102,24 @@ impl Memory {
             self.carried.put(into, &[sum + packets, sum_bytes + bytes]);
             self.carried.put(from, &[0, 0]);
         }
+    }
+
+    /// Returns the stations that have a target, each with its number.
+    pub fn stations(&self) -> HashMap<Station, usize> {
+        let all = self.stations.iter().enumerate();
+        all.filter(|(_, station)| station.vip != 0)
+            .map(|(number, station)| (station, number))
+            .collect()
+    }
+
+    /// Gives a number to a station: a free one, or else one that `is_free` releases.
+    pub fn add_station(&self, station: Station, is_free: impl Fn(usize) -> bool) -> Option<usize> {
+        let none = |number: &usize| self.stations.get(*number).vip == 0;
+        let number = (0..STATIONS)
+            .find(none)
+            .or_else(|| (0..STATIONS).find(|number| is_free(*number)))?;
+        self.stations.put(number, &station);
+        Some(number)
     }
 
     fn place(&self, backend: usize, direction: Direction) -> usize {
