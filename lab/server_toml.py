@@ -20,6 +20,7 @@ def server_config(spec: LabSpec, state: LabState) -> ServerConfig:
             listen=[f"punix:{here}/oneswitchd.mgmt", *spec.listen],
             controllers=list(spec.controllers),
             api=f"unix:{here}/oneswitchd.sock",
+            offload=f"unix:{here}/offload.sock",
             state=f"{here}/ports.json",
             journal=f"{here}/journal",
         ),

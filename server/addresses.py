@@ -46,6 +46,12 @@ def _api(value: str) -> str:
     return _check(value, _ACTIVE, "unix:", "unix:PATH or tcp:HOST:PORT", port_needed=True)
 
 
+def _unix(value: str) -> str:
+    if not value.startswith("unix:") or not _PATH.match(value):
+        raise ValueError(f"{value!r} is not a unix socket; expected unix:PATH")
+    return value
+
+
 Connect = Annotated[str, AfterValidator(_connect)]
 """An address to connect to for OpenFlow."""
 
@@ -57,3 +63,6 @@ Remote = Annotated[str, AfterValidator(_remote)]
 
 ApiAddress = Annotated[str, AfterValidator(_api)]
 """The address of oneswitchd's REST interface."""
+
+UnixAddress = Annotated[str, AfterValidator(_unix)]
+"""The address of a unix socket."""

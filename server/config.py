@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
 
-from server.addresses import ApiAddress, Connect, Listen, Remote
+from server.addresses import ApiAddress, Connect, Listen, Remote, UnixAddress
 from server.config_faults import KeyPath, fault_at, parse_model, read_text
 from server.errors import ConfigError
 from server.names import EDGE, HOME, MULTICAST_PORT, NAME_MAX_BYTES, PORT_MAX, PORT_MIN, VIRT
@@ -70,6 +70,7 @@ class OneswitchdConfig(_Section):
     controllers: list[Connect] = []
     api: ApiAddress = "unix:/run/oneswitch/oneswitchd.sock"
     api_token_file: str | None = None
+    offload: UnixAddress | None = None
     state: str | None = None
     journal: str | None = None
     audit_s: Annotated[int, Field(ge=0, le=86400)] = 30

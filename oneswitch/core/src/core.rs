@@ -3,6 +3,7 @@
 pub mod answers;
 pub mod management;
 pub mod northbound;
+pub mod offload;
 pub mod restarts;
 pub mod southbound;
 pub mod tick;
@@ -15,6 +16,7 @@ use crate::expiry::Expiry;
 use crate::journal::records::Journal;
 use crate::model::truth::{Changes, Truth};
 use crate::moves::Moves;
+use crate::offload::requests::{OffloadHello, WriterId};
 use crate::server::ports::{Location, PortMap};
 use crate::server::Server;
 use crate::switches::session::Switch;
@@ -35,6 +37,8 @@ pub struct Core {
     expiry: Expiry,
     moves: Moves,
     journal: Journal,
+    /// Writers that wait for the switches of their ports.
+    offload_hellos: Vec<(WriterId, OffloadHello)>,
     discarded: Vec<Changes>,
 }
 
@@ -84,6 +88,7 @@ impl Core {
             expiry: Expiry::default(),
             moves: Moves::default(),
             journal: Journal::default(),
+            offload_hellos: Vec::new(),
             discarded: Vec::new(),
         })
     }
@@ -110,6 +115,7 @@ impl Core {
             self.release_replies();
         }
         self.switches.end_doubts();
+        self.settle_offload(now);
         self.switches.confirm_retired_ids(&mut self.server, now);
         self.switches.advance_flood(&mut self.server);
         self.with_moves(now, |moves, below| moves.advance_moves(below));

@@ -1,7 +1,9 @@
 pub mod compare;
 pub mod edge;
+pub mod encoding;
 pub mod findings;
 pub mod messages;
+pub mod offload;
 pub mod repair;
 pub mod spelling;
 pub mod translate;

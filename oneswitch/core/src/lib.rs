@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `model` | the virtual tables, groups and meters |
 //! | `server` | the port map, the executors, the flood's lists |
+//! | `offload` | the offloaded flows of network functions |
 //! | `layout` | nothing: the wanted state of a switch, and its difference from the found one |
 //! | `journal` | the state that survives a restart |
 //! | `switches` | sessions, verdicts, requests to switches |
@@ -27,6 +28,7 @@ mod journal;
 mod layout;
 mod model;
 mod moves;
+mod offload;
 mod outbox;
 mod server;
 mod switch_set;
@@ -36,4 +38,11 @@ mod wire;
 pub use api::*;
 pub use core::{Core, Discarded};
 pub use journal::records::JournalError;
+pub use offload::events::{OffloadError, OffloadEvent, OffloadListed, OffloadRefused};
+pub use offload::flows::Counted;
+pub use offload::ports::{FLOWS as OFFLOAD_FLOWS, TARGETS as OFFLOAD_TARGETS};
+pub use offload::requests::{
+    Clients, FlowEnd, FlowKey, FlowProtocol, OffloadHello, OffloadRequest, OffloadTarget, WriterId,
+};
+pub use offload::view::OffloadView;
 pub use switches::audit::BridgeAudit;

@@ -8,6 +8,8 @@ pub mod quarantine;
 
 use crate::api::{MoveStage, PortError, SwitchIndex};
 use crate::model::rule::Rule;
+use crate::offload::flows::Counted;
+use crate::offload::Offload;
 use executors::Executors;
 use flood::Flood;
 use ports::{Executor, Move, PortMap};
@@ -19,6 +21,7 @@ pub struct Server {
     pub ports: PortMap,
     pub flood: Flood,
     pub executors: Executors,
+    pub offload: Offload,
     /// The default executor of ports.
     pub default_executor: Executor,
     /// Grows with every change of `executors`.
@@ -35,6 +38,7 @@ impl Server {
             executors: Executors::derive(&ports, default_executor, false),
             flood: Flood::new(&ports),
             ports,
+            offload: Offload::default(),
             default_executor,
             epoch: 0,
             watched: BTreeSet::new(),
@@ -101,6 +105,15 @@ impl Server {
         for port in self.ports.iter_mut() {
             let saved = port.unsaved.take_if(|(at, _)| *at <= revision);
             self.unsettled |= saved.is_some();
+        }
+    }
+
+    /// Adds the counts of offload rules that are gone to their port.
+    pub fn keep_offloaded(&mut self, number: u32, counted: Counted) {
+        let port = self.ports.get_mut(number);
+        if let Some(port) = port.filter(|_| counted != Counted::default()) {
+            port.offloaded = port.offloaded.plus(counted);
+            self.unsettled = true;
         }
     }
 

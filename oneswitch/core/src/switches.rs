@@ -5,6 +5,7 @@ pub mod doubt;
 pub mod fold;
 pub mod liveness;
 pub mod markers;
+pub mod offload;
 pub mod paths;
 pub mod port_config;
 pub mod reads;

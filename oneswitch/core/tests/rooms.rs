@@ -14,16 +14,17 @@ fn rooms_use_only_the_rooms_below_them() {
         ("outbox", "api"),
         ("wire", ""),
         ("model", "api"),
-        ("server", "api switch_set model"),
-        ("layout", "api switch_set model server"),
+        ("offload", "api switch_set"),
+        ("server", "api switch_set model offload"),
+        ("layout", "api switch_set model offload server"),
         ("journal", "api wire model server layout"),
         (
             "switches",
-            "api switch_set outbox wire model server layout journal",
+            "api switch_set outbox wire model offload server layout journal",
         ),
         (
             "controllers",
-            "api switch_set outbox wire model server layout switches",
+            "api switch_set outbox wire model offload server layout switches",
         ),
         ("expiry", "api switch_set wire model server layout switches"),
         (
@@ -32,7 +33,7 @@ fn rooms_use_only_the_rooms_below_them() {
         ),
         (
             "core",
-            "api switch_set wire model server layout switches controllers expiry moves journal",
+            "api switch_set wire model offload server layout switches controllers expiry moves journal",
         ),
     ];
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use oneswitch_core::{CoreConfig, PortConfig, SwitchConfig, HOME};
 
-use crate::endpoint::{Active, ApiEndpoint, Passive};
+use crate::endpoint::{unix_endpoint, Active, ApiEndpoint, Passive};
 use crate::log::Level;
 pub use ports::Port;
 use ports::{check_executor, read_ports, EXECUTOR};
@@ -33,6 +33,8 @@ pub struct Config {
     pub api: ApiEndpoint,
     /// The file with the bearer token of an API on TCP.
     pub api_token_file: Option<PathBuf>,
+    /// The socket of writers of offloaded flows.
+    pub offload: Option<PathBuf>,
     pub state: Option<PathBuf>,
     /// The file that keeps the virtual tables over a restart.
     pub journal: Option<PathBuf>,
@@ -145,6 +147,7 @@ fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Confi
         "controllers",
         "api",
         "api_token_file",
+        "offload",
         "state",
         "journal",
         "audit_s",
@@ -182,6 +185,9 @@ fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Confi
         }
         _ => {}
     }
+    let offload = own
+        .string("offload", "unix:PATH")
+        .map(|field| parse_one(document, &field, unix_endpoint));
     let log = own.string("log", "a log level");
     let log = log.map_or(Some(Level::Info), |field| {
         parse_one(document, &field, Level::parse)
@@ -196,6 +202,10 @@ fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Confi
         controllers,
         api: api?,
         api_token_file: token.map(|field| PathBuf::from(field.value)),
+        offload: match offload {
+            Some(path) => Some(path?),
+            None => None,
+        },
         state: own
             .string("state", "the name of a file")
             .map(|field| PathBuf::from(field.value)),

@@ -255,6 +255,19 @@ impl ApiEndpoint {
     }
 }
 
+/// Parses `unix:PATH`.
+///
+/// # Errors
+/// The error, for the author of a configuration file.
+pub fn unix_endpoint(text: &str) -> Result<PathBuf, String> {
+    match text.split_once(':') {
+        Some(("unix", rest)) => unix_path(rest),
+        _ => Err(format!(
+            "\"{text}\" is not a unix socket; expected unix:PATH"
+        )),
+    }
+}
+
 impl fmt::Display for ApiEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -10,6 +10,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod waiting;
+mod writers;
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -28,6 +29,7 @@ use crate::session::{is_private, messages};
 use crate::state::Saver;
 pub use report::Report;
 use waiting::Waiting;
+pub use writers::Writers;
 
 /// Events per round; further ones wait for the next, so that a flood of input does not block output.
 const ROUND: usize = 256;
@@ -64,6 +66,7 @@ pub struct Engine {
     /// Controllers whose chunk is not completely taken, or who have not been resumed yet.
     paused: Vec<u64>,
     waiting: Waiting,
+    writers: Writers,
     journal: Option<Journal>,
     /// Signalled when all switches are in sync for the first time.
     in_step: Option<watch::Sender<bool>>,
@@ -91,6 +94,7 @@ impl Engine {
             report,
             sessions: HashMap::new(),
             paused: Vec::new(),
+            writers: Writers::default(),
             journal: None,
             in_step: None,
         }
@@ -98,6 +102,11 @@ impl Engine {
 
     pub fn with_journal(mut self, journal: Option<Journal>) -> Self {
         self.journal = journal;
+        self
+    }
+
+    pub fn with_writers(mut self, writers: Writers) -> Self {
+        self.writers = writers;
         self
     }
 
@@ -121,7 +130,7 @@ impl Engine {
                     timer.as_mut().reset(deadline);
                 }
             }
-            let ready = self.can_go_on();
+            let ready = self.can_go_on() || self.writers.can_go_on(&self.core);
             let first = tokio::select! {
                 biased;
                 () = tokio::task::yield_now(), if ready => None,
@@ -140,6 +149,7 @@ impl Engine {
                 }
                 self.take(event, now);
             }
+            self.writers.feed(&mut self.core, now);
             if self
                 .core
                 .next_deadline()
@@ -176,6 +186,23 @@ impl Engine {
                 }
             }
             Event::Request { request, reply } => self.request(request, reply, now),
+            Event::Writer {
+                writer,
+                hello,
+                handle,
+            } => {
+                let (core, hello) = (&mut self.core, (hello, handle));
+                self.writers.up(core, writer, hello, now);
+            }
+            Event::WriterLines {
+                writer,
+                requests,
+                trouble,
+            } => self.writers.lines(writer, requests, trouble),
+            Event::WriterGone { writer } => self.writers.gone(&mut self.core, writer, now),
+            Event::CacheEnded { switch, has_ended } => {
+                self.core.cached_flows_ended(switch, has_ended, now);
+            }
             Event::Stop => {}
         }
     }
@@ -276,6 +303,7 @@ impl Engine {
                 session.handle.close(reason);
             }
         }
+        self.writers.finish_round(&mut self.core, now);
         self.resume_paused();
         self.ask_for_room();
         self.waiting.finish_round(&mut self.core);

@@ -3,17 +3,19 @@
 mod problem;
 mod requests;
 mod status;
+mod writers;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use oneswitch_core::{Bridge, SwitchIndex};
+use oneswitch_core::{Bridge, OffloadError, OffloadHello, OffloadRequest, SwitchIndex};
 use tokio::sync::{mpsc, oneshot};
 
 pub use problem::Problem;
 pub use requests::{Answer, Reply, Request};
 pub use status::{BridgeStatus, ControllerStatus, LinkStatus, Status, SwitchStatus, VirtualStatus};
+pub use writers::{WriterCommand, WriterHandle};
 
 /// An event for the engine.
 #[derive(Debug)]
@@ -36,6 +38,25 @@ pub enum Event {
     Request {
         request: Request,
         reply: oneshot::Sender<Reply>,
+    },
+    /// A writer of offloaded flows has said hello.
+    Writer {
+        writer: u64,
+        hello: OffloadHello,
+        handle: WriterHandle,
+    },
+    /// Requests of a writer, and the reason why nothing after them can be read; its session waits for [`WriterHandle::resume`].
+    WriterLines {
+        writer: u64,
+        requests: Vec<OffloadRequest>,
+        trouble: Option<OffloadError>,
+    },
+    /// A writer's connection has ended.
+    WriterGone { writer: u64 },
+    /// The cached flows of a switch at the time of the core's order have ended, or it does not tell.
+    CacheEnded {
+        switch: SwitchIndex,
+        has_ended: bool,
     },
     /// Stop the engine.
     Stop,

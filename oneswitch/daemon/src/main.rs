@@ -17,6 +17,7 @@ mod engine;
 mod events;
 mod journal;
 mod log;
+mod offload;
 mod peers;
 mod quiet_unix;
 mod server;
@@ -24,6 +25,7 @@ mod session;
 mod state;
 mod stream;
 mod tls;
+mod unixctl;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -13,10 +13,11 @@ use tracing::{info, warn};
 
 use crate::api;
 use crate::config::Config;
-use crate::engine::{Engine, Report};
+use crate::engine::{Engine, Report, Writers};
 use crate::events::Event;
 use crate::journal::{self, Journal};
 use crate::log::Levels;
+use crate::offload;
 use crate::peers::{accept_controllers, dial_controller, dial_switch, Context};
 use crate::state::{self, Saver, StateFile};
 use crate::stream::Listener;
@@ -52,6 +53,10 @@ async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
         listeners.push(Listener::bind(endpoint).await?);
     }
     let (events, queue) = mpsc::unbounded_channel();
+    let writers = match &config.offload {
+        Some(path) => Some(offload::Server::bind(path, events.clone())?),
+        None => None,
+    };
     // Last of the sockets: clients that wait for the API find the others open.
     let api = api::Server::bind(config, levels.clone(), events.clone()).await?;
     let listen: Vec<_> = listeners
@@ -67,9 +72,12 @@ async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
         Some((saver, task)) => (Some(saver), Some(tokio::spawn(task))),
         None => (None, None),
     };
+    let switches = config.switches.iter();
+    let controls = switches.map(|switch| switch.control.clone()).collect();
     let (in_step, all_in_step) = watch::channel(false);
     let engine = Engine::new(core, report, saver)
         .with_journal(journal)
+        .with_writers(Writers::new(controls, events.clone()))
         .telling(in_step);
     let mut engine = tokio::spawn(engine.run(queue));
     let context = Context::new(events.clone(), tls);
@@ -98,6 +106,9 @@ async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
         tasks.spawn(after(all_in_step.clone(), patience, accepting));
     }
     tasks.spawn(api.run());
+    if let Some(writers) = writers {
+        tasks.spawn(writers.run());
+    }
 
     let result = tokio::select! {
         signal = signals.wait() => {

@@ -6,6 +6,7 @@ use crate::controllers::View;
 use crate::layout::translate::virtual_buckets;
 use crate::model::hidden::is_hidden;
 use crate::model::truth::{add_group, add_meter};
+use crate::offload::sums::Sums;
 use crate::server::counters::{combine_ports, minus, plus, shown};
 use crate::server::ports::Location;
 use crate::switches::reads::Parts;
@@ -44,6 +45,8 @@ pub struct Answers {
     ///
     /// [`FlowTables::begin_reading`]: crate::model::tables::FlowTables::begin_reading
     pub since: u64,
+    /// The packets that offload rules have carried, if ports are asked for.
+    pub offloaded: Sums,
 }
 
 impl View<'_> {
@@ -55,40 +58,41 @@ impl View<'_> {
         xid: u32,
         now: Instant,
     ) -> Reply {
-        let reply = match request {
-            MultipartRequest::Desc => MultipartReply::Desc(self.description()),
-            MultipartRequest::Flow(filter) => {
-                return Reply::flows(xid, self.merge_flows(filter, answers, now))
-            }
-            MultipartRequest::Aggregate(filter) => self.merge_aggregate(filter, answers, now),
-            MultipartRequest::Table => MultipartReply::Table(self.merge_tables(answers.parts)),
-            MultipartRequest::PortStats { port } => {
-                MultipartReply::PortStats(self.merge_ports(*port, answers.parts))
-            }
-            MultipartRequest::Queue { port, .. } => {
-                MultipartReply::Queue(self.merge_queues(*port, answers.parts))
-            }
-            MultipartRequest::Group { group } => {
-                MultipartReply::Group(self.merge_groups(*group, answers.parts, now))
-            }
-            MultipartRequest::GroupDesc => {
-                MultipartReply::GroupDesc(self.group_descriptions(answers.parts))
-            }
-            MultipartRequest::Meter { meter } => {
-                MultipartReply::Meter(self.merge_meters(*meter, answers.parts, now))
-            }
-            MultipartRequest::MeterConfig { meter } => {
-                MultipartReply::MeterConfig(self.meter_configs(*meter, answers.parts))
-            }
-            MultipartRequest::PortDesc => MultipartReply::PortDesc(self.port_descriptions()),
-            // The hypervisor's answer, part by part, because all switches run the same software. Without it, no features.
-            _ if !answers.parts.is_empty() => return relay(answers.parts, xid).into(),
-            MultipartRequest::GroupFeatures => MultipartReply::GroupFeatures(NO_GROUPS),
-            MultipartRequest::MeterFeatures => MultipartReply::MeterFeatures(NO_METERS),
-            MultipartRequest::TableFeatures(_) | MultipartRequest::Experimenter { .. } => {
-                MultipartReply::TableFeatures(Box::default())
-            }
-        };
+        let reply =
+            match request {
+                MultipartRequest::Desc => MultipartReply::Desc(self.description()),
+                MultipartRequest::Flow(filter) => {
+                    return Reply::flows(xid, self.merge_flows(filter, answers, now))
+                }
+                MultipartRequest::Aggregate(filter) => self.merge_aggregate(filter, answers, now),
+                MultipartRequest::Table => MultipartReply::Table(self.merge_tables(answers.parts)),
+                MultipartRequest::PortStats { port } => MultipartReply::PortStats(
+                    self.merge_ports(*port, answers.parts, &answers.offloaded),
+                ),
+                MultipartRequest::Queue { port, .. } => {
+                    MultipartReply::Queue(self.merge_queues(*port, answers.parts))
+                }
+                MultipartRequest::Group { group } => {
+                    MultipartReply::Group(self.merge_groups(*group, answers.parts, now))
+                }
+                MultipartRequest::GroupDesc => {
+                    MultipartReply::GroupDesc(self.group_descriptions(answers.parts))
+                }
+                MultipartRequest::Meter { meter } => {
+                    MultipartReply::Meter(self.merge_meters(*meter, answers.parts, now))
+                }
+                MultipartRequest::MeterConfig { meter } => {
+                    MultipartReply::MeterConfig(self.meter_configs(*meter, answers.parts))
+                }
+                MultipartRequest::PortDesc => MultipartReply::PortDesc(self.port_descriptions()),
+                // The hypervisor's answer, part by part, because all switches run the same software. Without it, no features.
+                _ if !answers.parts.is_empty() => return relay(answers.parts, xid).into(),
+                MultipartRequest::GroupFeatures => MultipartReply::GroupFeatures(NO_GROUPS),
+                MultipartRequest::MeterFeatures => MultipartReply::MeterFeatures(NO_METERS),
+                MultipartRequest::TableFeatures(_) | MultipartRequest::Experimenter { .. } => {
+                    MultipartReply::TableFeatures(Box::default())
+                }
+            };
         encode_multipart_reply(xid, &reply).into()
     }
 
@@ -133,7 +137,7 @@ impl View<'_> {
         tables.into_values().collect()
     }
 
-    fn merge_ports(&self, asked: u32, parts: Parts) -> Vec<PortStats> {
+    fn merge_ports(&self, asked: u32, parts: Parts, offloaded: &Sums) -> Vec<PortStats> {
         let mut counted: BTreeMap<(SwitchIndex, u32), PortStats> = BTreeMap::new();
         for (switch, part) in parts {
             if let MultipartReply::PortStats(list) = part {
@@ -157,9 +161,10 @@ impl View<'_> {
             .iter()
             .filter(|p| asked == port_no::ANY || asked == p.number)
             .map(|port| {
+                let offloaded = offloaded.get(&port.number).copied();
                 let mut sum = PortStats {
                     port_no: port.number,
-                    ..port.base
+                    ..port.base_with(offloaded.unwrap_or_default())
                 };
                 // During a move both interfaces carry it.
                 if let Some(moving) = &port.moving {

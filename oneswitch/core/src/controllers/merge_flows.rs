@@ -24,6 +24,7 @@ impl View<'_> {
             parts,
             steady,
             since,
+            ..
         } = answers;
         let tables = self.truth.tables.as_of(since);
         let filtered_here = matches!(filter.out_port, port_no::FLOOD | port_no::ALL);

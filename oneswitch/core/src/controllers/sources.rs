@@ -81,7 +81,9 @@ impl View<'_> {
                 let port = self.server.ports.get(*port);
                 let homes = port.map(|p| p.locations().map(|l| l.switch).collect());
                 let homes: SwitchSet = homes.unwrap_or(edges);
-                (Bridge::Edge, homes.intersection(edges))
+                // A switch that the port has left answers only together with its offload rules.
+                let left = self.offload_places(request);
+                (Bridge::Edge, homes.union(left).intersection(edges))
             }
             MultipartRequest::GroupFeatures
             | MultipartRequest::MeterFeatures
@@ -97,6 +99,22 @@ impl View<'_> {
             | MultipartRequest::PortDesc
             | MultipartRequest::Experimenter { .. } => (Bridge::Virt, SwitchSet::EMPTY),
         }
+    }
+
+    /// Returns the ports whose offload rules count for an answer.
+    pub fn offload_subjects(&self, request: &MultipartRequest) -> Vec<u32> {
+        let MultipartRequest::PortStats { port: asked } = request else {
+            return Vec::new();
+        };
+        let is_asked = |number: &u32| *asked == port_no::ANY || asked == number;
+        let numbers = self.server.ports.iter().map(|port| port.number);
+        numbers.filter(is_asked).collect()
+    }
+
+    fn offload_places(&self, request: &MultipartRequest) -> SwitchSet {
+        let numbers = self.offload_subjects(request).into_iter();
+        let places = numbers.map(|number| self.switches.places(self.server, number));
+        places.fold(SwitchSet::EMPTY, SwitchSet::union)
     }
 
     /// Returns the request to the switches for answering `request`.

@@ -6,6 +6,9 @@ use crate::controllers::Incoming;
 use crate::core::Core;
 use crate::expiry::idle::count_by_rule;
 use crate::layout::compare::Expired;
+use crate::layout::offload;
+use crate::offload::flows::Counted;
+use crate::offload::sums::Sums;
 use crate::switch_set::SwitchSet;
 use crate::switches::fold::{Fold, LostCopies};
 use crate::switches::reads::{flows, Answer, ControllerQuestion, Parts, Payer, Purpose};
@@ -41,6 +44,7 @@ impl Core {
                 parts: Vec::new(),
                 steady: true,
                 since: u64::MAX,
+                offloaded: Sums::new(),
             };
             let reply = self.view().merge(&request, answers, origin.xid, now);
             return self.fill_reply(origin.controller, slot, reply);
@@ -49,6 +53,7 @@ impl Core {
         self.controllers.pay(origin.controller, reserved);
         let since = self.truth.tables.begin_reading();
         let asked = self.view().physical_request(&request);
+        let offloaded = self.ask_offload_sums(&request);
         let question = ControllerQuestion {
             origin,
             frame: incoming.frame.into(),
@@ -57,9 +62,30 @@ impl Core {
             since,
             reserved,
             epoch: self.server.epoch,
+            offloaded,
         };
         let purpose = Purpose::Controller(question);
         self.switches.read(purpose, bridge, from, asked);
+    }
+
+    /// Asks for the sums of the offload rules that count for a controller's request. The rules that are gone by now are in no answer.
+    fn ask_offload_sums(&mut self, request: &MultipartRequest) -> Option<u64> {
+        let numbers = self.view().offload_subjects(request);
+        let gone = |number: &u32| Some((*number, self.server.ports.get(*number)?.offloaded));
+        let gone: Sums = numbers.iter().filter_map(gone).collect();
+        if gone.is_empty() {
+            return None;
+        }
+        let question = self.server.offload.sums.begin(gone);
+        for number in numbers {
+            let from = self.switches.places(&self.server, number);
+            if !from.is_empty() {
+                let request = MultipartRequest::Aggregate(offload::request(number, None));
+                let purpose = Purpose::OffloadSum { question, number };
+                self.switches.read(purpose, Bridge::Edge, from, request);
+            }
+        }
+        Some(question)
     }
 
     /// Handles a part of a switch's answer.
@@ -152,6 +178,19 @@ impl Core {
                 let (truth, journal) = (&mut self.truth, &mut self.journal);
                 self.switches.fold_counted(truth, journal, parts)
             }
+            Purpose::OffloadCounts(number) => {
+                let server = &mut self.server;
+                self.switches.counts_answered(server, number, parts, now)
+            }
+            Purpose::OffloadDrain(id) => {
+                let (server, is_lost) = (&mut self.server, !missed.is_empty());
+                self.switches.drain_answered(server, id, parts, is_lost)
+            }
+            Purpose::OffloadSum { question, number } => {
+                for counted in parts.into_iter().filter_map(sum_of) {
+                    self.server.offload.sums.add(question, number, counted);
+                }
+            }
             Purpose::IdlePoll => {
                 let heard = asked.minus(missed);
                 let packets = count_by_rule(flows(parts));
@@ -173,6 +212,8 @@ impl Core {
         now: Instant,
     ) {
         let (id, xid) = (question.origin.controller, question.origin.xid);
+        let sums = &mut self.server.offload.sums;
+        let offloaded = question.offloaded.map(|open| sums.end(open));
         let reply = match error {
             Some(error) => {
                 self.controllers.refused += 1;
@@ -183,6 +224,7 @@ impl Core {
                     parts,
                     steady: question.epoch == self.server.epoch,
                     since: question.since,
+                    offloaded: offloaded.unwrap_or_default(),
                 };
                 self.view().merge(&question.request, answers, xid, now)
             }
@@ -216,7 +258,7 @@ impl Core {
             }
             Bridge::Edge => {
                 self.with_moves(now, |moves, below| moves.read_baselines(below, switch));
-                let server = &self.server;
+                let server = &mut self.server;
                 let is_compared = self.switches.compare_edge(server, switch, &inventory, now);
                 self.switches.apply_port_configs(server, switch);
                 is_compared
@@ -238,6 +280,21 @@ impl Core {
                 expiry.removals.expire(below, &key, reason, gone);
             }
         });
+    }
+}
+
+/// Returns the sum that a switch answered with.
+fn sum_of((_, part): (SwitchIndex, MultipartReply)) -> Option<Counted> {
+    match part {
+        MultipartReply::Aggregate {
+            packet_count,
+            byte_count,
+            ..
+        } => Some(Counted {
+            packets: packet_count,
+            bytes: byte_count,
+        }),
+        _ => None,
     }
 }
 

@@ -117,6 +117,7 @@ impl Core {
             let last = removed
                 .announced
                 .unwrap_or_else(|| removed.view(None, false));
+            self.switches.clear_offload(&mut self.server, number);
             self.port_map_changed(now);
             self.controllers
                 .tell_port_status(PortStatus::DELETE, last, None);

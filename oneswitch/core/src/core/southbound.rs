@@ -120,6 +120,8 @@ impl Core {
             if !self.switches.verdicts.refuse(xid, switch, message) {
                 warn!(target: "southbound", switch = %self.switches.list[switch].name, %error, xid, "error about an unknown message");
             }
+        } else if bridge == Bridge::Edge && self.is_refused_install(xid, error) {
+            info!(target: "southbound", switch = %self.switches.list[switch].name, %error, "refused an offload rule");
         } else if self.switches.is_question(xid) {
             let answer = self.switches.read_failed(switch, bridge, xid, error);
             self.route_answer(answer, now);
@@ -199,7 +201,7 @@ impl Core {
         }
         if up {
             match bridge {
-                Bridge::Edge => drop(self.switches.update_edge(&self.server, switch)),
+                Bridge::Edge => drop(self.switches.update_edge(&mut self.server, switch)),
                 // A recreated patch port has no configuration.
                 Bridge::Virt => self.switches.refresh_patch_config(&self.server, number),
             }

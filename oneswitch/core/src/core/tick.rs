@@ -15,6 +15,7 @@ impl Core {
             .chain(self.switches.next_lasting_doubt())
             .chain(self.switches.next_audit())
             .chain(self.switches.verdicts.deadline())
+            .chain(self.server.offload.deadline())
             .min()
     }
 
@@ -26,6 +27,7 @@ impl Core {
         self.with_expiry(now, |expiry, below| {
             expiry.removals.end_overdue_removals(below);
         });
+        self.tick_offload(now);
         self.switches.resync_overdue(now);
         self.switches.audit_overdue(now);
         self.switches.verdicts.hurry_overdue(now);

@@ -296,7 +296,7 @@ impl PortSettings {
             flow_id: port.flow_id,
             ingress_id: port.ingress_id,
             hw_addr: port.hw_addr,
-            base: counters(&mut port.base.clone()).map(|counter| *counter),
+            base: counters(&mut port.base_with(port.offloaded)).map(|counter| *counter),
             name: port.name.clone(),
         }
     }

@@ -1,12 +1,15 @@
 //! The wanted rules of each switch's `edge` bridge, derived from the port map (docs/architecture.md, "Rules in edge").
 
 use crate::api::{LinkConfig, SwitchIndex};
+use crate::layout::encoding::{resubmit, set_field, UNTAGGED};
+use crate::layout::offload;
+use crate::offload::Offload;
 use crate::server::executors::HUB;
 use crate::server::flood::{pkt_mark_oxm, Flood, Generation};
 use crate::server::ports::{Location, PortMap, VirtualPort};
 use openflow13::{
-    group_no, group_type, port_no, ActionList, Buckets, CanonicalMatch, GroupMod, GroupModCommand,
-    Match,
+    config, group_no, group_type, port_no, ActionList, Buckets, CanonicalMatch, GroupMod,
+    GroupModCommand, Match,
 };
 use std::collections::BTreeMap;
 
@@ -19,13 +22,22 @@ const REPARSE_GROUP: u32 = 1;
 /// that a ct() or a select group recirculates there. The end of a group's bucket resets it.
 const ENCLOSING_GROUP: u32 = 2;
 const REPARSED_TABLE: u8 = 1;
-/// Priority of every rule in `edge`.
-pub const PRIORITY: u16 = 100;
-/// Cookie of every rule in `edge`: "oneswtch".
+/// Priority of every rule in `edge`, except those of offloaded flows and those that match every packet of a table.
+const PRIORITY: u16 = 100;
+const MISS_PRIORITY: u16 = 99;
+/// Cookie of every rule in `edge`, except those of offloaded flows: "oneswtch".
 pub const COOKIE: u64 = 0x6f6e_6573_7774_6368;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 /// Name of the patch port in `edge` through which multicast packets leave `virt`.
 pub const MULTICAST_PATCH: &str = "edge-mc";
+
+/// Returns the priority of a rule with this match.
+pub fn priority(matching: &Match) -> u16 {
+    match matching.is_empty() {
+        true => MISS_PRIORITY,
+        false => PRIORITY,
+    }
+}
 
 /// Returns the name of the patch port in `edge` for virtual port `number`.
 pub fn patch_name(number: u32) -> String {
@@ -48,6 +60,7 @@ pub struct EdgeInput<'a> {
     pub links: &'a [Option<LinkConfig>],
     pub ports: &'a PortMap,
     pub flood: &'a Flood,
+    pub offload: &'a Offload,
     /// OpenFlow port number of an interface of this `edge`, if it exists.
     pub number_of: &'a dyn Fn(&str) -> Option<u32>,
 }
@@ -65,7 +78,62 @@ impl EdgeInput<'_> {
             self.multicast_departure(generation, &mut rules);
             self.multicast_arrival(generation, &mut rules);
         }
+        self.offload_tables(&mut rules);
         rules
+    }
+
+    /// Adds the rules of the offload tables that do not depend on flows, if some port here has offloaded flows.
+    fn offload_tables(&self, rules: &mut EdgeRules) {
+        let mut is_needed = false;
+        for port in self.ports.iter().filter(|port| self.is_offloaded(port)) {
+            let here = |l: &&Location| l.switch == self.switch;
+            let mut locations = std::iter::once(port.delivery()).chain(port.locations());
+            let interface = locations.find(here).map(|l| &l.interface);
+            if let Some(interface) = interface.and_then(|name| (self.number_of)(name)) {
+                let (table, matching) = offload::delivery(port.number);
+                let actions = ActionList::default().output(interface, 0);
+                put_in_table(rules, table, matching, actions);
+                is_needed = true;
+            }
+        }
+        if is_needed {
+            let misses = offload::misses().into_iter();
+            let misses = misses.map(|(table, actions)| (table, Match::any(), actions));
+            for (table, matching, actions) in offload::choosers().into_iter().chain(misses) {
+                put_in_table(rules, table, matching, actions);
+            }
+        }
+    }
+
+    /// Tells whether packets for a port pass the offload tables. A port that its controller took down must get none.
+    fn is_offloaded(&self, port: &VirtualPort) -> bool {
+        self.offload.is_active(port.number) && port.config & config::PORT_DOWN == 0
+    }
+
+    /// Returns the delivery of a packet to a port's interface here, after `before`.
+    fn delivered(&self, port: &VirtualPort, interface: u32, before: ActionList) -> ActionList {
+        if self.is_offloaded(port) {
+            appended(before, &offload::entrance(port.number))
+        } else {
+            before.output(interface, 0)
+        }
+    }
+
+    /// Returns the way of a packet from a port's interface here, as [`Self::ingress`] adds it, whatever port it has come from.
+    pub fn way(&self, port: &VirtualPort) -> ActionList {
+        let Some(location) = port.locations().find(|l| l.switch == self.switch) else {
+            return ActionList::default();
+        };
+        let unbound = appended(ActionList::default(), &set_field(&NO_PORT));
+        let executor = port.executor_for(location);
+        if executor == self.switch {
+            let patch = (self.number_of)(&patch_name(port.number));
+            return patch.map_or_else(ActionList::default, |patch| unbound.output(patch, 0));
+        }
+        let way = port.ingress_id.zip(self.toward(executor));
+        way.map_or_else(ActionList::default, |(id, link)| {
+            appended(unbound, tagged(id).as_bytes()).output(link, 0)
+        })
     }
 
     /// Adds rules from the interface to `virt`, here or tagged toward its executor: both interfaces of a moving port work.
@@ -98,7 +166,7 @@ impl EdgeInput<'_> {
         let to = port.delivery();
         if to.switch == self.switch {
             if let Some(interface) = (self.number_of)(&to.interface) {
-                let actions = ActionList::default().output(interface, 0);
+                let actions = self.delivered(port, interface, ActionList::default());
                 put(rules, Match::any().with_in_port(patch), actions);
             }
         } else if let Some(link) = self.toward(to.switch) {
@@ -113,8 +181,14 @@ impl EdgeInput<'_> {
                 continue;
             };
             let actions = if to.switch == self.switch {
+                let popped = ActionList::default().pop_vlan();
+                let popped = match self.is_offloaded(port) {
+                    // Parsed again, the packet counts without the tag.
+                    true => reparsed(popped),
+                    false => popped,
+                };
                 let interface = (self.number_of)(&to.interface);
-                interface.map(|i| ActionList::default().pop_vlan().output(i, 0))
+                interface.map(|interface| self.delivered(port, interface, popped))
             } else {
                 self.toward(to.switch)
                     .map(|out| ActionList::default().output(out, 0))
@@ -258,7 +332,12 @@ pub fn tagged(flow_id: u16) -> ActionList {
 /// behind the tag that they popped. It parses the content of an NSH header again, so the packet gets one for a moment. (A select group
 /// would also do, but leaves a hash that select groups in `virt` would then use instead of their own.)
 fn reparsed(actions: ActionList) -> ActionList {
-    let bytes = [actions.as_bytes(), &ENCAP_NSH, &DECAP].concat();
+    appended(actions, &[ENCAP_NSH, DECAP].concat())
+}
+
+/// Appends encoded actions.
+fn appended(actions: ActionList, more: &[u8]) -> ActionList {
+    let bytes = [actions.as_bytes(), more].concat();
     ActionList::from_bytes(bytes).unwrap_or_default()
 }
 
@@ -311,21 +390,10 @@ fn depart(rules: &mut EdgeRules, patch: u32, oxm: &[u8], actions: ActionList) {
     }
 }
 
-/// Encodes OFPAT_SET_FIELD of one OXM TLV.
-fn set_field(oxm: &[u8]) -> Vec<u8> {
-    let length = (4 + oxm.len()).next_multiple_of(8);
-    let mut action = vec![0, 25, 0, length as u8];
-    action.extend(oxm);
-    action.resize(length, 0);
-    action
-}
-
 /// Header of NXM_NX_REG0.
 const REG0: [u8; 4] = [0, 1, 0, 4];
 /// NXM_OF_IN_PORT: OFPP_NONE.
 const NO_PORT: [u8; 6] = [0, 0, 0, 2, 0xff, 0xff];
-/// OXM_OF_VLAN_VID: none.
-const UNTAGGED: [u8; 6] = [0x80, 0, 6 << 1, 2, 0, 0];
 /// OXM_OF_VLAN_VID, masked: some.
 const TAGGED: [u8; 8] = [0x80, 0, 6 << 1 | 1, 4, 0x10, 0, 0x10, 0];
 
@@ -361,14 +429,11 @@ pub fn groups() -> [GroupMod; 2] {
 fn reparse_bucket() -> Vec<u8> {
     const WEIGHT: u8 = 1;
     const ANY: [u8; 4] = [0xff; 4];
-    /// Nicira's resubmit to a table, with the port as it is (Open vSwitch, struct nx_action_resubmit).
-    const RESUBMIT: [u8; 12] = [0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 14, 0xff, 0xf8];
     let mut bucket = vec![0, 32, 0, WEIGHT];
     bucket.extend(ANY); // watch_port
     bucket.extend(ANY); // watch_group
     bucket.extend([0; 4]);
-    bucket.extend(RESUBMIT);
-    bucket.extend([REPARSED_TABLE, 0, 0, 0]);
+    bucket.extend(resubmit(REPARSED_TABLE));
     bucket
 }
 

@@ -1,6 +1,7 @@
 //! The port map: the switch and interface of each virtual port, and a controller's view of it.
 
 use crate::api::{Claim, MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex, HOME};
+use crate::offload::flows::Counted;
 use crate::server::quarantine::Quarantine;
 use crate::switch_set::SwitchSet;
 use openflow13::{config, state, Port, PortStats};
@@ -122,6 +123,8 @@ pub struct VirtualPort {
     pub announced: Option<Port>,
     /// Added to the home interface's counters (modulo 2^64).
     pub base: PortStats,
+    /// Packets that offload rules carried which are gone.
+    pub offloaded: Counted,
 }
 
 impl VirtualPort {
@@ -148,6 +151,21 @@ impl VirtualPort {
         self.executor_chosen |= self.executor != executor;
         self.executor = executor;
         self.home = home;
+    }
+
+    /// Returns its base with the packets of offload rules: each was delivered to the port and sent by it.
+    pub fn base_with(&self, offloaded: Counted) -> PortStats {
+        let mut base = self.base;
+        let Counted { packets, bytes } = offloaded;
+        for (counter, more) in [
+            (&mut base.rx_packets, packets),
+            (&mut base.tx_packets, packets),
+            (&mut base.rx_bytes, bytes),
+            (&mut base.tx_bytes, bytes),
+        ] {
+            *counter = counter.wrapping_add(more);
+        }
+        base
     }
 
     /// Returns where packets for this port are delivered.
@@ -354,6 +372,7 @@ impl PortMap {
             awaits_live: false,
             announced: None,
             base: PortStats::default(),
+            offloaded: Counted::default(),
         };
         self.quarantine.give(flow_id);
         ingress_id

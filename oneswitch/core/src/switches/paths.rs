@@ -1,9 +1,10 @@
 //! Keeps the `edge` bridges in sync with the port map.
 
 use crate::api::{Bridge, Destination, SwitchIndex};
-use crate::layout::edge::{self, EdgeInput, EdgeRule, EdgeRules, COOKIE, PRIORITY};
+use crate::layout::edge::{self, EdgeInput, EdgeRule, EdgeRules, COOKIE};
 use crate::layout::findings::{lacking, Findings, FOREIGN};
 use crate::layout::messages::{flood_group, removal};
+use crate::layout::offload;
 use crate::layout::repair::{self, diff};
 use crate::server::flood::Step;
 use crate::server::Server;
@@ -11,8 +12,8 @@ use crate::switches::session::Inventory;
 use crate::switches::Switches;
 use crate::wire::wire;
 use openflow13::{
-    bundle, ActionList, FlowMod, FlowModCommand, GroupMod, GroupModCommand, Instruction,
-    Instructions, Message,
+    bundle, ActionList, FlowMod, FlowModCommand, FlowStats, GroupDesc, GroupMod, GroupModCommand,
+    Instruction, Instructions, Message,
 };
 use std::time::Instant;
 
@@ -20,7 +21,7 @@ impl Switches {
     /// Compares `edge`; returns false if that was not possible.
     pub fn compare_edge(
         &mut self,
-        server: &Server,
+        server: &mut Server,
         switch: SwitchIndex,
         inventory: &Inventory,
         now: Instant,
@@ -33,8 +34,10 @@ impl Switches {
         let mut found = Findings::default();
         let mut installed = EdgeRules::new();
         let mut foreign = Vec::new();
-        for flow in &inventory.flows {
-            let ours = flow.cookie == COOKIE && flow.priority == PRIORITY;
+        let is_offload = |flow: &&FlowStats| offload::is_ours(flow.table_id, flow.priority);
+        let (offloaded, own): (Vec<_>, Vec<_>) = inventory.flows.iter().partition(is_offload);
+        for flow in own {
+            let ours = flow.cookie == COOKIE && flow.priority == edge::priority(&flow.matching);
             match (ours, flow.matching.canonical()) {
                 (true, Ok(key)) => {
                     let actions = applied_actions(&flow.instructions);
@@ -56,21 +59,26 @@ impl Switches {
                 }
             }
         }
+        let is_target = |group: &GroupDesc| offload::is_target(group.group_id);
+        let there = inventory.groups.iter().cloned();
+        let (targets, there): (Vec<_>, Vec<_>) = there.partition(is_target);
         let groups = edge::groups().map(|group| (group.group_id, group));
-        let groups = repair::groups(&inventory.groups, groups.into(), |_| false);
+        let groups = repair::groups(&there, groups.into(), |_| false);
         for message in foreign.iter().chain(&groups.messages) {
             self.send_to(switch, Bridge::Edge, message);
         }
         found.append(groups.found);
         self.list[switch].installed = installed;
+        found.append(self.compare_offload(server, switch, &offloaded, targets, now));
         found.append(self.update_edge(server, switch));
         self.keep_findings(switch, Bridge::Edge, inventory.after_gap, found, now);
         true
     }
 
     /// Brings `edge` of one switch to the state required by the port map, in one atomic bundle; returns the differences.
-    pub fn update_edge(&mut self, server: &Server, switch: SwitchIndex) -> Findings {
+    pub fn update_edge(&mut self, server: &mut Server, switch: SwitchIndex) -> Findings {
         let mut found = Findings::default();
+        self.place_offload(server, switch, false);
         if !self.list[switch].edge.is_up() {
             return found;
         }
@@ -82,6 +90,7 @@ impl Switches {
             links: &links,
             ports: &server.ports,
             flood: &server.flood,
+            offload: &server.offload,
             number_of: &number_of,
         }
         .rules();
@@ -92,7 +101,8 @@ impl Switches {
         let mut changes = Vec::new();
         let mut change = |kind, rule: &EdgeRule, command| {
             found.add(kind, || {
-                session.rule_name(rule.table, PRIORITY, &rule.matching)
+                let priority = edge::priority(&rule.matching);
+                session.rule_name(rule.table, priority, &rule.matching)
             });
             changes.push(edge_flow(rule, command));
         };
@@ -109,7 +119,7 @@ impl Switches {
         found
     }
 
-    pub fn update_edges(&mut self, server: &Server) {
+    pub fn update_edges(&mut self, server: &mut Server) {
         (0..self.list.len()).for_each(|switch| {
             self.update_edge(server, switch);
         });
@@ -199,6 +209,11 @@ fn edge_flow(rule: &EdgeRule, command: FlowModCommand) -> FlowMod {
     FlowMod {
         cookie: COOKIE,
         instructions,
-        ..FlowMod::new(command, rule.table, PRIORITY, rule.matching.clone())
+        ..FlowMod::new(
+            command,
+            rule.table,
+            edge::priority(&rule.matching),
+            rule.matching.clone(),
+        )
     }
 }

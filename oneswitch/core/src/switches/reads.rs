@@ -36,6 +36,15 @@ pub enum Purpose {
     FoldCounters(Option<u32>),
     /// Finding idle rules with several copies.
     IdlePoll,
+    /// The counts of a port's offload rules, for its writer.
+    OffloadCounts(u32),
+    /// The final counts of offload rules that leave.
+    OffloadDrain(u64),
+    /// The sum of a port's offload rules, for a controller's question about ports.
+    OffloadSum {
+        question: u64,
+        number: u32,
+    },
 }
 
 /// A controller's request, and the place of its reply.
@@ -55,6 +64,8 @@ pub struct ControllerQuestion {
     ///
     /// [`Server::epoch`]: crate::server::Server::epoch
     pub epoch: u64,
+    /// The sums of offload rules that are asked for with it.
+    pub offloaded: Option<u64>,
 }
 
 #[derive(Debug)]

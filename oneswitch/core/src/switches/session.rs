@@ -8,6 +8,7 @@ use crate::server::executors::HUB;
 use crate::server::ports::{Executor, Location};
 use crate::switch_set::SwitchSet;
 use crate::switches::doubt::Doubt;
+use crate::switches::offload::ChangedSince;
 use crate::switches::Switches;
 use foldhash::HashMap;
 use openflow13::{
@@ -184,6 +185,8 @@ pub struct Switch {
     pub repairs: u64,
     /// Our own messages that change its `virt`: copies of rules, groups and meters, and the hidden groups.
     pub own_changes: u64,
+    /// The offload rules of `edge` that changed while it was being read.
+    pub changed_since: ChangedSince,
     /// Ports whose hidden groups (liveness.rs) were sent to it.
     pub live: BTreeSet<u32>,
 }
@@ -200,6 +203,7 @@ impl Switch {
             bundles: 0,
             repairs: 0,
             own_changes: 0,
+            changed_since: ChangedSince::default(),
             live: BTreeSet::new(),
         }
     }

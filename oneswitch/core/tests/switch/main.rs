@@ -16,6 +16,7 @@ mod liveness;
 mod logs;
 mod markers;
 mod moves;
+mod offload;
 mod ports;
 mod questions;
 mod random;

@@ -1,5 +1,7 @@
 //! The tables `[[switch]]`: the hypervisor and the sNICs, and their links.
 
+use std::path::PathBuf;
+
 use oneswitch_core::{LinkConfig, HOME};
 
 use super::reader::{parse_one, Document, Field, Section, Seen};
@@ -13,6 +15,8 @@ pub struct Switch {
     pub name: String,
     pub virt: Active,
     pub edge: Active,
+    /// The control socket of its ovs-vswitchd.
+    pub control: Option<PathBuf>,
     pub link: Option<LinkConfig>,
 }
 
@@ -35,9 +39,9 @@ pub fn read_switches(
     let mut all = Vec::new();
     for (index, section) in sections.iter().enumerate() {
         section.only(&["name", "virt", "edge", "ovsdb", "control", "link"]);
-        // The management plane uses these; only their types are checked here.
+        // The management plane uses it; only its type is checked here.
         section.string("ovsdb", "a string");
-        section.string("control", "a string");
+        let control = section.string("control", "the path of ovs-vswitchd's control socket");
         let name = section.required_string("name", "the switch's name");
         if let Some(field) = &name {
             if field.value.is_empty() || field.value.contains(|c: char| c.is_control()) {
@@ -72,6 +76,7 @@ pub fn read_switches(
                     name: name.value,
                     virt,
                     edge,
+                    control: control.map(|field| PathBuf::from(field.value)),
                     link,
                 },
                 line: section.line,

@@ -64,6 +64,7 @@ fn rules(switches: usize, switch: SwitchIndex, ports: &PortMap) -> EdgeRules {
         links: &links,
         ports,
         flood: &flood,
+        offload: &Offload::default(),
         number_of: &number_of,
     }
     .rules()

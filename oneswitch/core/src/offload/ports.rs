@@ -1,0 +1,233 @@
+//! The offloaded flows of one virtual port, and the switches that have their rules.
+
+use crate::api::SwitchIndex;
+use crate::offload::events::OffloadRefused;
+use crate::offload::flows::{Counted, Flow, FlowState, TargetState};
+use crate::offload::requests::{FlowKey, OffloadTarget};
+use crate::offload::writers::Writer;
+use foldhash::HashMap;
+use openflow13::ActionList;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+/// The most flows of a port. Rules that are removed and not forgotten count.
+pub const FLOWS: usize = 65_536;
+/// The most targets of a port.
+pub const TARGETS: usize = 4_096;
+/// Flow-mods and group-mods without a verdict above which the writer is not read.
+pub const UNCONFIRMED: usize = 4_096;
+
+/// A switch with rules of a port: its home, or the goal of its move.
+#[derive(Debug, Default)]
+pub struct Place {
+    /// The last actions of every target: the way on, as if the port had sent the packet.
+    pub way: ActionList,
+    /// Counts of the rules here.
+    pub seen: HashMap<u64, Counted>,
+    /// Whether the port has moved away: its rules stay until their counts are final.
+    pub is_leaving: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct OffloadPort {
+    pub writer: Option<Writer>,
+    /// Instance and epoch of the last writer.
+    pub last: Option<(u128, u64)>,
+    /// The time since which no writer is connected.
+    pub alone_since: Option<Instant>,
+    /// Whether the writer stayed away: all rules are being removed.
+    pub is_orphan: bool,
+    pub targets: BTreeMap<u16, TargetState>,
+    pub flows: HashMap<u64, Flow>,
+    keys: HashMap<FlowKey, u64>,
+    pub places: BTreeMap<SwitchIndex, Place>,
+    /// Installs without a verdict, oldest first: batch, xid of the flow-mod, rule.
+    pub installing: VecDeque<(u64, u32, u64)>,
+    /// Messages without a verdict: batch and number.
+    sent: VecDeque<(u64, usize)>,
+    pub refused: BTreeMap<OffloadRefused, u64>,
+    /// Counts of forgotten rules.
+    pub forgotten: Counted,
+}
+
+impl OffloadPort {
+    pub fn is_active(&self) -> bool {
+        !self.flows.is_empty() || !self.targets.is_empty()
+    }
+
+    /// Counts a message to a switch.
+    pub fn count_sent(&mut self, batch: u64) {
+        match self.sent.back_mut() {
+            Some((last, count)) if *last == batch => *count += 1,
+            _ => self.sent.push_back((batch, 1)),
+        }
+    }
+
+    /// Drops settled batches.
+    pub fn forget_sent(&mut self, is_settled: impl Fn(u64) -> bool) {
+        while self
+            .sent
+            .front()
+            .is_some_and(|(batch, _)| is_settled(*batch))
+        {
+            self.sent.pop_front();
+        }
+    }
+
+    /// Tells whether the switches have much of this port to confirm.
+    pub fn is_busy(&self) -> bool {
+        self.sent.iter().map(|(_, count)| count).sum::<usize>() > UNCONFIRMED
+    }
+
+    /// Returns the reason why a rule cannot be installed.
+    pub fn refuses(&self, rule: u64, key: &FlowKey, target: u16) -> Option<OffloadRefused> {
+        if self.flows.contains_key(&rule) || self.keys.contains_key(key) {
+            return Some(OffloadRefused::Collision);
+        }
+        if self.flows.len() >= FLOWS {
+            return Some(OffloadRefused::Full);
+        }
+        let target = self.targets.get(&target).filter(|t| !t.is_dropped);
+        let suits = target.is_some_and(|t| t.target.suits(key)) && key.is_of_one_version();
+        (!suits).then_some(OffloadRefused::Unsupported)
+    }
+
+    pub fn refuse(&mut self, reason: OffloadRefused) {
+        *self.refused.entry(reason).or_default() += 1;
+    }
+
+    pub fn insert(&mut self, rule: u64, flow: Flow) {
+        if let Some(target) = self.targets.get_mut(&flow.target) {
+            target.users += 1;
+        }
+        self.keys.insert(flow.key, rule);
+        self.flows.insert(rule, flow);
+    }
+
+    /// Deletes a flow; returns it, its target's number if that is gone with it, and the counts that its rules have now.
+    pub fn delete(&mut self, rule: u64) -> Option<(Flow, Option<u16>, Counted)> {
+        let flow = self.flows.remove(&rule)?;
+        self.keys.remove(&flow.key);
+        let mut counted = Counted::default();
+        for place in self.places.values_mut() {
+            counted = counted.plus(place.seen.remove(&rule).unwrap_or_default());
+        }
+        self.forgotten = self.forgotten.plus(counted).plus(flow.base);
+        let number = flow.target;
+        let gone = self.targets.get_mut(&number).is_some_and(|target| {
+            target.users = target.users.saturating_sub(1);
+            target.is_dropped && target.users == 0
+        });
+        if gone {
+            self.targets.remove(&number);
+        }
+        Some((flow, gone.then_some(number), counted))
+    }
+
+    /// Returns the counts of a rule on all its switches.
+    pub fn counted(&self, rule: u64) -> Counted {
+        let base = self.flows.get(&rule).map(|flow| flow.base);
+        let seen = self
+            .places
+            .values()
+            .filter_map(|place| place.seen.get(&rule));
+        seen.fold(base.unwrap_or_default(), |sum, more| sum.plus(*more))
+    }
+
+    /// Returns the packets that rules of this port have carried.
+    pub fn carried(&self) -> Counted {
+        let rules = self.flows.keys().map(|rule| self.counted(*rule));
+        rules.fold(self.forgotten, Counted::plus)
+    }
+
+    /// Returns the rules in a state that `is_chosen`.
+    pub fn rules(&self, is_chosen: impl Fn(&Flow) -> bool) -> Vec<u64> {
+        let chosen = self.flows.iter().filter(|(_, flow)| is_chosen(flow));
+        chosen.map(|(rule, _)| *rule).collect()
+    }
+
+    /// Marks rules for removal; returns those that carried.
+    pub fn leave(&mut self, rules: &[u64]) -> Vec<u64> {
+        let mut leaving = Vec::new();
+        for rule in rules {
+            if let Some(flow) = self.flows.get_mut(rule).filter(|flow| !flow.is_removed()) {
+                flow.state = FlowState::Leaving;
+                leaving.push(*rule);
+            }
+        }
+        leaving
+    }
+
+    /// Writes a target. False: there are too many, or flows that name it cannot be rewritten so.
+    pub fn put_target(&mut self, number: u16, target: OffloadTarget) -> bool {
+        let is_new = !self.targets.contains_key(&number);
+        let mut users = self.flows.values().filter(|flow| flow.target == number);
+        if (is_new && self.targets.len() >= TARGETS) || !users.all(|flow| target.suits(&flow.key)) {
+            return false;
+        }
+        let users = self.targets.get(&number).map_or(0, |old| old.users);
+        let state = TargetState {
+            target,
+            users,
+            is_dropped: false,
+        };
+        self.targets.insert(number, state);
+        true
+    }
+
+    /// Drops a target; returns whether no flow names it.
+    pub fn drop_target(&mut self, number: u16) -> bool {
+        let Some(target) = self.targets.get_mut(&number) else {
+            return false;
+        };
+        target.is_dropped = true;
+        let is_unused = target.users == 0;
+        if is_unused {
+            self.targets.remove(&number);
+        }
+        is_unused
+    }
+
+    /// Disowns all flows: each is forgotten as soon as its removal is effective.
+    pub fn disown(&mut self) {
+        self.flows
+            .values_mut()
+            .for_each(|flow| flow.is_disowned = true);
+    }
+
+    /// Keeps the counts of a rule at a switch.
+    pub fn see(&mut self, switch: SwitchIndex, rule: u64, counted: Counted) {
+        let place = self.places.get_mut(&switch);
+        if let Some(place) = place.filter(|_| self.flows.contains_key(&rule)) {
+            place.seen.insert(rule, counted);
+        }
+    }
+
+    /// Adds the counts of a rule at a switch, which no longer has them, to its base; returns them.
+    pub fn fold(&mut self, switch: SwitchIndex, rule: u64) -> Counted {
+        let place = self.places.get_mut(&switch);
+        let counted = place.and_then(|place| place.seen.remove(&rule));
+        let counted = counted.unwrap_or_default();
+        if let Some(flow) = self.flows.get_mut(&rule) {
+            flow.base = flow.base.plus(counted);
+        }
+        counted
+    }
+
+    /// Does the same as [`Self::fold`] for all rules; returns the sum.
+    pub fn fold_place(&mut self, switch: SwitchIndex) -> Counted {
+        let rules = self.rules(|_| true).into_iter();
+        rules.fold(Counted::default(), |sum, rule| {
+            sum.plus(self.fold(switch, rule))
+        })
+    }
+
+    /// Drops all targets; returns those that no flow names.
+    pub fn drop_targets(&mut self) -> Vec<u16> {
+        let numbers: Vec<u16> = self.targets.keys().copied().collect();
+        let unused = numbers
+            .into_iter()
+            .filter(|number| self.drop_target(*number));
+        unused.collect()
+    }
+}

@@ -1,0 +1,36 @@
+//! The operator's view.
+
+use crate::offload::events::OffloadRefused;
+use crate::offload::flows::Counted;
+use crate::offload::Offload;
+
+/// The offloaded flows of a virtual port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OffloadView {
+    pub port: u32,
+    pub has_writer: bool,
+    pub flows: usize,
+    pub targets: usize,
+    pub carried: Counted,
+    pub refused: Vec<(OffloadRefused, u64)>,
+}
+
+impl Offload {
+    pub fn views(&self) -> Vec<OffloadView> {
+        let views = self.ports.iter().map(|(number, port)| OffloadView {
+            port: *number,
+            has_writer: port.writer.is_some(),
+            flows: port
+                .flows
+                .values()
+                .filter(|flow| !flow.is_removed())
+                .count(),
+            targets: port.targets.len(),
+            carried: port.carried(),
+            refused: OffloadRefused::ALL
+                .map(|reason| (reason, port.refused.get(&reason).copied().unwrap_or(0)))
+                .into(),
+        });
+        views.collect()
+    }
+}

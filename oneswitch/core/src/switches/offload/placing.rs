@@ -1,0 +1,123 @@
+//! The switches that have a port's rules: its home, and during a move the goal.
+
+use super::{place_with, To};
+use crate::api::SwitchIndex;
+use crate::layout::edge::EdgeInput;
+use crate::layout::offload;
+use crate::offload::drains::{Drain, Stage};
+use crate::offload::ports::OffloadPort;
+use crate::server::Server;
+use crate::switch_set::SwitchSet;
+use crate::switches::Switches;
+use openflow13::{ActionList, Message};
+
+impl Switches {
+    /// Installs targets and rules at `switch` for ports that have come, changes the way of those that are there, and starts to remove
+    /// those that have gone. `is_read`: the bridge is being compared, so that nothing is sent.
+    pub fn place_offload(&mut self, server: &mut Server, switch: SwitchIndex, is_read: bool) {
+        let numbers: Vec<u32> = server.offload.ports.keys().copied().collect();
+        for number in numbers {
+            let wanted = self.wanted_way(server, number, switch);
+            let Some(port) = server.offload.ports.get_mut(&number) else {
+                continue;
+            };
+            let to = To { number, switch };
+            match wanted {
+                Some(way) => self.place(port, &to, way, is_read),
+                None if !port.is_active() => drop(port.places.remove(&switch)),
+                None => {
+                    let Some(place) = port.places.get_mut(&switch) else {
+                        continue;
+                    };
+                    if !std::mem::replace(&mut place.is_leaving, true) {
+                        let drain = Drain {
+                            port: number,
+                            rules: None,
+                            switches: SwitchSet::of(switch),
+                            stage: Stage::Confirming(self.verdicts.current_batch()),
+                        };
+                        server.offload.drains.push(drain);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the way on of an active port's packets at a switch that has its interface.
+    fn wanted_way(&self, server: &Server, number: u32, switch: SwitchIndex) -> Option<ActionList> {
+        let port = server.ports.get(number)?;
+        let is_here = port.locations().any(|l| l.switch == switch);
+        if !is_here || !server.offload.is_active(number) {
+            return None;
+        }
+        let links: Vec<_> = self.list.iter().map(|s| s.link.clone()).collect();
+        let session = &self.list[switch].edge;
+        let number_of = |name: &str| session.number_of(name);
+        let input = EdgeInput {
+            switch,
+            links: &links,
+            ports: &server.ports,
+            flood: &server.flood,
+            offload: &server.offload,
+            number_of: &number_of,
+        };
+        Some(input.way(port))
+    }
+
+    fn place(&mut self, port: &mut OffloadPort, to: &To, way: ActionList, is_read: bool) {
+        let (is_whole, is_new) = match port.places.get_mut(&to.switch) {
+            None => {
+                port.places.insert(to.switch, place_with(way.clone()));
+                (false, true)
+            }
+            Some(place) => {
+                let is_back = std::mem::take(&mut place.is_leaving);
+                let is_same = place.way == way;
+                place.way.clone_from(&way);
+                (is_same, is_back)
+            }
+        };
+        if is_read || (is_whole && !is_new) {
+            return;
+        }
+        let targets = port.targets.iter();
+        let groups: Vec<_> = targets
+            .map(|(id, state)| offload::group(to.number, *id, &state.target, &way))
+            .collect();
+        for group in groups {
+            self.send_target(port, to.switch, group);
+        }
+        if is_new {
+            let flows: Vec<_> = port.flows.iter().map(|(r, f)| (*r, f.clone())).collect();
+            for (rule, flow) in flows {
+                if !flow.is_removed() {
+                    self.send_rule(port, to, rule, &flow);
+                }
+            }
+        }
+    }
+
+    /// Deletes everything of a port at a switch.
+    pub(super) fn clear_place(&mut self, port: &mut OffloadPort, to: &To) {
+        let flows: Vec<_> = port.flows.values().map(|flow| flow.key).collect();
+        flows.into_iter().for_each(|key| self.note_flow(to, key));
+        let rules = Message::FlowMod(offload::removal_of_all(to.number));
+        self.send_offload(port, to.switch, &rules);
+        let targets: Vec<u16> = port.targets.keys().copied().collect();
+        for target in targets {
+            let removal = offload::target_removal(to.number, target);
+            self.send_target(port, to.switch, removal);
+        }
+        port.places.remove(&to.switch);
+    }
+
+    /// Deletes everything of a port that is unmapped.
+    pub fn clear_offload(&mut self, server: &mut Server, number: u32) {
+        let Some(mut port) = server.offload.forget_port(number) else {
+            return;
+        };
+        for switch in port.places.keys().copied().collect::<Vec<_>>() {
+            self.clear_place(&mut port, &To { number, switch });
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Requests of writers.
+
+use super::To;
+use crate::api::SwitchIndex;
+use crate::layout::offload;
+use crate::offload::events::{OffloadEvent, OffloadListed, OffloadRefused};
+use crate::offload::flows::{Counted, Flow, FlowState};
+use crate::offload::ports::OffloadPort;
+use crate::offload::requests::{Clients, FlowKey, OffloadRequest, OffloadTarget, WriterId};
+use crate::server::Server;
+use crate::switches::Switches;
+
+impl Switches {
+    /// Carries out a writer's requests, in their order.
+    pub fn offload_requests(
+        &mut self,
+        server: &mut Server,
+        (id, number): (WriterId, u32),
+        requests: &[OffloadRequest],
+    ) {
+        let mut leaving = Vec::new();
+        for request in requests {
+            match *request {
+                OffloadRequest::Alive => {}
+                OffloadRequest::List => self.list_rules(server, id, number),
+                OffloadRequest::Target(target, rewrite) => {
+                    self.put_target(server, (id, number), target, rewrite);
+                }
+                OffloadRequest::Drop(target) => self.drop_target(server, number, target),
+                OffloadRequest::Install {
+                    rule,
+                    key,
+                    target,
+                    clients,
+                } => {
+                    let refused = self.install(server, number, rule, (key, clients), target);
+                    if let Some(reason) = refused {
+                        server.offload.refuse(id, number, rule, reason);
+                    }
+                }
+                OffloadRequest::Remove(rule) => {
+                    leaving.extend(self.remove(server, (id, number), rule));
+                }
+                OffloadRequest::Forget(rule) => self.forget_rule(server, number, rule),
+            }
+        }
+        self.drain(server, number, leaving);
+    }
+
+    fn install(
+        &mut self,
+        server: &mut Server,
+        number: u32,
+        rule: u64,
+        (key, clients): (FlowKey, Clients),
+        target: u16,
+    ) -> Option<OffloadRefused> {
+        let port = server.offload.ports.get_mut(&number)?;
+        if let Some(reason) = port.refuses(rule, &key, target) {
+            return Some(reason);
+        }
+        let places = staying(port);
+        if !places.iter().any(|switch| self.has_edge(*switch)) {
+            return Some(OffloadRefused::Rate);
+        }
+        let flow = Flow {
+            key,
+            clients,
+            target,
+            state: FlowState::Asked,
+            base: Counted::default(),
+            told: Counted::default(),
+            is_disowned: false,
+        };
+        let mut xids = Vec::new();
+        for switch in places {
+            let xid = self.send_rule(port, &To { number, switch }, rule, &flow);
+            let batch = self.verdicts.current_batch();
+            if let Some(xid) = xid {
+                port.installing.push_back((batch, xid, rule));
+                xids.push(xid);
+            }
+        }
+        port.insert(rule, flow);
+        for xid in xids {
+            server.offload.asked(xid, number, rule);
+        }
+        None
+    }
+
+    /// Handles the refusal of an install by a switch.
+    pub fn install_refused(
+        &mut self,
+        server: &mut Server,
+        (number, rule): (u32, u64),
+        reason: OffloadRefused,
+    ) {
+        let Some(port) = server.offload.ports.get(&number) else {
+            return;
+        };
+        let is_asked = |flow: &&Flow| flow.state == FlowState::Asked;
+        if port.flows.get(&rule).filter(is_asked).is_none() {
+            return;
+        }
+        let writer = port.writer.as_ref().map(|writer| writer.id);
+        self.delete_flow(server, number, rule);
+        if let Some(id) = writer {
+            server.offload.refuse(id, number, rule, reason);
+        }
+    }
+
+    /// Reports installs that all switches of their port have confirmed.
+    pub fn confirm_installs(&mut self, server: &mut Server) {
+        let offload = &mut server.offload;
+        let mut answered = Vec::new();
+        for port in offload.ports.values_mut() {
+            port.forget_sent(|batch| self.verdicts.is_settled(batch));
+            let places = staying(port);
+            let is_confirmed =
+                |switch: &SwitchIndex| self.is_confirmed(*switch, crate::api::Bridge::Edge);
+            while let Some((batch, xid, rule)) = port.installing.front().copied() {
+                if !self.verdicts.is_settled(batch) || !places.iter().all(is_confirmed) {
+                    break;
+                }
+                port.installing.pop_front();
+                answered.push(xid);
+                let flow = port.flows.get_mut(&rule);
+                let Some(flow) = flow.filter(|flow| flow.state == FlowState::Asked) else {
+                    continue;
+                };
+                flow.state = FlowState::Carried;
+                if let Some(writer) = &port.writer {
+                    offload.events.installed(writer.id, rule);
+                }
+            }
+        }
+        for xid in answered {
+            offload.take_asked(xid);
+        }
+    }
+
+    fn put_target(
+        &mut self,
+        server: &mut Server,
+        (id, number): (WriterId, u32),
+        target: u16,
+        rewrite: Option<OffloadTarget>,
+    ) {
+        let Some(rewrite) = rewrite else {
+            return self.drop_target(server, number, target);
+        };
+        let Some(port) = server.offload.ports.get_mut(&number) else {
+            return;
+        };
+        let was_active = port.is_active();
+        if !port.put_target(target, rewrite) {
+            let detail = format!("target {target} is not written: port {number} has {} targets, and those of a target's flows have its IP version; expected fewer targets, or addresses of that version", port.targets.len());
+            return server.offload.events.error(id, "unsupported", detail);
+        }
+        if !was_active {
+            // Its tables and places come with the first target.
+            return self.update_edges(server);
+        }
+        for (switch, way) in ways(port) {
+            let group = offload::group(number, target, &rewrite, &way);
+            self.send_target(port, switch, group);
+        }
+    }
+
+    fn drop_target(&mut self, server: &mut Server, number: u32, target: u16) {
+        let Some(port) = server.offload.ports.get_mut(&number) else {
+            return;
+        };
+        if port.drop_target(target) {
+            for (switch, _) in ways(port) {
+                let removal = offload::target_removal(number, target);
+                self.send_target(port, switch, removal);
+            }
+            if !port.is_active() {
+                self.update_edges(server);
+            }
+        }
+    }
+
+    fn list_rules(&mut self, server: &mut Server, id: WriterId, number: u32) {
+        let Some(port) = server.offload.ports.get(&number) else {
+            return;
+        };
+        let flows = port.flows.iter().filter(|(_, flow)| !flow.is_disowned);
+        let listed = flows.map(|(rule, flow)| OffloadListed {
+            rule: *rule,
+            is_removed: flow.is_removed(),
+            key: flow.key,
+            target: flow.target,
+            counted: port.counted(*rule),
+        });
+        let listed = OffloadEvent::Listed(listed.collect());
+        server.offload.events.put(id, listed);
+    }
+}
+
+/// Returns the switches that get a port's new rules.
+pub(super) fn staying(port: &OffloadPort) -> Vec<SwitchIndex> {
+    let places = port.places.iter().filter(|(_, place)| !place.is_leaving);
+    places.map(|(switch, _)| *switch).collect()
+}
+
+/// Returns the switches of a port, and the way on at each.
+fn ways(port: &OffloadPort) -> Vec<(SwitchIndex, openflow13::ActionList)> {
+    let places = port.places.iter();
+    places.map(|(s, place)| (*s, place.way.clone())).collect()
+}
