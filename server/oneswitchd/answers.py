@@ -71,6 +71,18 @@ class VirtualState(Answer):
     executors: tuple[str, ...] = ()
 
 
+class Offload(Answer):
+    """The offloaded flows of a virtual port: what rules carried, and refused installs by reason."""
+
+    port: int
+    writer: bool = False
+    flows: int = 0
+    targets: int = 0
+    packets: int = 0
+    bytes: int = 0
+    refused: dict[str, int] = {}
+
+
 class Status(Answer):
     """``GET /v1/status``."""
 
@@ -83,6 +95,7 @@ class Status(Answer):
     switches: tuple[SwitchState, ...] = ()
     virtual: VirtualState = VirtualState()
     refused: int = 0
+    offload: tuple[Offload, ...] = ()
 
 
 class PortMove(Answer):

@@ -98,6 +98,8 @@ def test_an_offloaded_flow_bypasses_the_function(server: Server, address: str, c
         other = packet(port=1235)
         assert carry(wires, source, other) == {function: [bytes(other)]}
         wires.purge()
+        (offload,) = server.oneswitchd.client.status().offload
+        assert (offload.port, offload.writer, offload.flows, offload.targets) == (FUNCTION_PORT, True, 1, 1)
         octets = sum(len(each) for each in sent)
         ends = sum(len(each) for each in (other, *(packet(flags=flags) for flags in ("S", "FA", "R"))))
         expected = {

@@ -14,7 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use problem::Problem;
 pub use requests::{Answer, Reply, Request};
-pub use status::{BridgeStatus, ControllerStatus, LinkStatus, Status, SwitchStatus, VirtualStatus};
+pub use status::{
+    BridgeStatus, ControllerStatus, LinkStatus, OffloadStatus, Status, SwitchStatus, VirtualStatus,
+};
 pub use writers::{WriterCommand, WriterHandle};
 
 /// An event for the engine.

@@ -160,12 +160,16 @@ impl OffloadPort {
 
     /// Writes a target. False: there are too many, or flows that name it cannot be rewritten so.
     pub fn put_target(&mut self, number: u16, target: OffloadTarget) -> bool {
-        let is_new = !self.targets.contains_key(&number);
-        let mut users = self.flows.values().filter(|flow| flow.target == number);
-        if (is_new && self.targets.len() >= TARGETS) || !users.all(|flow| target.suits(&flow.key)) {
+        let old = self.targets.get(&number);
+        let users = old.map_or(0, |old| old.users);
+        let mut flows = self.flows.values().filter(|flow| flow.target == number);
+        // Most often the versions are those of the old target, and the flows need not be looked through.
+        let suits = users == 0
+            || old.is_some_and(|old| old.target.versions() == target.versions())
+            || flows.all(|flow| target.suits(&flow.key));
+        if !suits || (old.is_none() && self.targets.len() >= TARGETS) {
             return false;
         }
-        let users = self.targets.get(&number).map_or(0, |old| old.users);
         let state = TargetState {
             target,
             users,

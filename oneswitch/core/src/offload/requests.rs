@@ -56,6 +56,11 @@ pub struct OffloadTarget {
 }
 
 impl OffloadTarget {
+    /// Tells of each rewritten end whether it is of IPv4.
+    pub fn versions(&self) -> [Option<bool>; 2] {
+        [self.source, self.destination].map(|end| end.map(|(address, _)| address.is_ipv4()))
+    }
+
     /// Tells whether it can rewrite packets of a flow: its addresses have the flow's IP version.
     pub fn suits(&self, key: &FlowKey) -> bool {
         let ends = [self.source, self.destination];

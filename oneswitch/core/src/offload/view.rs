@@ -2,6 +2,7 @@
 
 use crate::offload::events::OffloadRefused;
 use crate::offload::flows::Counted;
+use crate::offload::ports::OffloadPort;
 use crate::offload::Offload;
 
 /// The offloaded flows of a virtual port.
@@ -17,7 +18,9 @@ pub struct OffloadView {
 
 impl Offload {
     pub fn views(&self) -> Vec<OffloadView> {
-        let views = self.ports.iter().map(|(number, port)| OffloadView {
+        let is_shown = |port: &OffloadPort| port.is_active() || port.writer.is_some();
+        let ports = self.ports.iter().filter(|(_, port)| is_shown(port));
+        let views = ports.map(|(number, port)| OffloadView {
             port: *number,
             has_writer: port.writer.is_some(),
             flows: port

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::events::{Status, SwitchStatus};
+use crate::events::{OffloadStatus, Status, SwitchStatus};
 
 /// Name, kind and help of a metric, then its lines.
 struct Page(String);
@@ -82,6 +82,7 @@ impl Status {
         );
         self.switch_metrics(&mut page);
         self.controller_metrics(&mut page);
+        self.offload_metrics(&mut page);
         page.0
     }
 
@@ -138,6 +139,58 @@ impl Status {
         let repairs = per_switch(&|s| s.repairs);
         let help = "Rules, groups and meters that had to be repaired on a switch.";
         page.metric("oneswitch_repairs_total", "counter", help, &repairs);
+    }
+
+    fn offload_metrics(&self, page: &mut Page) {
+        let ports: Vec<String> = self.offload.iter().map(|p| p.port.to_string()).collect();
+        let per_port = |value: &dyn Fn(&OffloadStatus) -> u64| -> Vec<_> {
+            let ports = self.offload.iter().zip(&ports);
+            ports
+                .map(|(status, port)| (vec![("port", port.as_str())], value(status)))
+                .collect()
+        };
+        for (name, kind, help, samples) in [
+            (
+                "oneswitch_offload_writer_connected",
+                "gauge",
+                "Whether a writer of offloaded flows is connected.",
+                per_port(&|p| u64::from(p.writer)),
+            ),
+            (
+                "oneswitch_offload_flows",
+                "gauge",
+                "Flows that a switch carries for a port.",
+                per_port(&|p| p.flows as u64),
+            ),
+            (
+                "oneswitch_offload_targets",
+                "gauge",
+                "Targets of the flows of a port.",
+                per_port(&|p| p.targets as u64),
+            ),
+            (
+                "oneswitch_offload_packets_total",
+                "counter",
+                "Packets that a switch carried for a port.",
+                per_port(&|p| p.packets),
+            ),
+            (
+                "oneswitch_offload_bytes_total",
+                "counter",
+                "Bytes of these packets.",
+                per_port(&|p| p.bytes),
+            ),
+        ] {
+            page.metric(name, kind, help, &samples);
+        }
+        let mut refused = Vec::new();
+        for (status, port) in self.offload.iter().zip(&ports) {
+            for (reason, count) in &status.refused {
+                refused.push((vec![("port", port.as_str()), ("reason", *reason)], *count));
+            }
+        }
+        let help = "Refused installs of offloaded flows.";
+        page.metric("oneswitch_offload_refused_total", "counter", help, &refused);
     }
 
     fn controller_metrics(&self, page: &mut Page) {

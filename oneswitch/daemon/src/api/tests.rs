@@ -239,6 +239,7 @@ async fn the_status_has_every_field_of_the_contract() {
         );
     }
     assert_eq!(body["virtual"]["ports"], 2);
+    assert_eq!(body["offload"], json!([]));
     assert!(body["virtual"]["executors"].is_array());
 }
 

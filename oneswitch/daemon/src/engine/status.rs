@@ -1,11 +1,12 @@
 //! The status: `GET /v1/status` and `GET /metrics`.
 
-use oneswitch_core::{BridgeState, ControllerId, ControllerRole, SwitchView};
+use oneswitch_core::{BridgeState, ControllerId, ControllerRole, OffloadView, SwitchView};
 
 use super::report::ReportedSwitch;
 use super::{BridgeLink, Engine, Session};
 use crate::events::{
-    BridgeStatus, ControllerStatus, Link, LinkStatus, Peer, Status, SwitchStatus, VirtualStatus,
+    BridgeStatus, ControllerStatus, Link, LinkStatus, OffloadStatus, Peer, Status, SwitchStatus,
+    VirtualStatus,
 };
 
 impl Engine {
@@ -31,6 +32,7 @@ impl Engine {
                 executors: view.executors,
             },
             refused: view.refused,
+            offload: self.core.offload_views().into_iter().map(offload).collect(),
         }
     }
 
@@ -88,6 +90,21 @@ impl Engine {
             packet_ins_dropped: self.core.packet_ins_dropped(ControllerId(id)),
             last_error: None,
         })
+    }
+}
+
+fn offload(view: OffloadView) -> OffloadStatus {
+    let refused = view.refused.into_iter();
+    OffloadStatus {
+        port: view.port,
+        writer: view.has_writer,
+        flows: view.flows,
+        targets: view.targets,
+        packets: view.carried.packets,
+        bytes: view.carried.bytes,
+        refused: refused
+            .map(|(reason, count)| (reason.name(), count))
+            .collect(),
     }
 }
 

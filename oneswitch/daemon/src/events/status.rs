@@ -1,5 +1,7 @@
 //! `Status` of the contract.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
@@ -14,6 +16,23 @@ pub struct Status {
     #[serde(rename = "virtual")]
     pub virtual_switch: VirtualStatus,
     pub refused: u64,
+    /// Ports with a writer, or with offloaded flows.
+    pub offload: Vec<OffloadStatus>,
+}
+
+/// The offloaded flows of a virtual port.
+#[derive(Debug, Serialize)]
+pub struct OffloadStatus {
+    pub port: u32,
+    /// Whether a writer is connected.
+    pub writer: bool,
+    pub flows: usize,
+    pub targets: usize,
+    /// Carried by rules, also by those that are gone.
+    pub packets: u64,
+    pub bytes: u64,
+    /// Refused installs by reason.
+    pub refused: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Debug, Serialize)]
