@@ -38,6 +38,8 @@ class Balancer:
         agent: the agent of the lab.
         flows: capacity of its tables.
         mode: how it reaches the backends: ``ipip`` or ``nat``.
+        backends: the host that has all backends.
+        pin: its location; None: the agent decides.
         more: further keys of its configuration.
 
     Attributes:
@@ -58,10 +60,13 @@ class Balancer:
         flows: int,
         mode: str = "ipip",
         more: Mapping[str, Any] | None = None,
+        *,
+        backends: str = BACKENDS,
+        pin: str | None = None,
     ) -> None:
-        self._lab, self._agent, self._mode = lab, agent, mode
-        self.config = _config(lab, flows, mode) | dict(more or {})
-        order = {"name": "lb", "kind": "l4lb", "ports": 1, "config": self.config}
+        self._lab, self._agent, self._mode, self._backends = lab, agent, mode, backends
+        self.config = _config(lab.host(backends).mac, flows, mode) | dict(more or {})
+        order = {"name": "lb", "kind": "l4lb", "ports": 1, "config": self.config, "pin": pin}
         answer = agent.client.post(_INSTANCES, json=order)
         if answer.status_code != 202:
             raise StartError(f"no load balancer was deployed: {answer.text}")
@@ -73,7 +78,7 @@ class Balancer:
         ports = {port.name: port.number for port in lab.state.ports}
         for rule in (
             f"in_port={ports[CLIENTS]},actions=output:{self.number}",
-            f"in_port={self.number},actions=output:{ports[BACKENDS]}",
+            f"in_port={self.number},actions=output:{ports[backends]}",
         ):
             command = ["ovs-ofctl", "-O", "OpenFlow13", "add-flow", oneswitchd.management, rule]
             subprocess.run(command, check=True, timeout=30, env=environment() | {"OVS_RUNDIR": str(lab.directory)})
@@ -138,13 +143,12 @@ class Balancer:
 
     def traffic(self, directory: Path, *, renewed: bool = False) -> FlowStream:
         """Start traffic of all flows, silent at first, once the load balancer knows its port's address."""
-        ends = (self._lab, CLIENTS, BACKENDS, self.service, self.flows)
+        ends = (self._lab, CLIENTS, self._backends, self.service, self.flows)
         return FlowStream(*ends, directory, self._mode, renewed=renewed)
 
 
-def _config(lab: Lab, flows: int, mode: str) -> dict[str, Any]:
+def _config(mac: str, flows: int, mode: str) -> dict[str, Any]:
     addresses = [f"10.0.1.{number}" for number in range(10, 20)]
-    mac = lab.host(BACKENDS).mac
     backends = [{"name": f"b{index}", "address": address} for index, address in enumerate(addresses)]
     vip = {"name": "dns", "address": _ADDRESS, "port": _PORT, "protocol": "udp", "mode": mode}
     return {

@@ -34,8 +34,21 @@ from lab.spec import LabSpec
 from nfagent.control import Control
 from programs.flowmods import cpu_s
 from programs.openflow import OpenFlowClient
+from server.config import ServerConfig
 
-STAY = {"decide": {"enabled": False}}  # nothing moves it
+STAY: dict[str, Any] = {"decide": {"enabled": False}}  # nothing moves it
+_COMMAND = ["run", "l4lb", "--config", "{config}", "--control", "{control}", "{ports}", "--workers", "{workers}"]
+# The same load balancer, which does not use the socket: this program does.
+PLAIN = {
+    "kind": [
+        {
+            "name": "l4lb",
+            "movable": True,
+            "ports": [1, 2],
+            "command": [str(Path(sys.executable).parent / "nf"), *_COMMAND],
+        }
+    ]
+}
 ALWAYS = {"begin": 0.0, "stop": 0.0, "heavy_packets_per_s": 1.0, "idle": "60s"}
 NEVER = ALWAYS | {"begin": 1.0, "stop": 1.0}
 FLOWS, PPS = 64, 4_000
@@ -65,7 +78,9 @@ class Rig:
 
     def __init__(self, lab: Lab, oneswitchd: Oneswitchd, agent: AgentProcess, flows: int, capacity: int) -> None:
         self.lab, self.oneswitchd = lab, oneswitchd
-        self.balancer = Balancer(lab, oneswitchd, agent, capacity, "nat", {"offload": NEVER})
+        self.balancer = Balancer(
+            lab, oneswitchd, agent, capacity, "nat", {"offload": NEVER}, backends="nf1", pin="snic0"
+        )
         self.balancer.flows = flows
         self.control = Control(Path(agent.runtime) / f"{self.balancer.id}.{self.place()}.sock")
 
@@ -301,7 +316,10 @@ def flow_mods(flows: range) -> bytes:
 
 def offload_path(lab: Lab) -> str:
     """Return the path of oneswitchd's offload socket."""
-    return str(Path(lab.server_toml).parent / "oneswitchd.offload.sock")
+    address = ServerConfig.load(lab.server_toml).oneswitchd.offload
+    if address is None:
+        raise SystemExit(f"{lab.server_toml} has no offload socket")
+    return address.removeprefix("unix:")
 
 
 def small(mice: int) -> dict[str, Any]:
