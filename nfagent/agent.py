@@ -63,8 +63,9 @@ class Agent:
         self._store = Store(Path(config.state))
         self._locations = Locations(self._store, switches.status, config.recovery.after_s, self._look_at)
         self._watch = Watch(self._wake)
-        local = LocalLauncher(Path(config.runtime), Path(config.state) / "log")
-        launchers = _launchers(config, catalog, local)
+        offload = None if server.oneswitchd.offload is None else server.oneswitchd.offload.removeprefix("unix:")
+        local = LocalLauncher(Path(config.runtime), Path(config.state) / "log", offload)
+        launchers = _launchers(config, catalog, local, offload)
         self._logs = LogKeeper(self._store, launchers, self._is_cut_off)
         starter = Starter(self._store, catalog, config, launchers, wiring or switches, self._watch.add)
         capacity = capacities(config, server)
@@ -143,9 +144,9 @@ class Agent:
         self.stop()
 
 
-def _launchers(config: AgentConfig, catalog: Catalog, local: LocalLauncher) -> dict[str, Launcher]:
+def _launchers(config: AgentConfig, catalog: Catalog, local: LocalLauncher, offload: str | None) -> dict[str, Launcher]:
     found: dict[str, Launcher] = {}
     for location in catalog.locations:
         ssh = config.find_location(location).ssh
-        found[location] = local if ssh is None else SshLauncher(location, ssh, Path(config.runtime))
+        found[location] = local if ssh is None else SshLauncher(location, ssh, Path(config.runtime), offload)
     return found

@@ -123,11 +123,15 @@ def nf_kinds(program: str, backend: str = "auto") -> list[Kind]:
             [found, "list", "--format", "json"], capture_output=True, text=True, timeout=_LIST_S, check=True
         )
         listed = json.loads(done.stdout)
-        return [_nf_kind(found, backend, each["kind"], each["summary"]) for each in listed]
+        return [
+            _nf_kind(found, backend, each["kind"], each["summary"], offloads=each.get("offloads", False))
+            for each in listed
+        ]
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
         raise LaunchError(f"{found} list --format json does not list its kinds: {error}") from error
 
 
-def _nf_kind(program: str, backend: str, name: str, summary: str) -> Kind:
+def _nf_kind(program: str, backend: str, name: str, summary: str, *, offloads: bool) -> Kind:
     command = (program, "run", name, "--config", "{config}", "{ports}", "--control", "{control}", "--backend", backend)
-    return Kind(name, summary, True, _NF_PORTS, (*command, "--workers", "{workers}"))
+    offload = ("{offload}",) if offloads else ()
+    return Kind(name, summary, True, _NF_PORTS, (*command, "--workers", "{workers}", *offload))

@@ -1,16 +1,19 @@
 """Command lines of kinds.
 
 A kind's words may contain placeholders: ``{config}`` a file with the instance's configuration as JSON, ``{control}``
-the path of the socket to serve, ``{workers}``, ``{name}``, ``{id}``; the word ``{ports}`` becomes ``--port INTERFACE``
-for each port.
+the path of the socket to serve, ``{workers}``, ``{name}``, ``{id}``. The word ``{ports}`` becomes ``--port INTERFACE``
+for each port. The word ``{offload}`` becomes ``--offload SOCKET --offload-port N --offload-owner OWNER`` if server.toml
+has oneswitchd's offload socket and the instance has exactly one port, otherwise nothing.
 """
 
 from dataclasses import dataclass
 
 from nfagent.errors import LaunchError
+from nfagent.homing import owner_of
 from nfagent.model import Flavor, Instance, Kind
 
 _PORTS = "{ports}"
+_OFFLOAD = "{offload}"
 _HOLD = "--hold"
 
 ARENA_FD, RINGS_FD = 7, 8
@@ -19,11 +22,18 @@ ARENA_FD, RINGS_FD = 7, 8
 
 @dataclass(frozen=True)
 class Places:
-    """A process's names at its location: paths, and interfaces in the order of the ports."""
+    """A process's names at its location.
+
+    Attributes:
+        config, control: paths.
+        interfaces: in the order of the ports.
+        offload: path of oneswitchd's offload socket; None: it has none.
+    """
 
     config: str
     control: str
     interfaces: tuple[str, ...]
+    offload: str | None = None
 
 
 def command_line(
@@ -54,12 +64,23 @@ def command_line(
         if word == _PORTS:
             words += [each for interface in places.interfaces for each in ("--port", interface)]
             continue
+        if word == _OFFLOAD:
+            words += _offload(instance, places)
+            continue
         try:
             words.append(word.format_map(values))
         except (KeyError, ValueError, IndexError) as error:
             known = ", ".join(f"{{{name}}}" for name in values)
             raise LaunchError(
-                f"kind {kind.name}: unknown placeholder in {word!r} ({error}); use one of {known}, {_PORTS}"
+                f"kind {kind.name}: unknown placeholder in {word!r} ({error}); use one of {known}, {_PORTS}, {_OFFLOAD}"
             ) from error
     inherited = ["--arena-fd", str(ARENA_FD), "--rings-fd", str(RINGS_FD)] if adopt else []
     return [*words, *([_HOLD] if hold else []), *inherited]
+
+
+def _offload(instance: Instance, places: Places) -> list[str]:
+    # A rule's packets enter and leave by one virtual port.
+    if places.offload is None or len(instance.ports) != 1:
+        return []
+    port = instance.ports[0].number
+    return ["--offload", places.offload, "--offload-port", str(port), "--offload-owner", owner_of(instance)]

@@ -33,11 +33,13 @@ class LocalLauncher:
     Args:
         runtime: directory of locks, sockets and configurations; on a tmpfs it ends with the machine, as processes do.
         logs: directory of the processes' output.
+        offload: path of oneswitchd's offload socket; None: it has none.
     """
 
-    def __init__(self, runtime: Path, logs: Path) -> None:
+    def __init__(self, runtime: Path, logs: Path, offload: str | None = None) -> None:
         self._runtime = runtime
         self._logs = logs
+        self._offload = offload
         # A process that is being started shares this one's descriptors until it has executed its program, and must not
         # inherit a lock that is only being checked, however briefly.
         self._forking = threading.Lock()
@@ -45,7 +47,7 @@ class LocalLauncher:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def places(self, key: str, interfaces: tuple[str, ...]) -> Places:
-        return Places(str(self._path(key, "json")), str(self.control_path(key)), interfaces)
+        return Places(str(self._path(key, "json")), str(self.control_path(key)), interfaces, self._offload)
 
     def control_path(self, key: str) -> Path:
         return self._path(key, "sock")

@@ -2,10 +2,12 @@
 
 The machine needs ``sh``, ``flock`` and ``setsid`` (util-linux or busybox), the kinds' programs, and non-interactive
 login for this agent's key. One connection is kept and shared (OpenSSH's ControlMaster); control sockets are forwarded
-over it, so file descriptors cannot pass: state is copied.
+over it, so file descriptors cannot pass: state is copied. oneswitchd's offload socket is forwarded the other way, to a
+socket of each process.
 """
 
 import contextlib
+import logging
 import shlex
 import socket
 import subprocess
@@ -17,6 +19,8 @@ from nfagent.config import SshConfig
 from nfagent.errors import LaunchError
 from nfagent.launch import Places, Process, Task, logs
 from nfagent.reasons import AT_ONCE
+
+_log = logging.getLogger(__name__)
 
 _OPTIONS = {
     "BatchMode": "yes",
@@ -70,7 +74,7 @@ if is_held && read -r pid incarnation <{key}.lock; then
 fi
 wait_free 50
 is_held && {{ echo "another process holds {key}.lock"; exit 1; }} >&2
-rm -f {key}.lock {key}.json {key}.sock
+rm -f {key}.lock {key}.json {key}.sock {key}.rules
 """
 
 
@@ -91,20 +95,23 @@ class SshLauncher:
         location: name for messages and the connection's socket.
         config: the machine's configuration.
         runtime: directory of forwarded sockets on this machine.
+        offload: path of oneswitchd's offload socket on this machine; None: it has none.
     """
 
-    def __init__(self, location: str, config: SshConfig, runtime: Path) -> None:
+    def __init__(self, location: str, config: SshConfig, runtime: Path, offload: str | None = None) -> None:
         runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._location = location
         self._config = config
         self._runtime = runtime
+        self._offload = offload
         self._forwarding = threading.Lock()
         shared = {**_OPTIONS, "ControlPath": str(runtime / f"{location}.ssh")}
         options = [word for name, value in shared.items() for word in ("-o", f"{name}={value}")]
         self._ssh = ["ssh", *options, *config.options]
 
     def places(self, key: str, interfaces: tuple[str, ...]) -> Places:
-        return Places(f"{self._config.directory}/{key}.json", self._remote_socket(key), interfaces)
+        offload = None if self._offload is None else self._remote_rules(key)
+        return Places(f"{self._config.directory}/{key}.json", self._remote_socket(key), interfaces, offload)
 
     def control_path(self, key: str) -> Path:
         path = self._runtime / f"{key}.sock"
@@ -113,7 +120,18 @@ class SshLauncher:
                 path.unlink(missing_ok=True)
                 self._sh("true")  # establish the shared connection
                 self._command("-O", "forward", "-L", f"{path}:{self._remote_socket(key)}", self._config.host)
+                self._forward_rules(key)
         return path
+
+    def _forward_rules(self, key: str) -> None:
+        if self._offload is None:
+            return
+        try:
+            # sshd does not replace the socket of an earlier connection.
+            self._script("mkdir -p {directory}; rm -f {directory}/{key}.rules", key)
+            self._command("-O", "forward", "-R", f"{self._remote_rules(key)}:{self._offload}", self._config.host)
+        except LaunchError as error:
+            _log.warning("%s serves without offload: %s", key, error)
 
     def start(self, task: Task) -> Process:
         if task.descriptors:
@@ -145,6 +163,8 @@ class SshLauncher:
         if path.exists():
             with contextlib.suppress(LaunchError):  # it ended with the connection
                 self._command("-O", "cancel", "-L", f"{path}:{self._remote_socket(key)}", self._config.host)
+                if self._offload is not None:
+                    self._command("-O", "cancel", "-R", f"{self._remote_rules(key)}:{self._offload}", self._config.host)
             path.unlink(missing_ok=True)
 
     def kill(self, key: str, incarnation: str) -> None:
@@ -194,6 +214,9 @@ class SshLauncher:
 
     def _remote_socket(self, key: str) -> str:
         return f"{self._config.directory}/{key}.sock"
+
+    def _remote_rules(self, key: str) -> str:
+        return f"{self._config.directory}/{key}.rules"
 
     def _script(self, template: str, key: str, **values: str) -> str:
         return self._sh(template.format(directory=shlex.quote(self._config.directory), key=key, **values))

@@ -143,6 +143,26 @@ def test_impossible_remote_starts_are_reported(launcher: SshLauncher, sshd: Sshd
         launcher.find("two.snic0")
 
 
+def test_a_remote_process_reaches_the_offload_socket_again_after_a_disconnection(sshd: Sshd) -> None:
+    offload, key = sshd.directory / "offload.sock", f"{uuid.uuid4()}.snic0"
+    config = SshConfig(host="root@127.0.0.1", options=sshd.options(), directory=str(sshd.directory / "remote"))
+    launcher = SshLauncher("snic0", config, sshd.directory / "local", str(offload))
+    there = f"{sshd.directory}/remote/{key}.rules"
+    assert launcher.places(key, ()).offload == there
+    with socket.socket(socket.AF_UNIX) as oneswitchd:
+        oneswitchd.bind(str(offload))
+        oneswitchd.listen()
+        oneswitchd.settimeout(30)
+        for _ in range(2):
+            launcher.control_path(key)
+            with socket.socket(socket.AF_UNIX) as process:
+                process.connect(there)
+                with oneswitchd.accept()[0] as accepted:
+                    process.sendall(b"{}")
+                    assert accepted.recv(2) == b"{}"
+            _disconnect(sshd.directory / "local")
+
+
 def test_an_instance_runs_on_another_machine(sshd: Sshd) -> None:
     more = "\n".join(
         [

@@ -265,6 +265,7 @@ def test_the_functions_are_listed_and_replay_a_capture(directory: Path) -> None:
     kinds = {each["kind"]: each for each in json.loads(listed.stdout)}
     assert {"forward", "l4lb"} <= set(kinds)
     assert kinds["forward"]["schema"] == 1
+    assert [name for name, kind in kinds.items() if kind["offloads"]] == ["l4lb"]
     from scapy.layers.inet import IP, UDP
     from scapy.layers.l2 import Ether
     from scapy.utils import rdpcap, wrpcap

@@ -100,6 +100,7 @@ impl NetworkFunction for L4lb {
     const SUMMARY: &'static str =
         "layer-4 load balancer: NAT, IPIP, GUE and VXLAN, with health checks";
     const SCHEMA: u32 = 1;
+    const OFFLOADS: bool = true;
     type Config = Config;
 
     fn fits(config: &Config, ports: usize) -> Result<(), Refusal> {

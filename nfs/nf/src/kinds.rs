@@ -16,6 +16,7 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) schema: u32,
+    pub(crate) offloads: bool,
     pub(crate) run: fn(&Running<'_>) -> Result<(), Failure>,
     pub(crate) replay: fn(&Files<'_>) -> Result<(), Failure>,
 }
@@ -26,6 +27,7 @@ impl Kind {
             name: N::KIND,
             summary: N::SUMMARY,
             schema: N::SCHEMA,
+            offloads: N::OFFLOADS,
             run: run::<N>,
             replay: replay::<N>,
         }

@@ -205,7 +205,7 @@ fn replay_kind(arguments: &ArgMatches) -> Result<(), Failure> {
 
 fn list(arguments: &ArgMatches) {
     if text(arguments, "format") == "json" {
-        let each = |kind: &kinds::Kind| json!({ "kind": kind.name, "summary": kind.summary, "schema": kind.schema });
+        let each = |kind: &kinds::Kind| json!({ "kind": kind.name, "summary": kind.summary, "schema": kind.schema, "offloads": kind.offloads });
         println!("{}", json!(KINDS.iter().map(each).collect::<Vec<_>>()));
         return;
     }

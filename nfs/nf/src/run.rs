@@ -31,6 +31,12 @@ pub(crate) struct Running<'a> {
 }
 
 pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failure> {
+    if running.table.is_some() && !N::OFFLOADS {
+        return Err(Failure::new(format!(
+            "--offload: {} processes all its packets itself; run it without --offload",
+            N::KIND
+        )));
+    }
     let config: N::Config = config::load(running.config)?;
     let arena = running.arena.map(inherited_arena).transpose()?;
     let backlog = match running.rings {

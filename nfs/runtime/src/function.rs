@@ -15,6 +15,8 @@ pub trait NetworkFunction: Send + Sync + Sized + 'static {
     const KIND: &'static str;
     /// One line for `nf list`.
     const SUMMARY: &'static str;
+    /// Whether it asks a faster table to carry flows: it has `offload`.
+    const OFFLOADS: bool = false;
     /// The version of its state's meaning; raise it when the meaning changes.
     const SCHEMA: u32;
     /// The configuration. Unknown keys are errors if the type says so: `#[serde(deny_unknown_fields)]`.
