@@ -3,7 +3,9 @@
 Traffic counts bytes of frames without FCS, as Open vSwitch does; Mbps are 10^6 bits per second.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +16,35 @@ class Rate:
     pps: float
 
 
+OffloadState = Literal["connected", "waiting", "refused"]
+"""Whether oneswitchd takes an instance's requests; ``refused``: another instance has the port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Packets that the switches carry for an instance; each counts once.
+
+    Attributes:
+        why: reason why it is not connected.
+        flows: number of rules that carry a flow now.
+        capacity: how many rules oneswitchd accepts.
+        share: 0..1 of the packets of the last second.
+        packets, bytes: since the instance's state was created.
+        refused: number of refused requests by reason, likewise.
+        traffic: carried since the sample before.
+    """
+
+    state: OffloadState
+    why: str | None
+    flows: int
+    capacity: int
+    share: float
+    packets: int
+    bytes: int
+    refused: Mapping[str, int]
+    traffic: Rate
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """Load of an instance.
@@ -21,14 +52,16 @@ class Load:
     Attributes:
         utilisation: 0..1 of its workers' capacity: time spent working, not polling.
         millicores: CPU used by its process.
-        traffic: in and out over its ports, together.
+        traffic: in and out of its process, together; without packets that the switches carry for it.
         flows: number of its flows; None: it does not report them.
+        offload: None: it does not ask the switches to carry flows.
     """
 
     utilisation: float
     millicores: int
     traffic: Rate
     flows: int | None
+    offload: Offload | None = None
 
 
 @dataclass(frozen=True, slots=True)

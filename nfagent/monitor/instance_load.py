@@ -2,14 +2,17 @@
 
 import contextlib
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from nfagent.control import Control, flow_count
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from nfagent.control import Connection, flow_count
 from nfagent.errors import ControlError, ControlRefusedError
-from nfagent.measurement import Load, Rate
+from nfagent.measurement import Load, Offload, OffloadState, Rate
 from nfagent.monitor.subjects import Subject
 from server.processes import PROC
 
@@ -18,6 +21,7 @@ _ALL_ANSWER_S = 1.0
 _THREADS = 16
 _PAUSE_S = 10.0
 _BATCH = 64  # maximum packets of a batch of the runtime
+_OFFLOADS = "offload_flows"  # a counter of instances whose status has `offload`
 _CPUCLOCK_SCHED = 2  # clock_getcpuclockid(3): ids of processes' clocks, linux/posix-timers.h
 
 
@@ -39,6 +43,22 @@ class Counted:
     octets: int = 0
     frames: int = 0
     flows: int | None = None
+    offload: "OffloadStatus | None" = None
+
+
+class OffloadStatus(BaseModel):
+    """The member ``offload`` of an instance's status; see nfs/README.md."""
+
+    state: OffloadState
+    why: str | None
+    flows: int
+    capacity: int
+    share: float
+    packets: int
+    bytes: int
+    refused: dict[str, int]
+
+    model_config = ConfigDict(frozen=True)
 
 
 class LoadProbe:
@@ -78,7 +98,9 @@ class LoadProbe:
 
 
 def _asked(subject: Subject, control: str) -> Counted:
-    counters = Control(Path(control)).ask("counters", timeout_s=_ANSWER_S)
+    with Connection(Path(control), _ANSWER_S) as connection:
+        counters = connection.ask("counters")
+        status = connection.ask("status") if _OFFLOADS in counters else {}
     counted = _unasked(subject)
     if not isinstance(counters.get("busy_ns"), int):
         return counted
@@ -91,7 +113,15 @@ def _asked(subject: Subject, control: str) -> Counted:
         octets=int(get.get("bytes_in", 0) + get.get("bytes_out", 0)),
         frames=int(get.get("packets_in", 0) + get.get("packets_out", 0)),
         flows=flow_count(get),
+        offload=_offload_status(status),
     )
+
+
+def _offload_status(status: Mapping[str, Any]) -> OffloadStatus | None:
+    try:
+        return OffloadStatus.model_validate(status["offload"])
+    except (KeyError, ValidationError):  # it began to hold packets in between, or is of another version
+        return None
 
 
 def _unasked(subject: Subject) -> Counted:
@@ -124,7 +154,8 @@ def load(subject: Subject, before: Counted, now: Counted, traffic: Rate | None) 
         subject: the process.
         before: the earlier reading.
         now: the later one.
-        traffic: its ports' traffic as counted by the switches; None: use its own counters.
+        traffic: its interfaces' traffic as counted by the switches, so without packets that these carry for it; None:
+            use its own counters.
     """
     seconds = max(now.at - before.at, 1e-6)
     busy = None if before.busy_ns is None or now.busy_ns is None else max(0, now.busy_ns - before.busy_ns)
@@ -140,7 +171,16 @@ def load(subject: Subject, before: Counted, now: Counted, traffic: Rate | None) 
         if busy is None:
             octets = frames = 0  # one reading is missing: a total since the start is not this interval's
         traffic = Rate(octets * 8 / 1e6 / seconds, frames / seconds)
-    return Load(utilisation, round(used / 1e6 / seconds), traffic, now.flows)
+    return Load(utilisation, round(used / 1e6 / seconds), traffic, now.flows, _offload(before, now, seconds))
+
+
+def _offload(before: Counted, now: Counted, seconds: float) -> Offload | None:
+    if now.offload is None:
+        return None
+    earlier = before.offload or now.offload
+    packets = max(0, now.offload.packets - earlier.packets)
+    octets = max(0, now.offload.bytes - earlier.bytes)
+    return Offload(**dict(now.offload), traffic=Rate(octets * 8 / 1e6 / seconds, packets / seconds))
 
 
 def util_plus(busy_s: float, available_s: float, packets: int, batches: int) -> float:

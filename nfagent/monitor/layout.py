@@ -3,7 +3,7 @@
 This is the table of ``edge`` rules in docs/architecture.md, inverted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from server.config import ServerConfig
@@ -34,17 +34,21 @@ class Layout:
         deliver: virtual port by VLAN id, DELIVER(V).
         home: switch by virtual port.
         executor: switch that runs its pipeline, by virtual port.
+        functions: virtual port by MAC address, of network functions.
     """
 
     switches: dict[str, SwitchLayout]
     deliver: dict[int, int] = field(default_factory=dict)
     home: dict[int, str] = field(default_factory=dict)
     executor: dict[int, str] = field(default_factory=dict)
+    functions: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, server: ServerConfig, ports: Iterable[VirtualPort]) -> "Layout":
-        """Build it from server.toml and oneswitchd's ports."""
-        made = cls({switch.name: SwitchLayout() for switch in server.switch})
+    def of(
+        cls, server: ServerConfig, ports: Iterable[VirtualPort], functions: Mapping[str, int] | None = None
+    ) -> "Layout":
+        """Build it from server.toml, oneswitchd's ports, and the MAC addresses of network functions."""
+        made = cls({switch.name: SwitchLayout() for switch in server.switch}, functions=functions or {})
         for port in ports:
             made._add(port)
         hub = server.switch[0].name

@@ -4,6 +4,10 @@ A packet is executed once, at one switch, and leaves it with the number of its o
 tagged DELIVER(W) into a PCIe link. So the cached flows of the executing switches give the traffic between all ports,
 and packets that arrive over a PCIe link are not counted again.
 
+A packet that a rule carries for a network function (docs/offload.md) does not enter the function's interface: it is
+rewritten on the way to it, and goes on as if the function had sent it. As the rule writes the function's MAC address as
+the source, such a flow is known by it, and counts as traffic to the function and from it.
+
 A cached flow does not count the packet that created it (lib/dpif-netdev.c, handle_packet_upcall; the kernel's data path
 likewise), so each new flow gets one more. Packets between the last dump and the removal of a flow that was not idle for
 10 s, as after a change of rules, are missing. The counters of the interfaces show how many.
@@ -14,10 +18,11 @@ from dataclasses import dataclass, field
 
 from nfagent.measurement import Rate
 from nfagent.monitor.layout import Layout, SwitchLayout
-from nfagent.monitor.megaflows import Megaflow, outcome
+from nfagent.monitor.megaflows import Effect, Megaflow, outcome
 from nfagent.monitor.port_counters import PortCounters
 from server.names import MULTICAST_VIDS
 
+_TAG = 4  # bytes of a VLAN tag
 _UNKNOWN_SIZE = 64  # assumed bytes of an unknown packet
 _MAX_IDLE_S = 10.0  # Open vSwitch's default for other_config:max-idle
 _FEW = 1000.0  # bytes per second: below this a relative error means nothing
@@ -53,14 +58,26 @@ class Traffic:
 
     Attributes:
         pairs: bytes and packets per second, by virtual ports, from -> to.
+        carried: Mbps that rules carried for a network function, by its virtual port.
     """
 
     pairs: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
+    carried: dict[int, float] = field(default_factory=dict)
 
     def add(self, source: int, target: int, octets: float, packets: float) -> None:
         """Add to a pair."""
         before = self.pairs.get((source, target), (0.0, 0.0))
         self.pairs[source, target] = (before[0] + octets, before[1] + packets)
+
+    def carry(self, source: int | None, function: int, octets: float, packets: float) -> None:
+        """Add packets that a rule carried for a function; ``source`` None: another switch counts where they entered."""
+        self.carried[function] = self.carried.get(function, 0.0) + octets * 8 / 1e6
+        if source is not None:
+            self.add(source, function, octets, packets)
+
+    def received(self, left: Mapping[int, Rate]) -> dict[int, float]:
+        """Return the Mbps for each virtual port: those that left by its interface, and those that rules carried."""
+        return {port: rate.mbps + self.carried.get(port, 0.0) for port, rate in left.items()}
 
     def matrix(self) -> dict[tuple[int, int], Rate]:
         """Convert to the form of `nfagent.measurement.Measurement`."""
@@ -70,20 +87,27 @@ class Traffic:
 def attribute(traffic: Traffic, layout: Layout, switch: str, before: Snapshot, after: Snapshot) -> None:
     """Add one switch's executed traffic between two samples."""
     here = layout.switches[switch]
-    owners = _owners(here, after.flows)
+    owners = _owners(layout, here, after.flows)
     seconds = after.flows_at - before.flows_at
     if seconds <= 0:
         return
     for flow in after.flows.values():
+        done = outcome(flow.actions)
+        if done is None:
+            continue
         source = _source(here, owners, flow)
-        done = outcome(flow.actions) if source is not None else None
-        if source is None or done is None:
+        sender = _sender(layout, source, done)
+        if sender is None:
             continue
         octets, packets = _grown(before.flows.get(flow.key), flow, seconds)
-        if packets:
-            for interface, vid in done.outputs:
-                for target in _targets(layout, here, interface, vid, source):
-                    traffic.add(source, target, octets / seconds, packets / seconds)
+        if not packets:
+            continue
+        if sender != source:
+            octets -= packets * _TAG if flow.vid is not None else 0
+            traffic.carry(source, sender, octets / seconds, packets / seconds)
+        for interface, vid in done.outputs:
+            for target in _targets(layout, here, interface, vid, sender):
+                traffic.add(sender, target, octets / seconds, packets / seconds)
 
 
 def _grown(before: Megaflow | None, now: Megaflow, seconds: float) -> tuple[int, int]:
@@ -99,30 +123,36 @@ def _grown(before: Megaflow | None, now: Megaflow, seconds: float) -> tuple[int,
 
 def _source(here: SwitchLayout, owners: Mapping[int, int], flow: Megaflow) -> int | None:
     """Return the virtual port that a flow's packets came from; None: not executed here."""
+    if flow.recirculation in owners:
+        return owners[flow.recirculation]
     if flow.in_port in here.local:
         return here.local[flow.in_port]
-    if flow.in_port not in here.beyond:
+    if flow.in_port not in here.beyond or flow.recirculation:
         return None
-    if flow.recirculation:
-        return owners.get(flow.recirculation)
     return here.ingress.get(flow.vid) if flow.vid is not None else None
 
 
-def _owners(here: SwitchLayout, flows: Mapping[tuple[str, str], Megaflow]) -> dict[int, int]:
-    """Return the source ports by recirculation id, of packets that arrived over a PCIe link.
+def _sender(layout: Layout, source: int | None, done: Effect) -> int | None:
+    """Return the virtual port whose packets a flow's packets are now: a function's, if a rule carries them for it."""
+    function = layout.functions.get(done.station) if done.station is not None else None
+    return source if function is None else function
+
+
+def _owners(layout: Layout, here: SwitchLayout, flows: Mapping[tuple[str, str], Megaflow]) -> dict[int, int]:
+    """Return the source ports by recirculation id.
 
     Open vSwitch assigns an id to the remaining processing of a packet, including the port by which it enters ``virt``.
     """
     found: dict[int, int] = {}
-    waiting = [flow for flow in flows.values() if flow.in_port in here.beyond]
+    waiting = [(flow, done) for flow in flows.values() if (done := outcome(flow.actions)) and done.recirculations]
     while True:
         known = len(found)
-        for flow in waiting:
-            source = _source(here, found, flow)
-            done = outcome(flow.actions) if source is not None else None
-            if source is not None and done is not None:
+        for flow, done in waiting:
+            sender = _sender(layout, _source(here, found, flow), done)
+            # Several local ports may share an id: then the ingress interface tells more.
+            if sender is not None and sender != here.local.get(flow.in_port):
                 for identity in done.recirculations:
-                    found.setdefault(identity, source)
+                    found.setdefault(identity, sender)
         if len(found) == known:
             return found
 
@@ -152,20 +182,20 @@ def port_rates(before: Snapshot, after: Snapshot) -> dict[str, PortRates]:
     return found
 
 
-def relative_error(matrix: Mapping[tuple[int, int], Rate], left: Mapping[int, Rate]) -> float:
+def relative_error(matrix: Mapping[tuple[int, int], Rate], received: Mapping[int, float]) -> float:
     """Return the difference between the matrix and the interfaces' counters, which are independent of it.
 
     Args:
         matrix: from -> to.
-        left: traffic that left the server at each virtual port, by the counters of its interface.
+        received: Mbps that left the server at each virtual port, by `Traffic.received`.
 
     Returns:
         Sum over the ports of |sum of the column - counted|, divided by the sum of counted traffic.
     """
-    columns = dict.fromkeys(left, 0.0)
+    columns = dict.fromkeys(received, 0.0)
     for (_, target), rate in matrix.items():
         if target in columns:
             columns[target] += rate.mbps
-    counted = sum(rate.mbps for rate in left.values())
-    wrong = sum(abs(columns[port] - rate.mbps) for port, rate in left.items())
+    counted = sum(received.values())
+    wrong = sum(abs(columns[port] - mbps) for port, mbps in received.items())
     return wrong / counted if counted > _FEW * 8 / 1e6 else 0.0

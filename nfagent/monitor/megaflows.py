@@ -55,10 +55,12 @@ class Effect:
     Attributes:
         outputs: interfaces, each with the outermost VLAN id that was pushed here (None: none).
         recirculations: ids with which the packet recirculates.
+        station: the last source MAC address written; None: none.
     """
 
     outputs: tuple[tuple[str, int | None], ...]
     recirculations: tuple[int, ...]
+    station: str | None = None
 
 
 def parse_dump(text: str) -> Iterator[Megaflow]:
@@ -92,26 +94,40 @@ def _vid(matched: str) -> int | None:
 @lru_cache(maxsize=8192)
 def outcome(actions: str) -> Effect | None:
     """Return the effect of actions; None: unknown actions."""
-    outputs: list[tuple[str, int | None]] = []
-    recirculations: list[int] = []
+    found = _Found([], [], [])
     try:
-        _walk(parse(actions), [], outputs, recirculations)
+        _walk(parse(actions), [], found)
     except (ActionSyntaxError, RecursionError):
         return None
-    return Effect(tuple(outputs), tuple(recirculations))
+    return Effect(tuple(found.outputs), tuple(found.recirculations), found.stations[-1] if found.stations else None)
 
 
-def _walk(
-    terms: tuple[Term, ...], tags: list[int], outputs: list[tuple[str, int | None]], recirculations: list[int]
-) -> None:
+@dataclass(frozen=True)
+class _Found:
+    outputs: list[tuple[str, int | None]]
+    recirculations: list[int]
+    stations: list[str]
+
+
+def _walk(terms: tuple[Term, ...], tags: list[int], found: _Found) -> None:
     for term in terms:
         if term.name == "push_vlan":
             tags.append(term.number("vid"))
         elif term.name == "pop_vlan":
             del tags[-1:]
         elif term.name == "recirc" and term.inner:
-            recirculations.append(to_number(term.inner[0].name, "recirc"))
+            found.recirculations.append(to_number(term.inner[0].name, "recirc"))
         elif term.name in _SEVERAL and term.inner is not None:
-            _walk(term.inner, list(tags), outputs, recirculations)
+            _walk(term.inner, list(tags), found)
+        elif term.name == "set":
+            found.stations.extend(_stations(term))
         elif term.value is None and term.inner is None:
-            outputs.append((term.name, tags[-1] if tags else None))
+            found.outputs.append((term.name, tags[-1] if tags else None))
+
+
+def _stations(term: Term) -> Iterator[str]:
+    """Return the source MAC address that ``set(eth(src=...))`` writes as a whole."""
+    ethernet = term.child("eth")
+    source = ethernet.child("src") if ethernet is not None else None
+    if source is not None and source.value is not None and "/" not in source.value:
+        yield source.value

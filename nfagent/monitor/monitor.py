@@ -138,7 +138,7 @@ class ServerMonitor:
     def sample(self) -> Measurement | None:
         """Read all counters; return a measurement unless they are the first."""
         running = subjects(self._store.read, self._catalog, self._remote)
-        self._layout = self._new_layout() or self._layout
+        self._layout = self._new_layout({mac: port for each in running for port, mac in each.macs}) or self._layout
         look = _Look(time.time(), time.monotonic())
         for name, probe in self._probes.items():
             try:
@@ -155,9 +155,9 @@ class ServerMonitor:
             self._ring.append(measured)
         return measured
 
-    def _new_layout(self) -> Layout | None:
+    def _new_layout(self, functions: Mapping[str, int]) -> Layout | None:
         try:
-            layout = Layout.of(self._server, self._ports())
+            layout = Layout.of(self._server, self._ports(), functions)
         except ServerError as error:
             self._fault("oneswitchd", str(error))
             return None
@@ -181,7 +181,7 @@ class ServerMonitor:
             at=look.at,
             window_s=look.clock - before.clock,
             matrix=matrix,
-            error=relative_error(matrix, left) if rates else 1.0,
+            error=relative_error(matrix, traffic.received(left)) if rates else 1.0,
             instances=loads,
             links=self._links(rates),
             locations=self._locations(running, loads),

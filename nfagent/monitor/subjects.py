@@ -16,6 +16,7 @@ class Subject:
         steady: whether it is not migrating.
         pid: of its process; None: on another machine, or unknown.
         control: path of its control socket; None: it has none.
+        macs: virtual ports, each with its MAC address.
     """
 
     instance: str
@@ -28,6 +29,7 @@ class Subject:
     steady: bool
     pid: int | None
     control: str | None
+    macs: tuple[tuple[int, str], ...] = ()
 
 
 def subjects(db: sqlite3.Connection, catalog: Catalog, remote: frozenset[str]) -> list[Subject]:
@@ -56,6 +58,7 @@ def subjects(db: sqlite3.Connection, catalog: Catalog, remote: frozenset[str]) -
                 steady=view.migration is None and instance.present,
                 pid=None if running.location in remote else running.pid,
                 control=running.control,
+                macs=tuple((port.number, port.mac) for port in instance.ports),
             )
         )
     return found

@@ -210,7 +210,7 @@ def test_the_matrix_equals_the_sent_traffic(homes: list[tuple[str, str | None]],
         found = {pair: (round(rate.pps * passed), round(rate.mbps * passed * 1e6 / 8)) for pair, rate in matrix.items()}
         assert found == {pair: tuple(row) for pair, row in sent.items()}
         if second > 1.0:  # interfaces count from their first sample
-            assert relative_error(matrix, left) == pytest.approx(0.0, abs=1e-9)
+            assert relative_error(matrix, traffic.received(left)) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_floods_are_counted_behind_a_link() -> None:
@@ -267,9 +267,9 @@ def test_a_returning_flow_counts_from_zero() -> None:
 
 
 def test_the_error_is_derived_from_interface_counters() -> None:
-    left = {1: Rate(10.0, 1.0), 2: Rate(30.0, 1.0)}
+    left = {1: 10.0, 2: 30.0}
     assert relative_error({(2, 1): Rate(10.0, 1.0), (1, 2): Rate(26.0, 1.0)}, left) == pytest.approx(0.1)
-    assert relative_error({(2, 1): Rate(1.0, 1.0)}, {1: Rate(0.0, 0.0)}) == 0.0
+    assert relative_error({(2, 1): Rate(1.0, 1.0)}, {1: 0.0}) == 0.0
     assert relative_error({}, left) == pytest.approx(1.0)
 
 
