@@ -190,3 +190,40 @@ def test_requests_that_are_wrong_get_a_reason(server: Server, address: str) -> N
         writer.send("{}")
         assert writer.next("error")["error"]["code"] == "malformed"
         assert writer.is_closed()
+
+
+def test_a_move_takes_the_flows_along(server: Server, address: str) -> None:
+    """The function's host has a second interface, on the sNIC."""
+    function, goal, sent = 2, ("snic0", "pf0vf0"), packet()
+    source, backend = server.place("vm1"), server.place("out1")
+    server.ofctl("add-flow", f"cookie=1,ip,in_port={CLIENT_PORT},nw_dst={VIP},actions=output:{function}")
+    server.ofctl("add-flow", f"cookie=2,in_port={function},actions=output:{NEAR_PORT}")
+    with writing(address, function) as writer, server.wires() as wires:
+        writer.send({"target": [7, TARGET]})
+        writer.install(1, flow(), 7)
+        before = counters(server, function)
+        assert carry(wires, source, sent) == {backend: [bytes(rewritten(sent))]}
+        server.oneswitchd.client.move_port(function, *goal, until="prepared", grace_ms=0)
+        assert carry(wires, source, sent) == {backend: [bytes(rewritten(sent))]}
+        wires.purge()
+        server.oneswitchd.client.continue_move(function, "done")
+        assert carry(wires, source, sent) == {backend: [bytes(rewritten(sent))]}
+        old = server.bridge("hypervisor", "edge")
+        assert eventually(lambda: "reg1" not in server.ofctl("dump-flows", target=old))
+        assert f"group_id={function << 16 | 7}" not in server.ofctl("dump-groups", target=old)
+        wires.purge()
+        after = counters(server, function)
+        assert after["rx_packets"] == before["rx_packets"] + 3
+        assert after["rx_bytes"] == before["rx_bytes"] + 3 * len(sent)
+        assert writer.remove(1) == (3, 3 * len(sent))
+
+
+def test_the_executor_of_the_function_gets_what_it_sends(server: Server, address: str) -> None:
+    source, backend, sent = server.place("vm1"), server.place("vm2"), packet()
+    with writing(address, FUNCTION_PORT) as writer, server.wires() as wires:
+        writer.send({"target": [7, TARGET]})
+        writer.install(1, flow(), 7)
+        server.oneswitchd.client.change_executor(FUNCTION_PORT, "hypervisor", "done", 0)
+        assert carry(wires, source, sent) == {backend: [bytes(rewritten(sent))]}
+        wires.purge()
+        assert "n_packets=1," in server.ofctl("dump-flows", "cookie=2/-1")

@@ -46,6 +46,7 @@ impl Offload {
                 base: Counted::default(),
                 told: Counted::default(),
                 is_disowned: false,
+                is_forgotten: false,
             };
             port.insert(found.rule, flow);
         }

@@ -41,6 +41,8 @@ pub struct Flow {
     pub told: Counted,
     /// Whether it belongs to a former writer: it is forgotten as soon as its removal is effective.
     pub is_disowned: bool,
+    /// Whether its writer has forgotten it before its removal is effective.
+    pub is_forgotten: bool,
 }
 
 impl Flow {

@@ -5,6 +5,7 @@ use crate::offload::events::OffloadRefused;
 use crate::offload::flows::{Counted, Flow, FlowState, TargetState};
 use crate::offload::requests::{FlowKey, OffloadTarget};
 use crate::offload::writers::Writer;
+use crate::switch_set::SwitchSet;
 use foldhash::HashMap;
 use openflow13::ActionList;
 use std::collections::{BTreeMap, VecDeque};
@@ -41,6 +42,8 @@ pub struct OffloadPort {
     pub flows: HashMap<u64, Flow>,
     keys: HashMap<FlowKey, u64>,
     pub places: BTreeMap<SwitchIndex, Place>,
+    /// Switches that it has moved away from and whose counts it has.
+    pub left: SwitchSet,
     /// Installs without a verdict, oldest first: batch, xid of the flow-mod, rule.
     pub installing: VecDeque<(u64, u32, u64)>,
     /// Messages without a verdict: batch and number.

@@ -17,6 +17,7 @@ mod logs;
 mod markers;
 mod moves;
 mod offload;
+mod offload_random;
 mod ports;
 mod questions;
 mod random;

@@ -9,14 +9,15 @@ use crate::layout::offload::{self, reported, reported_target, Reported};
 use crate::layout::repair;
 use crate::offload::adoption::Found;
 use crate::offload::drains::{Drain, Stage};
-use crate::offload::flows::Flow;
+use crate::offload::flows::{Counted, Flow};
 use crate::offload::requests::FlowKey;
+use crate::server::ports::VirtualPort;
 use crate::server::Server;
 use crate::switch_set::SwitchSet;
 use crate::switches::Switches;
 use foldhash::{HashMap, HashMapExt};
 use openflow13::{FlowStats, GroupDesc, GroupMod, Message};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 /// What an `edge` reported of one flow.
@@ -37,6 +38,13 @@ impl Switches {
         now: Instant,
     ) -> Findings {
         let changed = std::mem::take(&mut self.list[switch].changed_since);
+        // Ports that moved away from here shortly before oneswitchd started.
+        let is_left = |found: &Reported| is_left_behind(server, found.number, switch);
+        let left: BTreeSet<u32> = flows
+            .iter()
+            .filter_map(|flow| reported(flow).filter(is_left))
+            .map(|found| found.number)
+            .collect();
         self.adopt(server, switch, flows, &groups, now);
         self.place_offload(server, switch, true);
         let mut found = self.compare_targets(server, switch, &groups, &changed);
@@ -52,8 +60,17 @@ impl Switches {
                 }
                 continue;
             }
+            let found_rule = reported(flow);
+            if let Some(rule) = found_rule.filter(|r| left.contains(&r.number)) {
+                // Its writer came before this switch, and has removed it.
+                let counted = rule.target.map_or_else(Counted::default, |_| Counted {
+                    packets: flow.packet_count,
+                    bytes: flow.byte_count,
+                });
+                server.keep_offloaded(rule.number, counted);
+            }
             let is_in_flight =
-                reported(flow).is_some_and(|r| changed.flows.contains(&(r.number, r.key)));
+                found_rule.is_some_and(|r| changed.flows.contains(&(r.number, r.key)));
             if !is_in_flight {
                 let edge = &self.list[switch].edge;
                 found.add(FOREIGN, || {
@@ -126,17 +143,27 @@ impl Switches {
         changed: &ChangedSince,
     ) -> Findings {
         let mut wanted: BTreeMap<u32, GroupMod> = BTreeMap::new();
+        // Targets of ports that have moved away stay as they are.
+        let mut kept = BTreeSet::new();
         for (number, port) in &server.offload.ports {
             let Some(place) = port.places.get(&switch) else {
                 continue;
             };
+            if place.is_leaving {
+                kept.insert(*number);
+                continue;
+            }
             for (target, state) in &port.targets {
                 let group = offload::group(*number, *target, &state.target, &place.way);
                 wanted.insert(group.group_id, group);
             }
         }
         let is_in_flight = |id| changed.groups.contains(&id);
-        let repair = repair::groups(groups, wanted, is_in_flight);
+        let groups = groups
+            .iter()
+            .filter(|g| !kept.contains(&(g.group_id >> 16)));
+        let groups: Vec<_> = groups.cloned().collect();
+        let repair = repair::groups(&groups, wanted, is_in_flight);
         for message in &repair.messages {
             self.send_to(switch, crate::api::Bridge::Edge, message);
         }
@@ -152,17 +179,19 @@ impl Switches {
         groups: &[GroupDesc],
         now: Instant,
     ) {
-        let is_here = |server: &Server, number| {
-            let port = server.ports.get(number);
-            port.is_some_and(|p| p.locations().any(|l| l.switch == switch))
+        // A port that has moved away may have left rules whose counts are not final.
+        let may_be = |server: &Server, number: u32| {
+            let offload = server.offload.ports.get(&number);
+            server.ports.get(number).is_some()
+                && !offload.is_some_and(|port| port.left.contains(switch))
         };
         for (number, target, rewrite) in groups.iter().filter_map(reported_target) {
-            if is_here(server, number) {
+            if may_be(server, number) {
                 server.offload.adopt_target(number, target, rewrite, now);
             }
         }
         for flow in flows {
-            let Some(found) = reported(flow).filter(|r| is_here(server, r.number)) else {
+            let Some(found) = reported(flow).filter(|r| may_be(server, r.number)) else {
                 continue;
             };
             if let Some(target) = found.target {
@@ -173,6 +202,8 @@ impl Switches {
                     target,
                 };
                 server.offload.adopt_rule(found.number, rule, now);
+                let number = found.number;
+                self.adopt_left_place(server, &To { number, switch });
             }
         }
         let shadows = flows.iter().filter_map(|flow| {
@@ -189,6 +220,15 @@ impl Switches {
             server.offload.drains.push(drain);
         }
     }
+}
+
+/// Tells whether a port has moved away from a switch whose counts it lacks.
+pub(super) fn is_left_behind(server: &Server, number: u32, switch: SwitchIndex) -> bool {
+    let is_elsewhere = |p: &VirtualPort| p.locations().all(|l| l.switch != switch);
+    let offload = server.offload.ports.get(&number);
+    let is_known =
+        offload.is_some_and(|p| p.places.contains_key(&switch) || p.left.contains(switch));
+    server.ports.get(number).is_some_and(is_elsewhere) && !is_known
 }
 
 /// Tells whether a reported rule or shadow is as it should be.

@@ -1,11 +1,12 @@
 //! The switches that have a port's rules: its home, and during a move the goal.
 
+use super::comparing::is_left_behind;
 use super::{place_with, To};
 use crate::api::SwitchIndex;
 use crate::layout::edge::EdgeInput;
 use crate::layout::offload;
 use crate::offload::drains::{Drain, Stage};
-use crate::offload::ports::OffloadPort;
+use crate::offload::ports::{OffloadPort, Place};
 use crate::server::Server;
 use crate::switch_set::SwitchSet;
 use crate::switches::Switches;
@@ -30,16 +31,38 @@ impl Switches {
                         continue;
                     };
                     if !std::mem::replace(&mut place.is_leaving, true) {
-                        let drain = Drain {
-                            port: number,
-                            rules: None,
-                            switches: SwitchSet::of(switch),
-                            stage: Stage::Confirming(self.verdicts.current_batch()),
-                        };
-                        server.offload.drains.push(drain);
+                        self.leave_place(server, &to);
                     }
                 }
             }
+        }
+    }
+
+    /// Follows the rules of a port at a switch that it has moved away from.
+    fn leave_place(&mut self, server: &mut Server, to: &To) {
+        server.offload.drains.push(Drain {
+            port: to.number,
+            rules: None,
+            switches: SwitchSet::of(to.switch),
+            stage: Stage::Confirming(self.verdicts.current_batch()),
+        });
+    }
+
+    /// Follows the rules of a port at a switch that it moved away from shortly before oneswitchd started.
+    pub(super) fn adopt_left_place(&mut self, server: &mut Server, to: &To) {
+        if !is_left_behind(server, to.number, to.switch) {
+            return;
+        }
+        let Some(port) = server.offload.ports.get_mut(&to.number) else {
+            return;
+        };
+        if port.is_active() {
+            let place = Place {
+                is_leaving: true,
+                ..Place::default()
+            };
+            port.places.insert(to.switch, place);
+            self.leave_place(server, to);
         }
     }
 
@@ -67,6 +90,7 @@ impl Switches {
     fn place(&mut self, port: &mut OffloadPort, to: &To, way: ActionList, is_read: bool) {
         let (is_whole, is_new) = match port.places.get_mut(&to.switch) {
             None => {
+                port.left.remove(to.switch);
                 port.places.insert(to.switch, place_with(way.clone()));
                 (false, true)
             }

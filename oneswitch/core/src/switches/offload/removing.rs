@@ -119,7 +119,7 @@ impl Switches {
             Some(flow) if flow.state == FlowState::Left => {
                 self.delete_flow(server, number, rule);
             }
-            Some(flow) if flow.state == FlowState::Leaving => flow.is_disowned = true,
+            Some(flow) if flow.state == FlowState::Leaving => flow.is_forgotten = true,
             _ => {}
         }
     }
@@ -215,9 +215,11 @@ impl Switches {
                 continue;
             };
             flow.state = FlowState::Left;
-            match flow.is_disowned || port.is_orphan {
-                true => deleted.push(rule),
-                false => told.push((rule, counted)),
+            if !flow.is_disowned {
+                told.push((rule, counted));
+            }
+            if flow.is_disowned || flow.is_forgotten || port.is_orphan {
+                deleted.push(rule);
             }
         }
         if let Some(writer) = port.writer.as_ref().filter(|_| !told.is_empty()) {
@@ -235,6 +237,7 @@ impl Switches {
             // It may have come back.
             if port.places.get(&switch).is_some_and(|p| p.is_leaving) {
                 let counted = port.fold_place(switch);
+                port.left.insert(switch);
                 self.clear_place(port, &To { number, switch });
                 server.keep_offloaded(number, counted);
             }

@@ -71,6 +71,7 @@ impl Switches {
             base: Counted::default(),
             told: Counted::default(),
             is_disowned: false,
+            is_forgotten: false,
         };
         let mut xids = Vec::new();
         for switch in places {
