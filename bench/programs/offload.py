@@ -4,7 +4,7 @@
 all switches and of the network function per packet, with rules to without. `p50_ratio`: the same of the packets'
 latency. `install_ratio`: rules per second through oneswitchd's offload socket to flow-mods per second sent directly to
 one Open vSwitch. `mice_ratio`: new small flows per second beside 8,000 rules for other flows of the same clients, to
-those without rules.
+those without rules. `removed_p99_ms`: from the request to remove a backend until the last packet reaches it.
 """
 
 import argparse
@@ -57,6 +57,7 @@ MICE, QUICK_MICE = 30_000, 8_000
 _CLIENTS = 0x6440_0000  # 100.64.0.0, as in lab.flow_frames
 _ROUNDS = 4
 _ALIVE_S = 0.5
+_REMOVED_S, _SETTLED_S = 3.0, 1.0
 _STRAGGLERS_S = 0.3
 _LIMIT_S = 60.0
 
@@ -129,12 +130,12 @@ def main() -> None:
     arguments = parser.parse_args()
     seconds, mice = (3.0, QUICK_MICE) if arguments.quick else (20.0, MICE)
     report: dict[str, Any] = {"load_average": os.getloadavg()[0]}
-    report |= heavy(seconds)
+    report |= heavy(seconds, 2 if arguments.quick else 100)
     report |= installs(2 if arguments.quick else 5) | small(mice)
     print(json.dumps(report))
 
 
-def heavy(seconds: float) -> dict[str, Any]:
+def heavy(seconds: float, removals: int) -> dict[str, Any]:
     """Compare the same heavy flows without rules and with them."""
     with rig(FLOWS, FLOWS, STAY) as (made, stream):
         stream.fill()
@@ -149,6 +150,7 @@ def heavy(seconds: float) -> dict[str, Any]:
         tally.add(stream.arrivals())
         promoted = tally.reordered
         carried = during(made, stream, seconds)
+        ends = sorted(last_ms(made, stream) for _ in range(removals))
         print(f"... without {without}\n... with {carried}, since {first}", file=sys.stderr)
         return {
             "nf_packet_share": round(carried.to_function / carried.sent, 4),
@@ -157,9 +159,27 @@ def heavy(seconds: float) -> dict[str, Any]:
             "cpu_us": [round(without.cpu_us, 2), round(carried.cpu_us, 2)],
             "p50_us": [round(without.p50_us, 1), round(carried.p50_us, 1)],
             "lost": without.lost + carried.lost,
+            "removed_p99_ms": round(ends[int(len(ends) * 0.99)], 1),
             "reordered_by_promotion": promoted,
             "reordered": without.reordered + carried.reordered,
         }
+
+
+def last_ms(made: Rig, stream: FlowStream) -> float:
+    """Remove a backend; return the milliseconds until the last packet reaches it. Then add it again."""
+    (vip,) = made.balancer.config["vips"]
+    gone, *kept = vip["backends"]
+    address = socket.inet_aton(gone["address"])
+    list(stream.arrivals())
+    start = time.time_ns()
+    made.balancer.reconfigure({"vips": [vip | {"backends": kept}]})
+    time.sleep(_REMOVED_S)
+    last = max((each.arrived_ns for each in stream.arrivals() if each.backend == address), default=start)
+    # It comes last, so that each is removed in its turn.
+    made.balancer.reconfigure({"vips": [vip | {"backends": [*kept, gone]}]})
+    made.await_rules(FLOWS)
+    time.sleep(_SETTLED_S)
+    return (last - start) / 1e6
 
 
 def during(made: Rig, stream: FlowStream, seconds: float) -> Flow:
