@@ -47,7 +47,9 @@ def _shown(view: View) -> InstanceOut:
     """Convert for the client."""
     admin = client().admin
     reason = services().discretion.reason(view.running.reason if view.running else None, admin=admin)
-    return InstanceOut.of(view, reason, admin=admin)
+    measured = services().monitor.newest()
+    load = measured.instances.get(view.instance.id) if measured else None
+    return InstanceOut.of(view, reason, load.offload if load else None, admin=admin)
 
 
 def _bounded(views: list[View]) -> list[View]:

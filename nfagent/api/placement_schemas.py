@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import ConfigDict, Field
 
 from nfagent import model
-from nfagent.api.schemas import In, Name, Out, Reference, Time, iso
+from nfagent.api.schemas import In, Name, OffloadOut, Out, Reference, Time, iso
 from nfagent.measurement import Measurement
 
 # ---- load
@@ -28,13 +28,23 @@ class DemandOut(RateOut):
     model_config = ConfigDict(frozen=True, serialize_by_alias=True)
 
 
+class OffloadedOut(OffloadOut):
+    """``traffic``: what the switches carried for it, beside its own traffic."""
+
+    traffic: RateOut
+
+
 class InstanceLoadOut(Out):
-    """``utilisation``: 0..1 of its workers' capacity; ``millicores``: CPU used by its process."""
+    """``utilisation``: 0..1 of its workers' capacity; ``millicores``: CPU used by its process.
+
+    ``traffic`` passed its process; ``offload`` is null if it does not ask the switches to carry flows.
+    """
 
     utilisation: float
     millicores: int
     traffic: RateOut
     flows: int | None
+    offload: OffloadedOut | None
 
 
 class LinkUseOut(Out):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from nfagent import model
+from nfagent.measurement import Offload, OffloadState
 from server.names import PORT_MAX, PORT_MIN
 
 PAGE_MAX = 1000
@@ -117,8 +118,35 @@ class PlacementOut(Out):
     target: str | None
 
 
+class OffloadOut(Out):
+    """Packets that the switches carry for an instance, by the newest measurement; each counts once.
+
+    ``state``: whether oneswitchd takes its requests; ``why`` it does not, for administrators. ``share``: 0..1 of the
+    packets of the last second. ``packets``, ``bytes`` and ``refused`` (requests by reason) count since its state began.
+    """
+
+    state: OffloadState
+    why: str | None
+    flows: int
+    capacity: int
+    share: float
+    packets: int
+    bytes: int
+    refused: dict[str, int]
+
+    @classmethod
+    def of(cls, offload: Offload, *, admin: bool) -> Self:
+        """Convert for a client."""
+        row: dict[str, Any] = {name: getattr(offload, name) for name in cls.model_fields}
+        row["why"] = offload.why if admin else None
+        return cls(**row)
+
+
 class InstanceOut(Out):
-    """An instance. ``placement`` is null for tenants, who do not learn where it runs."""
+    """An instance. ``placement`` is null for tenants, who do not learn where it runs.
+
+    ``offload`` is null if it does not ask the switches to carry flows, or has not been measured yet.
+    """
 
     id: str
     name: str
@@ -133,9 +161,10 @@ class InstanceOut(Out):
     ports: list[PortOut]
     created: Time
     placement: PlacementOut | None
+    offload: OffloadOut | None
 
     @classmethod
-    def of(cls, view: model.View, reason: str | None, *, admin: bool) -> Self:
+    def of(cls, view: model.View, reason: str | None, offload: Offload | None, *, admin: bool) -> Self:
         """Convert for a client; ``reason`` is already filtered."""
         instance, running = view.instance, view.running
         applied = running is not None and running.phase == "active" and running.generation == instance.generation
@@ -153,6 +182,7 @@ class InstanceOut(Out):
             ports=[PortOut(number=each.number, name=each.name, mac=each.mac) for each in instance.ports],
             created=iso(instance.created),
             placement=_placement(view) if admin else None,
+            offload=OffloadOut.of(offload, admin=admin) if offload else None,
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from nfagent.dashboard import figures, sparkline
 from nfagent.dashboard.snapshot import Place, Snapshot, counts_traffic
 from nfagent.dashboard.sparkline import Sparkline
-from nfagent.measurement import Load, Measurement, Rate
+from nfagent.measurement import Load, Measurement, Offload, Rate
 from nfagent.model import Running, View
 from server.oneswitchd.answers import SwitchState
 
@@ -51,12 +51,19 @@ class PortTag:
 
 @dataclass(frozen=True)
 class Usage:
-    """An instance's load, in words; ``traffic`` None: not counted; ``flows`` None: not reported."""
+    """An instance's load, in words.
+
+    Attributes:
+        traffic: None: not counted.
+        flows: None: not reported.
+        offload: None: it does not ask the switches to carry flows.
+    """
 
     bar: Bar
     millicores: str
     traffic: str | None
     flows: str | None
+    offload: str | None
 
 
 @dataclass(frozen=True)
@@ -270,7 +277,17 @@ def _usage(load: Load, is_counted: bool) -> Usage:
         millicores=f"{load.millicores:,}",
         traffic=figures.rate(load.traffic.mbps) if is_counted else None,
         flows=None if load.flows is None else figures.count(load.flows),
+        offload=_offload(load.offload) if load.offload else None,
     )
+
+
+def _offload(offload: Offload) -> str:
+    """Phrase what the switches carry."""
+    if offload.state != "connected":
+        return f"{offload.state}: {offload.why}" if offload.why else offload.state
+    carried = f"{figures.count(offload.flows)} flows, {figures.percent(offload.share)} of packets"
+    refused = [f"{reason} {figures.count(count)}" for reason, count in sorted(offload.refused.items()) if count]
+    return f"{carried}, refused: {', '.join(refused)}" if refused else carried
 
 
 def _course(known: Snapshot, instance: str) -> Sparkline | None:

@@ -11,7 +11,7 @@ import pytest
 
 from nfagent.api.access import LOCAL
 from nfagent.api.discretion import GENERIC
-from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Rate
+from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Offload, Rate
 from nfagent.store import chains, database, decisions, instances, migrations, processes
 from server.oneswitchd.answers import BridgeState, Controller, LinkState, Status, SwitchState
 from tests.nfagent import samples
@@ -51,6 +51,7 @@ LB_SHOWN = {
         "pin": "snic0",
         "target": "hypervisor",
     },
+    "offload": None,
 }
 PLAIN_SHOWN = {
     "id": "id-plain",
@@ -66,6 +67,18 @@ PLAIN_SHOWN = {
     "ports": [],
     "created": "1970-01-01T00:00:06.000Z",
     "placement": {"location": None, "slot": None, "pid": None, "since": None, "pin": None, "target": None},
+    "offload": None,
+}
+OFFLOAD = Offload("waiting", "no socket", 20, 65536, 0.75, 900, 2**53, {"full": 3, "rate": 1}, Rate(8.0, 1000.0))
+OFFLOAD_SHOWN = {
+    "state": "waiting",
+    "why": "no socket",
+    "flows": 20,
+    "capacity": 65536,
+    "share": 0.75,
+    "packets": 900,
+    "bytes": 2**53,
+    "refused": {"full": 3, "rate": 1},
 }
 
 
@@ -89,6 +102,21 @@ def test_an_instance_has_all_its_members(api: Api) -> None:
     assert (shown["config_state"], shown["placement"]["pid"], shown["placement"]["slot"]) == ("pending", 11, None)
 
 
+def _measured(instance: str, load: Load) -> Measurement:
+    return Measurement(AT, 2.0, {}, 0.01, {instance: load}, {}, {})
+
+
+def test_an_instance_shows_what_the_switches_carry_for_it(api: Api) -> None:
+    api.fill()
+    api.monitor.measured = _measured("id-lb", Load(0.25, 300, Rate(8.0, 1000.0), 7, OFFLOAD))
+    assert api.get("/instances/lb") == LB_SHOWN | {"offload": OFFLOAD_SHOWN}
+    # The reason names the server's parts.
+    assert api.get("/instances/lb", TENANT_TOKEN)["offload"] == OFFLOAD_SHOWN | {"why": None}
+    assert api.get("/instances/id-plain")["offload"] is None
+    api.monitor.measured = _measured("id-lb", Load(0.25, 300, Rate(8.0, 1000.0), 7))
+    assert api.get("/instances/lb")["offload"] is None
+
+
 def test_instances_are_created_and_changed(api: Api) -> None:
     answer = api.ask("POST", "/instances", json={"name": "new", "kind": "toy", "ports": 1, "pin": "snic0"})
     made = answer.json
@@ -107,6 +135,7 @@ def test_instances_are_created_and_changed(api: Api) -> None:
         "ports": [],
         "created": "",
         "placement": {"location": None, "slot": None, "pid": None, "since": None, "pin": "snic0", "target": None},
+        "offload": None,
     }
     assert [port["number"] for port in made["ports"]] == [1000]
     path = f"/instances/{made['id']}"
@@ -411,7 +440,7 @@ def test_the_load_has_all_its_members(api: Api) -> None:
         window_s=2.0,
         matrix={(2, 1): rate, (1, 1000): rate},
         error=0.01,
-        instances={"i": Load(0.25, 300, rate, 7)},
+        instances={"i": Load(0.25, 300, rate, 7, OFFLOAD), "j": Load(0.0, 0, rate, None)},
         links={"snic0": LinkUse(to_nic=rate, to_host=rate, capacity_mbps=10_000)},
         locations={"hypervisor": LocationUse(300, 4000)},
     )
@@ -420,7 +449,16 @@ def test_the_load_has_all_its_members(api: Api) -> None:
         "window_s": 2.0,
         "matrix": [{"from": 1, "to": 1000, **shown}, {"from": 2, "to": 1, **shown}],
         "error": 0.01,
-        "instances": {"i": {"utilisation": 0.25, "millicores": 300, "traffic": shown, "flows": 7}},
+        "instances": {
+            "i": {
+                "utilisation": 0.25,
+                "millicores": 300,
+                "traffic": shown,
+                "flows": 7,
+                "offload": OFFLOAD_SHOWN | {"traffic": shown},
+            },
+            "j": {"utilisation": 0.0, "millicores": 0, "traffic": shown, "flows": None, "offload": None},
+        },
         "links": {"snic0": {"to_nic": shown, "to_host": shown, "capacity_mbps": 10_000}},
         "locations": {"hypervisor": {"millicores": 300, "capacity_millicores": 4000}},
     }
@@ -487,3 +525,22 @@ def test_metrics_use_the_prometheus_text_format(api: Api) -> None:
         "# TYPE nfagent_events_total counter\n"
         f"nfagent_events_total {api.store.last_event}\n"
     )
+
+
+def test_metrics_show_what_the_switches_carry(api: Api) -> None:
+    api.fill()
+    api.monitor.measured = _measured("id-lb", Load(0.25, 300, Rate(8.0, 1000.0), 7, OFFLOAD))
+    text = api.client.get("/metrics", environ_overrides={LOCAL: True}).text
+    labels = 'instance="lb",project="acme"'
+    samples_of = [line for line in text.splitlines() if line.startswith("nfagent_offload")]
+    assert samples_of == [
+        f"nfagent_offload_connected{{{labels}}} 0",
+        f"nfagent_offload_flows{{{labels}}} 20",
+        f"nfagent_offload_capacity{{{labels}}} 65536",
+        f"nfagent_offload_share{{{labels}}} 0.75",
+        f"nfagent_offload_packets_total{{{labels}}} 900",
+        f"nfagent_offload_bytes_total{{{labels}}} 9007199254740992",
+        f'nfagent_offload_refused_total{{{labels},reason="full"}} 3',
+        f'nfagent_offload_refused_total{{{labels},reason="rate"}} 1',
+    ]
+    assert "# TYPE nfagent_offload_refused_total counter\n" in text

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from server.errors import ConfigChoiceError, ConfigError
 from tests.nfagent.world import TENANT_TOKEN, World
 from unoctl.cli import app
-from unoctl.nf import commands, finding
-from unoctl.render import Format, Output
+from unoctl.nf import commands, finding, views
+from unoctl.render import Format, Output, View
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +102,42 @@ def test_nf_migrates_an_opaque_instance_and_reports_the_outcome(world: World) ->
     assert "not there" in failed.stdout
     for name in ("still", "local"):
         nf(world, "delete", name)
+
+
+OFFLOAD = {
+    "state": "connected",
+    "why": None,
+    "flows": 20,
+    "capacity": 65536,
+    "share": 0.93,
+    "packets": 900,
+    "bytes": 9000,
+    "refused": {"rate": 1, "full": 12},
+}
+
+
+def _printed(view: View) -> str:
+    said = io.StringIO()
+    Console(file=said, width=200).print(view.body)
+    return said.getvalue()
+
+
+def test_a_function_shows_what_the_switches_carry(world: World) -> None:
+    nf(world, "deploy", "plain", "--kind", "sleeper")
+    found = world.show("plain")
+    assert "offload" not in _printed(views.instance(found))
+    said = _printed(views.instance(found | {"offload": OFFLOAD}))
+    assert "offload connected: 20 of 65536 flows, 93% of packets, refused: full 12, rate 1\n" in said
+    waits = OFFLOAD | {"state": "waiting", "why": "no socket", "refused": {}}
+    assert "offload waiting (no socket): 20 of 65536 flows, 93% of packets\n" in _printed(
+        views.instance(found | {"offload": waits})
+    )
+    rate = {"mbps": 8.0, "pps": 1000.0}
+    use = {"utilisation": 0.5, "millicores": 300, "traffic": rate, "flows": 7, "offload": OFFLOAD | {"traffic": rate}}
+    measured = {"at": "", "window_s": 1.0, "error": 0.0, "locations": {}, "links": {}, "matrix": []}
+    said = _printed(views.load(measured | {"instances": {"i": use}}, {}))
+    assert "carried by the switches beside that: connected: 20 of 65536 flows, 93% of packets" in said
+    nf(world, "delete", "plain")
 
 
 def test_kinds_show_how_they_migrate(world: World) -> None:

@@ -53,6 +53,8 @@ def instance(found: Json, exit_status: int = 0) -> View:
         slot = f", slot {placed['slot']}" if placed["slot"] else ""
         lines.append((1, f"runs at {placed['location'] or 'no place'}{slot}{pinned}{wanted}"))
     lines.append((1, Text.assemble("configuration ", _state(found["config_state"]))))
+    if found["offload"]:
+        lines.append((1, f"offload {_offload(found['offload'])}"))
     return View(found, tree_text(lines), exit_status)
 
 
@@ -108,6 +110,9 @@ def load(found: Json, names: Mapping[str, str]) -> View:
         flows = f", {use['flows']} flows" if use["flows"] is not None else ""
         work = f"{use['utilisation']:.0%} of its workers, {use['millicores']} millicores"
         lines.append((0, f"{names.get(key, key)}: {work}, {_traffic(use['traffic'])}{flows}"))
+        if use["offload"]:
+            beside = f"{_offload(use['offload'])}, {_traffic(use['offload']['traffic'])}"
+            lines.append((1, f"carried by the switches beside that: {beside}"))
     lines += [(0, f"port {pair['from']} -> {pair['to']}: {_traffic(pair)}") for pair in found["matrix"]]
     return View(found, tree_text(lines))
 
@@ -117,6 +122,13 @@ def event(found: Json) -> Text:
     data = found["data"]
     told = ", ".join(f"{key} {_word(value)}" for key, value in data.items() if value is not None)
     return Text(f"{found['id']} {_time(found['time'])} {found['type']} {found['subject']}{': ' if told else ''}{told}")
+
+
+def _offload(found: Json) -> str:
+    why = f" ({found['why']})" if found["why"] else ""
+    refused = ", ".join(f"{reason} {count}" for reason, count in sorted(found["refused"].items()) if count)
+    carried = f"{found['flows']} of {found['capacity']} flows, {found['share']:.0%} of packets"
+    return f"{found['state']}{why}: {carried}{f', refused: {refused}' if refused else ''}"
 
 
 def _traffic(rate: Json) -> str:

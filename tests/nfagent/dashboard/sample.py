@@ -6,7 +6,7 @@ from typing import Any
 
 from nfagent.dashboard.probe import Switches
 from nfagent.dashboard.snapshot import Place, Snapshot
-from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Rate
+from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Offload, Rate
 from nfagent.model import Decision, Event, Instance, InstancePort, Migration, Running, View
 from server.oneswitchd.answers import BridgeState, LinkState, Status, SwitchState, VirtualPort
 
@@ -24,6 +24,11 @@ _FUNCTIONS = [
     ("dns-lb", "l4lb", "small", NIC, 0.18, 180, 310.0, 1_204, (1005,)),
 ]
 _MOVING = "tenant-b-lb"
+OFFLOADS = {
+    "edge-lb": Offload(
+        "connected", None, 12_804, 65_536, 0.93, 10**9, 10**12, {"full": 12, "rate": 0}, Rate(9000.0, 800_000.0)
+    ),
+}
 
 
 def instance(name: str, number: int = 0, **fields: Any) -> Instance:
@@ -102,7 +107,7 @@ def migration(of: Instance, epoch: int = 8, **fields: Any) -> Migration:
 def _measurement(at: float, ids: dict[str, str]) -> Measurement:
     wave = 1 + 0.22 * math.sin(at / 31) + 0.08 * math.sin(at / 7.3)
     loads = {
-        ids[name]: Load(share, millicores, Rate(mbps * (wave if at < AT else 1), mbps * 150), flows)
+        ids[name]: Load(share, millicores, Rate(mbps * (wave if at < AT else 1), mbps * 150), flows, OFFLOADS.get(name))
         for name, _, _, _, share, millicores, mbps, flows, _ in _FUNCTIONS
     }
     scale = wave if at < AT else 1

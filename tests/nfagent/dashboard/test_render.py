@@ -88,6 +88,24 @@ def test_the_page_respects_its_content_policy() -> None:
         assert tag != "script" or attributes.get("src")
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"refused": {}}, "offload 12.8 k flows, 93 % of packets port"),
+        ({"state": "waiting", "why": "no socket"}, "offload waiting: no socket port"),
+        ({"state": "refused"}, "offload refused port"),
+    ],
+)
+def test_a_card_says_what_the_switches_carry(changes: dict[str, Any], said: str) -> None:
+    known = sample.server()
+    assert known.measured
+    loads = {
+        key: replace(load, offload=load.offload and replace(load.offload, **changes))
+        for key, load in known.measured.instances.items()
+    }
+    assert said in words(replace(known, measured=replace(known.measured, instances=loads)), "lane-1")
+
+
 def test_network_functions_are_in_the_lane_where_they_run() -> None:
     known = sample.server()
     host, nic = words(known, "hub"), words(known, "lane-1")
@@ -96,6 +114,8 @@ def test_network_functions_are_in_the_lane_where_they_run() -> None:
     assert "edge-lb" in nic
     assert "edge-lb" not in host
     assert "CPU 1.4 of 4.0 cores slots 3 of 6" in host
+    assert "flows 48.2 k offload 12.8 k flows, 93 % of packets, refused: full 12" in nic
+    assert "offload" not in host
     assert "tenant-b-lb migrating l4lb, small moving to snic0" in host
     assert "tenant-b-lb incoming l4lb, small moving from hypervisor" in nic
 
