@@ -108,3 +108,22 @@ def test_a_dead_or_stopped_function_leaves_no_rule(world: World, how: signal.Sig
     world.agent.start()
     world.balancer.await_active()
     world.await_rules()
+
+
+def test_the_agent_shows_what_the_rules_carry(world: World) -> None:
+    """The traffic matrix has the packets that rules carry; the function's own load does not."""
+    lb, client = world.balancer.number, world.agent.client
+    load: dict[str, Any] = {}
+
+    def is_seen() -> bool:
+        load.update(client.get("/api/v1/load").json())
+        to_it = sum(pair["pps"] for pair in load["matrix"] if pair["to"] == lb)
+        from_it = sum(pair["pps"] for pair in load["matrix"] if pair["from"] == lb)
+        own = load["instances"][world.balancer.id]
+        carried = own["offload"]["traffic"]["pps"] if own["offload"] else 0
+        return min(to_it, from_it, carried) > PPS / 2 and own["traffic"]["pps"] < PPS / 10
+
+    wait_until(is_seen)
+    metrics = client.get("/metrics").text
+    assert f'nfagent_offload_flows{{instance="{world.balancer.show()["name"]}"' in metrics
+    assert world.balancer.show()["offload"]["state"] == "connected"

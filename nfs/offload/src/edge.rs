@@ -1,4 +1,4 @@
-//! The rules of the server's switches, by way of oneswitchd: a driver over its socket (docs/offload.md, "The socket").
+//! The rules of the server's switches, by way of oneswitchd: a driver over its socket (docs/architecture.md, "Offload").
 //!
 //! Requests and events are lines of JSON; a write carries many of them. Nothing waits: what the socket does not take now stays in a buffer, and
 //! [`Driver::submit`] takes no more than the buffer has room for.

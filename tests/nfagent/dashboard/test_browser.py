@@ -154,6 +154,7 @@ def busier(known: Snapshot, factor: float) -> Snapshot:
             int(load.millicores * factor),
             Rate(load.traffic.mbps * factor, load.traffic.pps),
             None if load.flows is None else int(load.flows * factor),
+            load.offload,
         )
         for key, load in measured.instances.items()
     }
