@@ -4,7 +4,10 @@ It asks each serving process with a control socket for its status every half sec
 answer the instance becomes an error; later the process is killed, and the reconciler starts another one.
 """
 
+import contextlib
 import logging
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -85,6 +88,8 @@ class Health:
                 if incarnation in self._pulses:
                     self._pulses[incarnation].forgive()
                 continue
+            if self._starter.is_here(row.location):
+                _continue_wrapper(row)
             self._judge(row, self._silent_s(row))
 
     def _silent_s(self, row: Running) -> float:
@@ -136,6 +141,19 @@ class Health:
         except (ControlUnreachableError, AgentError):
             return False
         return True
+
+
+def _continue_wrapper(row: Running) -> None:
+    """Continue the program that entered the slot for a process, unless that is stopped, too.
+
+    It stops with its child (util-linux's nsenter and unshare do), but does not continue with it, and would not notice
+    that the child ends.
+    """
+    if row.pid is None or row.own_pid in (None, row.pid):
+        return
+    if _is_stopped(row.pid) and not _is_stopped(row.own_pid or 0):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(row.pid, signal.SIGCONT)
 
 
 def _is_stopped(pid: int) -> bool:

@@ -1,5 +1,7 @@
 """The agent on an emulated server: real switches, oneswitchd, and network functions in the lab's slots."""
 
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,3 +164,19 @@ def _ports(deployment: Deployment, switch: int = 0) -> str:
 def _vsctl(deployment: Deployment, switch: int, *words: str) -> str:
     command = ["ovs-vsctl", f"--db={deployment.lab.state.switches[switch].ovsdb}", *words]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30, env=environment()).stdout
+
+
+def test_the_wrapper_of_a_stopped_function_continues_with_it(deployment: Deployment) -> None:
+    """It stops with its child, and would not notice later that the child ends."""
+    made = deployment.create(name="paused", kind="forward", ports=1)
+    own = made["placement"]["pid"]
+    wrapper = int(_stat(own)[1])
+    os.kill(own, signal.SIGSTOP)
+    wait_until(lambda: _stat(wrapper)[0] == "T")
+    os.kill(own, signal.SIGCONT)
+    wait_until(lambda: _stat(wrapper)[0] != "T")
+
+
+def _stat(pid: int) -> list[str]:
+    """Return a process's state, its parent's id, and so on (proc(5))."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
