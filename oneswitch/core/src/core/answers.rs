@@ -6,11 +6,11 @@ use crate::controllers::Incoming;
 use crate::core::Core;
 use crate::expiry::idle::count_by_rule;
 use crate::layout::compare::Expired;
-use crate::layout::offload;
 use crate::offload::flows::Counted;
 use crate::offload::sums::Sums;
 use crate::switch_set::SwitchSet;
 use crate::switches::fold::{Fold, LostCopies};
+use crate::switches::offload::counting::{metered, see};
 use crate::switches::reads::{flows, Answer, ControllerQuestion, Parts, Payer, Purpose};
 use openflow13::{
     encode_error, ErrorCode, FlowRemoved, Header, Multipart, MultipartReply, MultipartRequest,
@@ -68,7 +68,8 @@ impl Core {
         self.switches.read(purpose, bridge, from, asked);
     }
 
-    /// Asks for the sums of the offload rules that count for a controller's request. The rules that are gone by now are in no answer.
+    /// Asks for the packets that offload rules carried, if they count for a controller's request. Meters that are gone by now are in no
+    /// answer.
     fn ask_offload_sums(&mut self, request: &MultipartRequest) -> Option<u64> {
         let numbers = self.view().offload_subjects(request);
         let gone = |number: &u32| Some((*number, self.server.ports.get(*number)?.offloaded));
@@ -80,7 +81,7 @@ impl Core {
         for number in numbers {
             let from = self.switches.places(&self.server, number);
             if !from.is_empty() {
-                let request = MultipartRequest::Aggregate(offload::request(number, None));
+                let request = MultipartRequest::Meter { meter: number };
                 let purpose = Purpose::OffloadSum { question, number };
                 self.switches.read(purpose, Bridge::Edge, from, request);
             }
@@ -187,10 +188,12 @@ impl Core {
                 self.switches.drain_answered(server, id, parts, is_lost)
             }
             Purpose::OffloadSum { question, number } => {
-                for counted in parts.into_iter().filter_map(sum_of) {
+                for counted in parts.iter().flat_map(carried) {
                     self.server.offload.sums.add(question, number, counted);
                 }
+                see(&mut self.server, number, parts);
             }
+            Purpose::OffloadMeter(number) => see(&mut self.server, number, parts),
             Purpose::IdlePoll => {
                 let heard = asked.minus(missed);
                 let packets = count_by_rule(flows(parts));
@@ -283,17 +286,10 @@ impl Core {
     }
 }
 
-/// Returns the sum that a switch answered with.
-fn sum_of((_, part): (SwitchIndex, MultipartReply)) -> Option<Counted> {
+/// Returns the packets that a switch has carried.
+fn carried((_, part): &(SwitchIndex, MultipartReply)) -> Option<Counted> {
     match part {
-        MultipartReply::Aggregate {
-            packet_count,
-            byte_count,
-            ..
-        } => Some(Counted {
-            packets: packet_count,
-            bytes: byte_count,
-        }),
+        MultipartReply::Meter(meters) => meters.first().map(metered),
         _ => None,
     }
 }

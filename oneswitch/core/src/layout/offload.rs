@@ -10,8 +10,9 @@ use crate::model::tables::ALL_TABLES;
 use crate::offload::flows::Flow;
 use crate::offload::requests::{Clients, FlowEnd, FlowKey, FlowProtocol, OffloadTarget};
 use openflow13::{
-    group_no, group_type, oxm_class, port_no, Action, ActionList, Buckets, FlowMod, FlowModCommand,
-    FlowStats, FlowStatsRequest, GroupDesc, GroupMod, GroupModCommand, Instructions, Match,
+    group_no, group_type, meter_flags, oxm_class, port_no, Action, ActionList, Buckets, FlowMod,
+    FlowModCommand, FlowStats, FlowStatsRequest, GroupDesc, GroupMod, GroupModCommand,
+    Instructions, Match, MeterBand, MeterMod, MeterModCommand,
 };
 use std::net::IpAddr;
 
@@ -201,19 +202,63 @@ fn matching(number: u32, key: &FlowKey, priority: u16) -> Match {
 /// Builds the rule of a flow.
 pub fn rule(number: u32, rule: u64, flow: &Flow) -> FlowMod {
     let group = ActionList::new().group(group_of(number, flow.target));
-    built(number, rule, flow, RULE_PRIORITY, &group)
+    let mut instructions = vec![0, 6, 0, 8]; // OFPIT_METER
+    instructions.extend(number.to_be_bytes());
+    instructions.extend(Instructions::apply(&group).as_bytes());
+    let instructions = Instructions::from_bytes(instructions).unwrap_or_default();
+    built(number, rule, flow, RULE_PRIORITY, instructions)
+}
+
+/// Builds the meter that counts the packets which a port's rules carry, as its data path carries them. Open vSwitch credits packets that
+/// the data path has not reported yet to the rules that lead now, so counts of rules are inexact while rules change under traffic.
+pub fn meter(number: u32) -> MeterMod {
+    let mut bands = Vec::new();
+    let never = MeterBand {
+        kind: 1,
+        rate: u32::MAX,
+        burst_size: 0,
+        prec_level: 0,
+    };
+    never.put(&mut bands);
+    MeterMod {
+        command: MeterModCommand::Add,
+        flags: meter_flags::PKTPS | meter_flags::STATS,
+        meter_id: number,
+        bands: bands.into(),
+    }
+}
+
+pub fn meter_removal(number: u32) -> MeterMod {
+    MeterMod {
+        command: MeterModCommand::Delete,
+        flags: 0,
+        meter_id: number,
+        bands: Box::default(),
+    }
 }
 
 /// Builds the rule that ends a flow's rule, which stays below it with its counts.
 pub fn shadow(number: u32, rule: u64, flow: &Flow) -> FlowMod {
-    built(number, rule, flow, SHADOW_PRIORITY, &list(resubmit(LAST)))
+    built(
+        number,
+        rule,
+        flow,
+        SHADOW_PRIORITY,
+        Instructions::apply(&list(resubmit(LAST))),
+    )
 }
 
-fn built(number: u32, rule: u64, flow: &Flow, priority: u16, actions: &ActionList) -> FlowMod {
+fn built(
+    number: u32,
+    rule: u64,
+    flow: &Flow,
+    priority: u16,
+    instructions: Instructions,
+) -> FlowMod {
     let table = table_of(&flow.key, flow.clients);
     FlowMod {
         cookie: rule,
-        instructions: Instructions::apply(actions),
+        instructions,
         ..FlowMod::new(
             FlowModCommand::Add,
             table,
@@ -312,8 +357,10 @@ pub fn reported(flow: &FlowStats) -> Option<Reported> {
         }
         _ => None,
     });
+    let is_meter = |i| matches!(i, openflow13::Instruction::Meter(meter) if meter == number);
+    let is_metered = flow.instructions.iter().any(is_meter);
     let target = match (flow.priority, group) {
-        (RULE_PRIORITY, Some(group)) if group >> 16 == number => Some(group as u16),
+        (RULE_PRIORITY, Some(group)) if group >> 16 == number && is_metered => Some(group as u16),
         (SHADOW_PRIORITY, None) => None,
         _ => return None,
     };

@@ -25,6 +25,8 @@ pub struct Place {
     pub way: ActionList,
     /// Counts of the rules here.
     pub seen: HashMap<u64, Counted>,
+    /// Packets that all rules here have carried, by their meter.
+    pub metered: Counted,
     /// Whether the port has moved away: its rules stay until their counts are final.
     pub is_leaving: bool,
 }
@@ -107,8 +109,8 @@ impl OffloadPort {
         self.flows.insert(rule, flow);
     }
 
-    /// Deletes a flow; returns it, its target's number if that is gone with it, and the counts that its rules have now.
-    pub fn delete(&mut self, rule: u64) -> Option<(Flow, Option<u16>, Counted)> {
+    /// Deletes a flow; returns it, and its target's number if that is gone with it.
+    pub fn delete(&mut self, rule: u64) -> Option<(Flow, Option<u16>)> {
         let flow = self.flows.remove(&rule)?;
         self.keys.remove(&flow.key);
         let mut counted = Counted::default();
@@ -124,7 +126,7 @@ impl OffloadPort {
         if gone {
             self.targets.remove(&number);
         }
-        Some((flow, gone.then_some(number), counted))
+        Some((flow, gone.then_some(number)))
     }
 
     /// Returns the counts of a rule on all its switches.
@@ -210,23 +212,26 @@ impl OffloadPort {
         }
     }
 
-    /// Adds the counts of a rule at a switch, which no longer has them, to its base; returns them.
-    pub fn fold(&mut self, switch: SwitchIndex, rule: u64) -> Counted {
+    /// Adds the counts of a rule at a switch, which no longer has them, to its base.
+    pub fn fold(&mut self, switch: SwitchIndex, rule: u64) {
         let place = self.places.get_mut(&switch);
         let counted = place.and_then(|place| place.seen.remove(&rule));
-        let counted = counted.unwrap_or_default();
         if let Some(flow) = self.flows.get_mut(&rule) {
-            flow.base = flow.base.plus(counted);
+            flow.base = flow.base.plus(counted.unwrap_or_default());
         }
-        counted
     }
 
-    /// Does the same as [`Self::fold`] for all rules; returns the sum.
+    /// Does the same as [`Self::fold`] for all rules; returns the packets that they have carried, by their meter.
     pub fn fold_place(&mut self, switch: SwitchIndex) -> Counted {
         let rules = self.rules(|_| true).into_iter();
-        rules.fold(Counted::default(), |sum, rule| {
-            sum.plus(self.fold(switch, rule))
-        })
+        rules.for_each(|rule| self.fold(switch, rule));
+        self.fold_meter(switch)
+    }
+
+    /// Returns the count of a switch's meter, which no longer exists.
+    pub fn fold_meter(&mut self, switch: SwitchIndex) -> Counted {
+        let place = self.places.get_mut(&switch);
+        place.map_or_else(Counted::default, |place| std::mem::take(&mut place.metered))
     }
 
     /// Drops all targets; returns those that no flow names.

@@ -1,7 +1,7 @@
 //! Sends the offload rules to the switches that have a port's interface, and reads their counts.
 
 mod comparing;
-mod counting;
+pub mod counting;
 mod placing;
 mod removing;
 mod requests;
@@ -13,7 +13,7 @@ use crate::offload::flows::Flow;
 use crate::offload::ports::{OffloadPort, Place};
 use crate::offload::requests::FlowKey;
 use foldhash::HashSet;
-use openflow13::{ActionList, GroupMod, Message};
+use openflow13::{ActionList, GroupMod, Message, MeterMod};
 
 /// The rules and targets of a bridge that messages concern which it got after it was asked for its state.
 #[derive(Debug, Default)]
@@ -21,6 +21,7 @@ pub struct ChangedSince {
     /// By port and flow.
     flows: HashSet<(u32, FlowKey)>,
     groups: HashSet<u32>,
+    meters: HashSet<u32>,
 }
 
 /// A port and one of its places, for sending.
@@ -80,6 +81,14 @@ impl Switches {
             changed.groups.insert(message.group_id);
         }
         self.send_offload(port, switch, &Message::GroupMod(message));
+    }
+
+    fn send_meter(&mut self, port: &mut OffloadPort, switch: SwitchIndex, message: MeterMod) {
+        if self.list[switch].edge.resync.is_some() {
+            let changed = &mut self.list[switch].changed_since;
+            changed.meters.insert(message.meter_id);
+        }
+        self.send_offload(port, switch, &Message::MeterMod(message));
     }
 
     /// Records that the answer of a bridge that is being read may not show this flow's rule as it will be.

@@ -69,7 +69,13 @@ impl Switches {
         }
         found.append(groups.found);
         self.list[switch].installed = installed;
-        found.append(self.compare_offload(server, switch, &offloaded, targets, now));
+        found.append(self.compare_offload(
+            server,
+            switch,
+            &offloaded,
+            (targets, &inventory.meters),
+            now,
+        ));
         found.append(self.update_edge(server, switch));
         self.keep_findings(switch, Bridge::Edge, inventory.after_gap, found, now);
         true

@@ -40,7 +40,9 @@ pub enum Purpose {
     OffloadCounts(u32),
     /// The final counts of offload rules that leave.
     OffloadDrain(u64),
-    /// The sum of a port's offload rules, for a controller's question about ports.
+    /// The packets that a port's offload rules carried.
+    OffloadMeter(u32),
+    /// The packets that a port's offload rules carried, for a controller's question about ports.
     OffloadSum {
         question: u64,
         number: u32,

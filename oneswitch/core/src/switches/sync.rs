@@ -54,16 +54,13 @@ impl Switches {
     }
 
     fn request_inventory(&mut self, switch: SwitchIndex, bridge: Bridge) -> Inventory {
-        let mut requests = vec![
+        let meter = meter_no::ALL;
+        let requests = [
             MultipartRequest::PortDesc,
             MultipartRequest::Flow(everything()),
             MultipartRequest::GroupDesc,
+            MultipartRequest::MeterConfig { meter },
         ];
-        if bridge == Bridge::Virt {
-            requests.push(MultipartRequest::MeterConfig {
-                meter: meter_no::ALL,
-            });
-        }
         let (missing, since) = (requests.len(), self.verdicts.sequence());
         let begun = self.questions;
         for request in requests {

@@ -376,6 +376,7 @@ impl FakeBridge {
             MeterModCommand::Delete => {
                 let all = m.meter_id == meter_no::ALL;
                 self.meters.retain(|id, _| !all && *id != m.meter_id);
+                self.meter_packets.retain(|id, _| !all && *id != m.meter_id);
                 let orphans: Vec<bool> = self
                     .flows
                     .iter()

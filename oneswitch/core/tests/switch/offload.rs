@@ -112,6 +112,8 @@ impl Lab {
         let flow = flow.expect("a rule that is there");
         flow.packets += packets;
         flow.bytes += 100 * packets;
+        let metered = self.edge(switch).meter_packets.entry(PORT).or_default();
+        *metered += packets;
     }
 
     /// The controller's view of a port's packets: received from it, sent to it.
@@ -481,6 +483,8 @@ fn a_restarted_switch_gets_its_rules_again() {
     lab.disconnect(1);
     lab.edge(1).flows.clear();
     lab.edge(1).groups.clear();
+    lab.edge(1).meters.clear();
+    lab.edge(1).meter_packets.clear();
     lab.connect(1);
     lab.run();
     assert_eq!(lab.offloaded(1), [(1, RULE)]);

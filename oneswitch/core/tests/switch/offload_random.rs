@@ -161,6 +161,8 @@ impl World {
                 for bridge in [Bridge::Virt, Bridge::Edge] {
                     self.lab.bridge(home, bridge).flows.clear();
                     self.lab.bridge(home, bridge).groups.clear();
+                    self.lab.bridge(home, bridge).meters.clear();
+                    self.lab.bridge(home, bridge).meter_packets.clear();
                 }
                 self.lab.connect(home);
             }

@@ -2,21 +2,20 @@
 
 use super::counting::see_one;
 use super::{ChangedSince, To};
-use crate::api::SwitchIndex;
+use crate::api::{Bridge, SwitchIndex};
 use crate::layout::findings::{Findings, FOREIGN, MISSING};
 use crate::layout::messages::removal;
 use crate::layout::offload::{self, reported, reported_target, Reported};
 use crate::layout::repair;
 use crate::offload::adoption::Found;
 use crate::offload::drains::{Drain, Stage};
-use crate::offload::flows::{Counted, Flow};
+use crate::offload::flows::Flow;
 use crate::offload::requests::FlowKey;
-use crate::server::ports::VirtualPort;
 use crate::server::Server;
 use crate::switch_set::SwitchSet;
 use crate::switches::Switches;
 use foldhash::{HashMap, HashMapExt};
-use openflow13::{FlowStats, GroupDesc, GroupMod, Message};
+use openflow13::{FlowStats, GroupDesc, GroupMod, Message, MeterConfig};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -34,20 +33,16 @@ impl Switches {
         server: &mut Server,
         switch: SwitchIndex,
         flows: &[&FlowStats],
-        groups: Vec<GroupDesc>,
+        (groups, meters): (Vec<GroupDesc>, &[MeterConfig]),
         now: Instant,
     ) -> Findings {
         let changed = std::mem::take(&mut self.list[switch].changed_since);
-        // Ports that moved away from here shortly before oneswitchd started.
-        let is_left = |found: &Reported| is_left_behind(server, found.number, switch);
-        let left: BTreeSet<u32> = flows
-            .iter()
-            .filter_map(|flow| reported(flow).filter(is_left))
-            .map(|found| found.number)
-            .collect();
+        let mut found = Findings::default();
+        let metered = self.adopt_meters(server, switch, meters, &changed, &mut found);
         self.adopt(server, switch, flows, &groups, now);
         self.place_offload(server, switch, true);
-        let mut found = self.compare_targets(server, switch, &groups, &changed);
+        self.complete_meters(server, switch, &metered, &changed, &mut found);
+        found.append(self.compare_targets(server, switch, &groups, &changed));
         let mut pairs: HashMap<(u32, FlowKey), Pair> = HashMap::new();
         for flow in flows {
             let kept = reported(flow).filter(|r| is_wanted(server, switch, flow, r));
@@ -60,30 +55,66 @@ impl Switches {
                 }
                 continue;
             }
-            let found_rule = reported(flow);
-            if let Some(rule) = found_rule.filter(|r| left.contains(&r.number)) {
-                // Its writer came before this switch, and has removed it.
-                let counted = rule.target.map_or_else(Counted::default, |_| Counted {
-                    packets: flow.packet_count,
-                    bytes: flow.byte_count,
-                });
-                server.keep_offloaded(rule.number, counted);
-            }
             let is_in_flight =
-                found_rule.is_some_and(|r| changed.flows.contains(&(r.number, r.key)));
+                reported(flow).is_some_and(|r| changed.flows.contains(&(r.number, r.key)));
             if !is_in_flight {
                 let edge = &self.list[switch].edge;
                 found.add(FOREIGN, || {
                     edge.rule_name(flow.table_id, flow.priority, &flow.matching)
                 });
                 let removal = Message::FlowMod(removal(flow));
-                self.send_to(switch, crate::api::Bridge::Edge, &removal);
+                self.send_to(switch, Bridge::Edge, &removal);
             }
         }
         for number in server.offload.ports.keys().copied().collect::<Vec<_>>() {
             self.complete_flows(server, To { number, switch }, &pairs, &changed, &mut found);
         }
         found
+    }
+
+    /// Takes over the meters of ports, and removes foreign ones; returns the ports that have theirs.
+    fn adopt_meters(
+        &mut self,
+        server: &mut Server,
+        switch: SwitchIndex,
+        meters: &[MeterConfig],
+        changed: &ChangedSince,
+        found: &mut Findings,
+    ) -> BTreeSet<u32> {
+        let mut there = BTreeSet::new();
+        for number in meters.iter().map(|meter| meter.meter_id) {
+            if self.adopt_meter(server, &To { number, switch }) {
+                there.insert(number);
+            } else if !changed.meters.contains(&number) {
+                found.add(FOREIGN, || format!("meter {number}"));
+                let removal = Message::MeterMod(offload::meter_removal(number));
+                self.send_to(switch, Bridge::Edge, &removal);
+            }
+        }
+        there
+    }
+
+    /// Adds the meters that ports lack here: their switch has lost what it had counted since the last report.
+    fn complete_meters(
+        &mut self,
+        server: &mut Server,
+        switch: SwitchIndex,
+        there: &BTreeSet<u32>,
+        changed: &ChangedSince,
+        found: &mut Findings,
+    ) {
+        let lacks = |number: &u32| !there.contains(number) && !changed.meters.contains(number);
+        let numbers = server.offload.ports.keys().copied().filter(lacks);
+        for number in numbers.collect::<Vec<_>>() {
+            let port = server.offload.ports.get_mut(&number);
+            let Some(port) = port.filter(|port| port.places.contains_key(&switch)) else {
+                continue;
+            };
+            let lost = port.fold_meter(switch);
+            found.add(MISSING, || format!("meter {number}"));
+            self.send_meter(port, switch, offload::meter(number));
+            server.keep_offloaded(number, lost);
+        }
     }
 
     /// Sends the rules and shadows of a port that a switch lacks.
@@ -124,14 +155,13 @@ impl Switches {
             if there.has_rule {
                 continue; // A shadow that is not wanted is foreign.
             }
-            let lost = port.fold(to.switch, rule);
+            port.fold(to.switch, rule);
             if !flow.is_removed() && !is_leaving {
                 found.add(MISSING, || {
                     format!("offload rule {rule} of port {}", to.number)
                 });
                 self.send_rule(port, &to, rule, &flow);
             }
-            server.keep_offloaded(to.number, lost);
         }
     }
 
@@ -165,7 +195,7 @@ impl Switches {
         let groups: Vec<_> = groups.cloned().collect();
         let repair = repair::groups(&groups, wanted, is_in_flight);
         for message in &repair.messages {
-            self.send_to(switch, crate::api::Bridge::Edge, message);
+            self.send_to(switch, Bridge::Edge, message);
         }
         repair.found
     }
@@ -202,8 +232,6 @@ impl Switches {
                     target,
                 };
                 server.offload.adopt_rule(found.number, rule, now);
-                let number = found.number;
-                self.adopt_left_place(server, &To { number, switch });
             }
         }
         let shadows = flows.iter().filter_map(|flow| {
@@ -220,15 +248,6 @@ impl Switches {
             server.offload.drains.push(drain);
         }
     }
-}
-
-/// Tells whether a port has moved away from a switch whose counts it lacks.
-pub(super) fn is_left_behind(server: &Server, number: u32, switch: SwitchIndex) -> bool {
-    let is_elsewhere = |p: &VirtualPort| p.locations().all(|l| l.switch != switch);
-    let offload = server.offload.ports.get(&number);
-    let is_known =
-        offload.is_some_and(|p| p.places.contains_key(&switch) || p.left.contains(switch));
-    server.ports.get(number).is_some_and(is_elsewhere) && !is_known
 }
 
 /// Tells whether a reported rule or shadow is as it should be.

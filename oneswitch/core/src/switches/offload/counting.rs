@@ -8,7 +8,7 @@ use crate::server::Server;
 use crate::switch_set::SwitchSet;
 use crate::switches::reads::{Parts, Purpose};
 use crate::switches::Switches;
-use openflow13::{FlowStats, MultipartReply, MultipartRequest};
+use openflow13::{FlowStats, MeterStats, MultipartReply, MultipartRequest};
 use std::time::Instant;
 
 impl Switches {
@@ -23,6 +23,8 @@ impl Switches {
             }
             let request = MultipartRequest::Flow(offload::request(number, None));
             self.read(Purpose::OffloadCounts(number), Bridge::Edge, from, request);
+            let request = MultipartRequest::Meter { meter: number };
+            self.read(Purpose::OffloadMeter(number), Bridge::Edge, from, request);
         }
     }
 
@@ -78,15 +80,30 @@ impl Switches {
     }
 }
 
-/// Keeps the counts of reported rules.
-fn see(server: &mut Server, number: u32, parts: Parts) {
+/// Keeps the counts of reported rules and meters.
+pub fn see(server: &mut Server, number: u32, parts: Parts) {
     for (switch, part) in parts {
-        let MultipartReply::Flow(flows) = part else {
-            continue;
-        };
-        for flow in flows {
-            see_one(server, number, switch, &flow);
+        match part {
+            MultipartReply::Flow(flows) => flows
+                .iter()
+                .for_each(|flow| see_one(server, number, switch, flow)),
+            MultipartReply::Meter(meters) => {
+                let port = server.offload.ports.get_mut(&number);
+                let place = port.and_then(|port| port.places.get_mut(&switch));
+                if let Some((place, meter)) = place.zip(meters.first()) {
+                    place.metered = metered(meter);
+                }
+            }
+            _ => {}
         }
+    }
+}
+
+/// Returns the packets that a port's rules have carried at a switch.
+pub fn metered(meter: &MeterStats) -> Counted {
+    Counted {
+        packets: meter.packet_in_count,
+        bytes: meter.byte_in_count,
     }
 }
 
@@ -105,10 +122,7 @@ pub(super) fn see_one(server: &mut Server, number: u32, switch: SwitchIndex, flo
         .and_then(|p| p.seen.get(&flow.cookie));
     let is_less = seen.is_some_and(|seen| seen.packets > counted.packets);
     if is_less {
-        let lost = port.fold(switch, flow.cookie);
-        server.keep_offloaded(number, lost);
+        port.fold(switch, flow.cookie);
     }
-    if let Some(port) = server.offload.ports.get_mut(&number) {
-        port.see(switch, flow.cookie, counted);
-    }
+    port.see(switch, flow.cookie, counted);
 }

@@ -1,12 +1,12 @@
 //! The switches that have a port's rules: its home, and during a move the goal.
 
-use super::comparing::is_left_behind;
 use super::{place_with, To};
 use crate::api::SwitchIndex;
 use crate::layout::edge::EdgeInput;
 use crate::layout::offload;
 use crate::offload::drains::{Drain, Stage};
 use crate::offload::ports::{OffloadPort, Place};
+use crate::server::ports::VirtualPort;
 use crate::server::Server;
 use crate::switch_set::SwitchSet;
 use crate::switches::Switches;
@@ -19,20 +19,17 @@ impl Switches {
         let numbers: Vec<u32> = server.offload.ports.keys().copied().collect();
         for number in numbers {
             let wanted = self.wanted_way(server, number, switch);
+            let is_here = |p: &VirtualPort| p.locations().any(|l| l.switch == switch);
+            let is_away = !server.ports.get(number).is_some_and(is_here);
             let Some(port) = server.offload.ports.get_mut(&number) else {
                 continue;
             };
             let to = To { number, switch };
-            match wanted {
-                Some(way) => self.place(port, &to, way, is_read),
-                None if !port.is_active() => drop(port.places.remove(&switch)),
-                None => {
-                    let Some(place) = port.places.get_mut(&switch) else {
-                        continue;
-                    };
-                    if !std::mem::replace(&mut place.is_leaving, true) {
-                        self.leave_place(server, &to);
-                    }
+            if let Some(way) = wanted {
+                self.place(port, &to, way, is_read);
+            } else if let Some(place) = port.places.get_mut(&switch).filter(|_| is_away) {
+                if !std::mem::replace(&mut place.is_leaving, true) {
+                    self.leave_place(server, &to);
                 }
             }
         }
@@ -48,22 +45,29 @@ impl Switches {
         });
     }
 
-    /// Follows the rules of a port at a switch that it moved away from shortly before oneswitchd started.
-    pub(super) fn adopt_left_place(&mut self, server: &mut Server, to: &To) {
-        if !is_left_behind(server, to.number, to.switch) {
-            return;
-        }
-        let Some(port) = server.offload.ports.get_mut(&to.number) else {
-            return;
+    /// Takes over the meter of a mapped port; returns false if its count is known. The port may have moved away from here shortly before
+    /// oneswitchd started: then its rules are followed to their final counts.
+    pub(super) fn adopt_meter(&mut self, server: &mut Server, to: &To) -> bool {
+        let is_here = |p: &VirtualPort| p.locations().any(|l| l.switch == to.switch);
+        let Some(is_here) = server.ports.get(to.number).map(is_here) else {
+            return false;
         };
-        if port.is_active() {
-            let place = Place {
-                is_leaving: true,
-                ..Place::default()
-            };
-            port.places.insert(to.switch, place);
+        let port = server.offload.ports.entry(to.number).or_default();
+        if port.places.contains_key(&to.switch) {
+            return true;
+        }
+        if !is_here && port.left.contains(to.switch) {
+            return false;
+        }
+        let place = Place {
+            is_leaving: !is_here,
+            ..Place::default()
+        };
+        port.places.insert(to.switch, place);
+        if !is_here {
             self.leave_place(server, to);
         }
+        true
     }
 
     /// Returns the way on of an active port's packets at a switch that has its interface.
@@ -88,21 +92,24 @@ impl Switches {
     }
 
     fn place(&mut self, port: &mut OffloadPort, to: &To, way: ActionList, is_read: bool) {
-        let (is_whole, is_new) = match port.places.get_mut(&to.switch) {
+        let (is_whole, is_new, is_first) = match port.places.get_mut(&to.switch) {
             None => {
                 port.left.remove(to.switch);
                 port.places.insert(to.switch, place_with(way.clone()));
-                (false, true)
+                (false, true, true)
             }
             Some(place) => {
                 let is_back = std::mem::take(&mut place.is_leaving);
                 let is_same = place.way == way;
                 place.way.clone_from(&way);
-                (is_same, is_back)
+                (is_same, is_back, false)
             }
         };
         if is_read || (is_whole && !is_new) {
             return;
+        }
+        if is_first {
+            self.send_meter(port, to.switch, offload::meter(to.number));
         }
         let targets = port.targets.iter();
         let groups: Vec<_> = targets
@@ -132,6 +139,7 @@ impl Switches {
             let removal = offload::target_removal(to.number, target);
             self.send_target(port, to.switch, removal);
         }
+        self.send_meter(port, to.switch, offload::meter_removal(to.number));
         port.places.remove(&to.switch);
     }
 

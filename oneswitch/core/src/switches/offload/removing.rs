@@ -124,18 +124,17 @@ impl Switches {
         }
     }
 
-    /// Deletes a flow with its rule and shadow; the port keeps its counts.
+    /// Deletes a flow with its rule and shadow.
     pub(super) fn delete_flow(&mut self, server: &mut Server, number: u32, rule: u64) {
         let Some(port) = server.offload.ports.get_mut(&number) else {
             return;
         };
-        let Some((flow, target, counted)) = port.delete(rule) else {
+        let Some((flow, target)) = port.delete(rule) else {
             return;
         };
         for switch in port.places.keys().copied().collect::<Vec<_>>() {
             self.send_removal(port, &To { number, switch }, rule, &flow);
         }
-        server.keep_offloaded(number, counted);
         self.delete_targets(server, number, target.into_iter().collect());
     }
 
@@ -183,6 +182,10 @@ impl Switches {
                 .collect(),
             _ => vec![offload::request(number, None)],
         };
+        let mut requests: Vec<_> = requests.into_iter().map(MultipartRequest::Flow).collect();
+        if drain.rules.is_none() {
+            requests.push(MultipartRequest::Meter { meter: number });
+        }
         if !switches.iter().all(|switch| self.has_edge(switch)) {
             drain.stage = Stage::Confirming(self.verdicts.current_batch());
             return;
@@ -190,7 +193,6 @@ impl Switches {
         drain.stage = Stage::Reading(requests.len(), false);
         for request in requests {
             let purpose = Purpose::OffloadDrain(id);
-            let request = MultipartRequest::Flow(request);
             self.read(purpose, Bridge::Edge, switches, request);
         }
     }

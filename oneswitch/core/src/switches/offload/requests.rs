@@ -159,9 +159,12 @@ impl Switches {
             return server.offload.events.error(id, "unsupported", detail);
         }
         if !was_active {
-            // Its tables and places come with the first target.
-            return self.update_edges(server);
+            // Its tables come with the first target.
+            self.update_edges(server);
         }
+        let Some(port) = server.offload.ports.get_mut(&number) else {
+            return;
+        };
         for (switch, way) in ways(port) {
             let group = offload::group(number, target, &rewrite, &way);
             self.send_target(port, switch, group);
