@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from lab.agent import AgentProcess
 from lab.balancer import Balancer, balancer_spec
@@ -29,6 +29,7 @@ from lab.control_plane import Oneswitchd
 from lab.directory import ENVIRONMENT
 from lab.flow_stream import FlowStream
 from lab.flow_tally import FlowTally
+from lab.offload_writer import Writer, writing
 from lab.server import Lab
 from lab.spec import LabSpec
 from nfagent.control import Control
@@ -197,80 +198,50 @@ def during(made: Rig, stream: FlowStream, seconds: float) -> Flow:
     return Flow(last - first, lost, function, 1e6 * cpu / (last - first), p50, tally.reordered)
 
 
-class Socket:
-    """A writer at oneswitchd's offload socket."""
+def install(writer: Writer, flows: range, clients: int) -> float:
+    """Install a rule for each of these flows; return the seconds until all are confirmed."""
+    lines = [
+        {"install": [1 << 40 | each, "udp", client(each, clients), port(each), "192.0.2.1", 53, 1, "source"]}
+        for each in flows
+    ]
+    data = [json.dumps(each) for each in lines]
+    start = time.perf_counter()
+    writer.send(*data)
+    left = len(flows)
+    while left > 0:
+        event = writer.next("installed", "refused", "error")
+        if "installed" not in event:
+            raise SystemExit(f"the offload socket answers {event}")
+        left -= len(event["installed"])
+    return time.perf_counter() - start
 
-    def __init__(self, path: str, port: int, owner: str | None = None) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(path)
-        self._socket.settimeout(_LIMIT_S)
-        self._lines = self._socket.makefile("rb")
-        self.send({"hello": {"port": port, "owner": owner, "instance": f"{port:032x}", "epoch": 1}}, {"list": None})
-        self.until("welcome")
 
-    def send(self, *requests: dict[str, Any]) -> None:
-        """Send requests in one write."""
-        self._socket.sendall(b"".join(json.dumps(each).encode() + b"\n" for each in requests))
+def remove(writer: Writer, flows: range) -> None:
+    """Remove them, and wait until that is effective."""
+    writer.send(*({"remove": 1 << 40 | each} for each in flows))
+    left = len(flows)
+    while left > 0:
+        gone = writer.next("effective")["effective"]
+        left -= len(gone)
+        writer.send(*({"forget": each} for each in gone))
 
-    def until(self, key: str) -> Any:
-        """Return the next answer with that key."""
-        for line in self._lines:
-            answer = json.loads(line)
-            if "error" in answer or "refused" in answer:
-                raise SystemExit(f"the offload socket answers {answer}")
-            if key in answer:
-                return answer[key]
-        raise SystemExit("the offload socket was closed")
 
-    def install(self, flows: range, clients: int) -> float:
-        """Install a rule for each of these flows; return the seconds until all are confirmed."""
-        lines = [
-            {"install": [1 << 40 | each, "udp", client(each, clients), port(each), "192.0.2.1", 53, 1, "source"]}
-            for each in flows
-        ]
-        data = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
-        start = time.perf_counter()
-        self._socket.sendall(data)
-        left = len(flows)
-        while left > 0:
-            left -= len(self.until("installed"))
-        return time.perf_counter() - start
+@contextmanager
+def kept(writer: Writer) -> Iterator[None]:
+    """Stay the writer meanwhile."""
+    ended = threading.Event()
 
-    def remove(self, flows: range) -> None:
-        """Remove them, and wait until that is effective."""
-        self.send(*({"remove": 1 << 40 | each} for each in flows))
-        left = len(flows)
-        while left > 0:
-            gone = self.until("effective")
-            left -= len(gone)
-            self.send(*({"forget": each} for each in gone))
+    def run() -> None:
+        while not ended.wait(_ALIVE_S):
+            writer.send({"alive": None})
 
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Stay the writer meanwhile."""
-        ended = threading.Event()
-
-        def run() -> None:
-            while not ended.wait(_ALIVE_S):
-                self.send({"alive": None})
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 TARGET = {
@@ -301,10 +272,10 @@ def installs(repetitions: int) -> dict[str, Any]:
         through, plain = [], []
         for number in range(repetitions):
             flows = range(number * RULES, (number + 1) * RULES)
-            with Socket(offload_path(two), two.state.ports[0].number) as writer:
+            with writing(offload_address(two), two.state.ports[0].number) as writer:
                 writer.send({"target": [1, TARGET]})
-                through.append(RULES / writer.install(flows, 125))
-                writer.remove(flows)
+                through.append(RULES / install(writer, flows, 125))
+                remove(writer, flows)
             with OpenFlowClient(direct) as switch:
                 switch.delete_all()
                 switch.barrier()
@@ -334,12 +305,12 @@ def flow_mods(flows: range) -> bytes:
     return b"".join(messages)
 
 
-def offload_path(lab: Lab) -> str:
-    """Return the path of oneswitchd's offload socket."""
+def offload_address(lab: Lab) -> str:
+    """Return the address of oneswitchd's offload socket."""
     address = ServerConfig.load(lab.server_toml).oneswitchd.offload
     if address is None:
         raise SystemExit(f"{lab.server_toml} has no offload socket")
-    return address.removeprefix("unix:")
+    return address
 
 
 def small(mice: int) -> dict[str, Any]:
@@ -360,11 +331,11 @@ def new_flows(mice: int, rules: int) -> tuple[float, float]:
     clients = mice // 64
     with rig(mice, _ROUNDS * mice, STAY | PLAIN, renewed=True) as (made, stream):
         found = made.oneswitchd.client.port(made.balancer.number)
-        with Socket(offload_path(made.lab), found.number, found.owner) as writer:
+        with writing(offload_address(made.lab), found.number, owner=found.owner) as writer:
             writer.send({"target": [1, TARGET]})
             if rules:
-                writer.install(range(rules), clients)
-            with writer.kept():
+                install(writer, range(rules), clients)
+            with kept(writer):
                 first = rate_of(stream, 1)
                 later = rate_of(stream, _ROUNDS - 1)
     print(f"... {round(first)} and {round(later)} new flows/s beside {rules} rules", file=sys.stderr)
@@ -375,8 +346,7 @@ def rate_of(stream: FlowStream, rounds: int) -> float:
     """Send a packet of each of many new flows, this many times; return the flows per second that arrived."""
     list(stream.arrivals())
     start, first = time.time_ns(), stream.sent()
-    for _ in range(rounds):
-        last = stream.fill()
+    last = max(stream.fill() for _ in range(rounds))
     stream.settle(_STRAGGLERS_S, _LIMIT_S)
     arrived = [each.arrived_ns for each in stream.arrivals()]
     if len(arrived) < last - first:

@@ -9,9 +9,9 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
+from lab.offload_writer import INSTANCE, Writer, writing
 from lab.server import Lab
 from lab.wires import Place, Wires
-from tests.offload.writer import INSTANCE, Writer, writing
 from tests.recovery.conftest import Server, eventually, serving
 
 VIP, BACKEND, CLIENT = "10.0.0.9", "10.0.0.11", "10.0.0.1"

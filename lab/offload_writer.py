@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 INSTANCE = "0123456789abcdef0123456789abcdef"
+"""The writer's identity, unless it says another one."""
+
 _LIMIT_S = 30.0
 _ALIVE_S = 0.5
 
