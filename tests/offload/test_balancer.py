@@ -20,7 +20,9 @@ from tests.nfagent.world import wait_until
 
 pytestmark = pytest.mark.namespaces
 
-FLOWS, PPS = 100, 1000
+MOVES = int(os.environ.get("OFFLOAD_MOVES", "2"))
+"""100 moves with 1,000 connections: ``OFFLOAD_MOVES=100 OFFLOAD_FLOWS=1000 OFFLOAD_PPS=5000``."""
+FLOWS, PPS = int(os.environ.get("OFFLOAD_FLOWS", "100")), int(os.environ.get("OFFLOAD_PPS", "1000"))
 SHARE = 0.99
 ALWAYS = {"begin": 0.0, "stop": 0.0, "heavy_packets_per_s": 1.0, "idle": "60s"}
 
@@ -74,7 +76,8 @@ def world(lab_dir: Path) -> Iterator[World]:
 def test_rules_carry_the_connections_also_while_the_function_moves(world: World) -> None:
     # The switch's cache follows its rules within a second.
     wait_until(lambda: world.status()["offload"]["share"] >= SHARE)
-    for target in ("snic0", "hypervisor"):
+    for number in range(MOVES):
+        target = ("snic0", "hypervisor")[number % 2]
         ended = world.balancer.await_end(world.balancer.ask(target))
         assert (ended["outcome"], ended["report"]["lost_state"]) == ("done", None)
         world.balancer.await_active()
