@@ -3,12 +3,14 @@
 use super::To;
 use crate::api::SwitchIndex;
 use crate::layout::offload;
+use crate::offload::drains::{Stage, REPORTS};
 use crate::offload::events::{OffloadEvent, OffloadListed, OffloadRefused};
 use crate::offload::flows::{Counted, Flow, FlowState};
 use crate::offload::ports::OffloadPort;
 use crate::offload::requests::{Clients, FlowKey, OffloadRequest, OffloadTarget, WriterId};
 use crate::server::Server;
 use crate::switches::Switches;
+use std::time::Instant;
 
 impl Switches {
     /// Carries out a writer's requests, in their order.
@@ -17,6 +19,7 @@ impl Switches {
         server: &mut Server,
         (id, number): (WriterId, u32),
         requests: &[OffloadRequest],
+        now: Instant,
     ) {
         let mut leaving = Vec::new();
         for request in requests {
@@ -44,7 +47,9 @@ impl Switches {
                 OffloadRequest::Forget(rule) => self.forget_rule(server, number, rule),
             }
         }
-        self.drain(server, number, leaving);
+        self.drain(server, number, leaving, |switches| {
+            Stage::Reporting(now + REPORTS, switches)
+        });
     }
 
     fn install(
