@@ -71,6 +71,7 @@ def _server_lines(server: ServerConfig, status: Status, ports: list[VirtualPort]
         for port in ports:
             if port.switch == switch.name:
                 yield from _home_lines(port)
+                yield from _offload_lines(port, status)
 
 
 def _virt_counts(switch: SwitchState) -> str:
@@ -92,6 +93,14 @@ def _home_lines(port: VirtualPort) -> Iterator[Line]:
         yield 3, f"its executor changes to {port.move.executor}: {port.move.stage}"
     elif port.move:
         yield 3, f"moving to {port.move.switch} {port.move.interface}: {port.move.stage}"
+
+
+def _offload_lines(port: VirtualPort, status: Status) -> Iterator[Line]:
+    for offload in status.offload:
+        if offload.port == port.number:
+            writer = "" if offload.writer else ", no writer"
+            counts = f"{offload.flows} flows to {offload.targets} targets, {offload.packets} packets carried"
+            yield 3, f"offloads {counts}{writer}"
 
 
 def duration(seconds: float) -> str:

@@ -126,6 +126,13 @@ def test_show_prints_the_server(config: Path, fake: FakeOneswitchd) -> None:
     assert "\x1b" not in result.stdout
 
 
+def test_show_prints_offloaded_flows(config: Path, fake: FakeOneswitchd) -> None:
+    fake.status["offload"] = [{"port": 1, "writer": False, "flows": 3, "targets": 2, "packets": 70, "bytes": 4200}]
+    lines = unoctl("--config", str(config), "show").stdout.splitlines()
+    port = lines.index("        Port 1 vm1 on vm1, flow-id 1")
+    assert lines[port + 1].strip() == "offloads 3 flows to 2 targets, 70 packets carried, no writer"
+
+
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_the_format_option_is_accepted_before_and_after_the_command(
     config: Path, fake: FakeOneswitchd, place: str
