@@ -77,7 +77,7 @@ impl Core {
         self.server.offload.heard(number, now);
         let server = &mut self.server;
         self.switches
-            .offload_requests(server, (id, number), requests, now);
+            .offload_requests(server, (id, number), requests);
     }
 
     /// A writer has disconnected.

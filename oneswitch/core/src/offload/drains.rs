@@ -8,13 +8,8 @@ use std::time::{Duration, Instant};
 /// Time after which cached flows are taken to have ended, if the switch cannot tell.
 pub const SETTLES: Duration = Duration::from_secs(2);
 
-/// Time within which data paths report their packets, if the switch cannot tell: half a second, and the report itself.
-pub const REPORTS: Duration = Duration::from_millis(600);
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The data paths report what the rules have carried, before shadows take over: until then, or when these switches say so.
-    Reporting(Instant, SwitchSet),
     /// The switches have not confirmed the messages of this batch.
     Confirming(u64),
     /// Cached flows end: until then at the latest, or when these switches say so.
@@ -53,11 +48,7 @@ pub struct Drains {
 impl Drains {
     pub fn push(&mut self, drain: Drain) {
         self.last += 1;
-        let (stage, switches) = (drain.stage, drain.switches);
         self.list.insert(self.last, drain);
-        if matches!(stage, Stage::Reporting(..)) {
-            self.await_end(self.last, switches);
-        }
     }
 
     /// Asks `switches` for the end of their present cached flows.
@@ -88,7 +79,7 @@ impl Drains {
         }
         for id in ended.into_iter().filter(|_| has_ended) {
             if let Some(Drain {
-                stage: Stage::Ending(_, on) | Stage::Reporting(_, on),
+                stage: Stage::Ending(_, on),
                 ..
             }) = self.list.get_mut(&id)
             {
@@ -118,7 +109,7 @@ impl Drains {
     pub fn deadline(&self) -> Option<Instant> {
         let stages = self.list.values().map(|drain| drain.stage);
         let deadlines = stages.filter_map(|stage| match stage {
-            Stage::Ending(until, _) | Stage::Reporting(until, _) => Some(until),
+            Stage::Ending(until, _) => Some(until),
             _ => None,
         });
         deadlines.min()

@@ -230,7 +230,7 @@ impl World {
         if self.is_moving {
             self.finish_move();
         }
-        for _ in 0..8 {
+        for _ in 0..4 {
             self.lab.caches_end();
         }
         self.lab.core.request_audit(self.lab.now);
@@ -266,8 +266,8 @@ impl World {
             self.lab
                 .offload(self.writer, &[OffloadRequest::Remove(rule.rule)]);
         }
-        self.lab.leave();
-        self.lab.leave();
+        self.lab.caches_end();
+        self.lab.caches_end();
         self.listen();
         assert_eq!(self.awaited, BTreeSet::new());
         sum += self.removed.values().sum::<u64>();

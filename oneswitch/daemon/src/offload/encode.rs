@@ -12,7 +12,7 @@ use serde_json::json;
 const RULES: usize = 250;
 const ENTRIES: usize = 800;
 /// Milliseconds after which a removal is effective at the latest, if its switch is connected.
-const EFFECTIVE_MS: u32 = 3_000;
+const EFFECTIVE_MS: u32 = 2_000;
 /// Installs per second that a switch keeps up with.
 const INSTALLS_PER_S: u32 = 20_000;
 

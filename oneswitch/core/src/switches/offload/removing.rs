@@ -1,8 +1,7 @@
 //! Removing rules with exact counts.
 //!
 //! Open vSwitch forgets the packets of a deleted rule that its data path has not reported yet, and cached flows act a while longer. A rule
-//! is therefore hidden by a shadow first. When the cached flows have ended, its counts are final. It credits packets that are not reported
-//! when the shadow comes to the shadow, so the data path reports right before.
+//! is therefore hidden by a shadow first. When the cached flows have ended, its counts are final.
 
 use super::To;
 use crate::api::Bridge;
@@ -21,7 +20,8 @@ use std::time::Instant;
 const FEW: usize = 16;
 
 impl Switches {
-    /// Marks a rule for removal by its writer, and returns it. `None`: the writer has its answer, or will get it with the earlier removal.
+    /// Removes a rule for its writer; returns it if its shadow is sent. Otherwise the writer has its answer, or will get it with the
+    /// earlier removal.
     pub(super) fn remove(
         &mut self,
         server: &mut Server,
@@ -39,42 +39,38 @@ impl Switches {
                 return None;
             }
         }
-        port.leave(&[rule]).pop()
+        self.hide(server, number, &[rule]).pop()
     }
 
-    /// Sends the shadows of rules.
-    fn hide(&mut self, server: &mut Server, number: u32, leaving: &[u64]) {
+    /// Sends the shadows of rules; returns those that carried.
+    fn hide(&mut self, server: &mut Server, number: u32, rules: &[u64]) -> Vec<u64> {
         let Some(port) = server.offload.ports.get_mut(&number) else {
-            return;
+            return Vec::new();
         };
+        let leaving = port.leave(rules);
         for switch in port.places.keys().copied().collect::<Vec<_>>() {
-            for rule in leaving {
+            for rule in &leaving {
                 if let Some(flow) = port.flows.get(rule).cloned() {
                     self.send_shadow(port, &To { number, switch }, *rule, &flow);
                 }
             }
         }
+        leaving
     }
 
-    /// Follows rules that leave.
-    pub(super) fn drain(
-        &mut self,
-        server: &mut Server,
-        number: u32,
-        rules: Vec<u64>,
-        stage: impl Fn(SwitchSet) -> Stage,
-    ) {
+    /// Follows rules whose shadows are sent.
+    pub(super) fn drain(&mut self, server: &mut Server, number: u32, rules: Vec<u64>) {
         let Some(port) = server.offload.ports.get(&number) else {
             return;
         };
         if !rules.is_empty() {
-            let switches = port.places.keys().copied().collect();
-            server.offload.drains.push(Drain {
+            let drain = Drain {
                 port: number,
                 rules: Some(rules),
-                switches,
-                stage: stage(switches),
-            });
+                switches: port.places.keys().copied().collect(),
+                stage: Stage::Confirming(self.verdicts.current_batch()),
+            };
+            server.offload.drains.push(drain);
         }
     }
 
@@ -86,10 +82,8 @@ impl Switches {
         let carrying = port.rules(|flow| !flow.is_removed());
         let left = port.rules(|flow| flow.state == FlowState::Left);
         let unused = port.drop_targets();
-        let carrying = port.leave(&carrying);
-        self.hide(server, number, &carrying);
-        let batch = self.verdicts.current_batch();
-        self.drain(server, number, carrying, |_| Stage::Confirming(batch));
+        let carrying = self.hide(server, number, &carrying);
+        self.drain(server, number, carrying);
         self.delete_flows(server, number, left);
         self.delete_targets(server, number, unused);
     }
@@ -166,14 +160,6 @@ impl Switches {
                 {
                     drain.stage = Stage::Ending(now + SETTLES, switches);
                     drains.await_end(id, switches);
-                }
-                Stage::Reporting(until, on) if until <= now || on.is_empty() => {
-                    let (number, rules) = (drain.port, drain.rules.clone());
-                    self.hide(server, number, &rules.unwrap_or_default());
-                    let batch = self.verdicts.current_batch();
-                    if let Some(drain) = server.offload.drains.list.get_mut(&id) {
-                        drain.stage = Stage::Confirming(batch);
-                    }
                 }
                 Stage::Ending(until, on) if until <= now || on.is_empty() => {
                     self.read_final_counts(server, id);

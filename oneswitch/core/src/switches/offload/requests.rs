@@ -3,14 +3,12 @@
 use super::To;
 use crate::api::SwitchIndex;
 use crate::layout::offload;
-use crate::offload::drains::{Stage, REPORTS};
 use crate::offload::events::{OffloadEvent, OffloadListed, OffloadRefused};
 use crate::offload::flows::{Counted, Flow, FlowState};
 use crate::offload::ports::OffloadPort;
 use crate::offload::requests::{Clients, FlowKey, OffloadRequest, OffloadTarget, WriterId};
 use crate::server::Server;
 use crate::switches::Switches;
-use std::time::Instant;
 
 impl Switches {
     /// Carries out a writer's requests, in their order.
@@ -19,7 +17,6 @@ impl Switches {
         server: &mut Server,
         (id, number): (WriterId, u32),
         requests: &[OffloadRequest],
-        now: Instant,
     ) {
         let mut leaving = Vec::new();
         for request in requests {
@@ -47,9 +44,7 @@ impl Switches {
                 OffloadRequest::Forget(rule) => self.forget_rule(server, number, rule),
             }
         }
-        self.drain(server, number, leaving, |switches| {
-            Stage::Reporting(now + REPORTS, switches)
-        });
+        self.drain(server, number, leaving);
     }
 
     fn install(
