@@ -58,7 +58,7 @@ MICE, QUICK_MICE = 30_000, 8_000
 _CLIENTS = 0x6440_0000  # 100.64.0.0, as in lab.flow_frames
 _ROUNDS = 4
 _ALIVE_S = 0.5
-_REMOVED_S, _SETTLED_S = 3.0, 1.0
+_REMOVED_S, _SETTLED_S = 2.0, 0.5
 _STRAGGLERS_S = 0.3
 _LIMIT_S = 60.0
 
@@ -129,7 +129,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="shorter: 50 s")
     arguments = parser.parse_args()
-    seconds, mice = (3.0, QUICK_MICE) if arguments.quick else (20.0, MICE)
+    seconds, mice = (2.5, QUICK_MICE) if arguments.quick else (20.0, MICE)
     report: dict[str, Any] = {"load_average": os.getloadavg()[0]}
     report |= heavy(seconds, 2 if arguments.quick else 100)
     report |= installs(2 if arguments.quick else 5) | small(mice)
