@@ -100,7 +100,7 @@ class Rig:
         return sum(map(cpu_s, [*switches, self.balancer.show()["placement"]["pid"]]))
 
     def await_rules(self, flows: int) -> None:
-        """Wait until so many flows have a rule."""
+        """Wait until at least this number of flows have a rule."""
         deadline = time.monotonic() + _LIMIT_S
         while (told := self.status().get("offload", {})).get("flows", 0) < flows:
             if time.monotonic() > deadline:
@@ -327,7 +327,7 @@ def small(mice: int) -> dict[str, Any]:
 
 
 def new_flows(mice: int, rules: int) -> tuple[float, float]:
-    """Return the rates of new flows beside so many rules: of the first ones of all clients, and of later ones."""
+    """Return the rates of all clients' first flows, and of later ones, beside this number of rules."""
     clients = mice // 64
     with rig(mice, _ROUNDS * mice, STAY | PLAIN, renewed=True) as (made, stream):
         found = made.oneswitchd.client.port(made.balancer.number)

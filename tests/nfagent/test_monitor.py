@@ -158,7 +158,7 @@ def test_printed_counters_are_parsed() -> None:
     assert parse_show(text) == {"ovs-netdev": PortCounters(), "vm1": PortCounters(8, 784, 9, 10**15)}
 
 
-def _ports(server: Server) -> list[VirtualPort]:
+def ports_of(server: Server) -> list[VirtualPort]:
     return [
         VirtualPort(
             number=home.number,
@@ -184,7 +184,7 @@ PLACES = st.sampled_from([HUB, "snic0", "snic1"])
 def test_the_matrix_equals_the_sent_traffic(homes: list[tuple[str, str | None]], seed: int) -> None:
     source = random.Random(seed)
     server = Server(Home(number, switch, executor) for number, (switch, executor) in enumerate(homes, 1))
-    layout = Layout.of(SERVER, _ports(server))
+    layout = Layout.of(SERVER, ports_of(server))
     clock = 0.0
     probes = {name: SwitchProbe(lambda path=path: path, lambda: clock) for name, path in server.paths.items()}
     before = {name: probe.look() for name, probe in probes.items()}
@@ -215,7 +215,7 @@ def test_the_matrix_equals_the_sent_traffic(homes: list[tuple[str, str | None]],
 
 def test_floods_are_counted_behind_a_link() -> None:
     server = Server([Home(1, HUB), Home(2, "snic0"), Home(3, "snic0"), Home(4, "snic1")])
-    layout = Layout.of(SERVER, _ports(server))
+    layout = Layout.of(SERVER, ports_of(server))
     clock = 0.0
     probes = {name: SwitchProbe(lambda path=path: path, lambda: clock) for name, path in server.paths.items()}
     before = {name: probe.look() for name, probe in probes.items()}
@@ -232,7 +232,7 @@ def test_floods_are_counted_behind_a_link() -> None:
 
 def test_a_recreated_flow_counts_from_zero() -> None:
     server = Server([Home(1, HUB), Home(2, HUB)])
-    layout = Layout.of(SERVER, _ports(server))
+    layout = Layout.of(SERVER, ports_of(server))
     clock = 0.0
     probe = SwitchProbe(lambda: server.paths[HUB], lambda: clock)
     server.send(1, 2, 50, 100)
@@ -246,7 +246,7 @@ def test_a_recreated_flow_counts_from_zero() -> None:
 
 def test_a_returning_flow_counts_from_zero() -> None:
     server = Server([Home(1, HUB), Home(2, HUB)])
-    layout = Layout.of(SERVER, _ports(server))
+    layout = Layout.of(SERVER, ports_of(server))
     clock = 0.0
     probe = SwitchProbe(lambda: server.paths[HUB], lambda: clock)
     server.send(1, 2, 51, 100)

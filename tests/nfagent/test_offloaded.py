@@ -23,9 +23,8 @@ from nfagent.monitor.megaflows import outcome
 from nfagent.monitor.subjects import Subject
 from nfagent.monitor.switches import SwitchProbe
 from placement.model import CORES
-from server.oneswitchd.answers import VirtualPort
 from tests.nfagent.dumps import HUB, Home, Server
-from tests.nfagent.test_monitor import SERVER
+from tests.nfagent.test_monitor import SERVER, ports_of
 
 CLIENT, LB, BACKEND = 1, 2, 3
 MAC = "02:00:00:00:00:02"
@@ -50,19 +49,7 @@ class Measured:
     """What the switches counted in a second: the matrix in packets, its error, the interfaces' own rates."""
 
     def __init__(self, server: Server) -> None:
-        ports = [
-            VirtualPort(
-                number=home.number,
-                name=home.interface,
-                switch=home.switch,
-                interface=home.interface,
-                executes_at=home.executor or home.switch,
-                flow_id=home.deliver,
-                ingress_id=home.ingress,
-            )
-            for home in server.homes.values()
-        ]
-        self._layout = Layout.of(SERVER, ports, {MAC: LB})
+        self._layout = Layout.of(SERVER, ports_of(server), {MAC: LB})
         self._clock = 0.0
         self._probes = {
             name: SwitchProbe(lambda path=path: path, lambda: self._clock) for name, path in server.paths.items()

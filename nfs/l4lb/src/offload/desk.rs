@@ -93,7 +93,7 @@ pub struct Totals {
 pub struct Desk {
     memory: Arc<Memory>,
     driver: Option<Box<dyn Driver + Send>>,
-    /// Why there is no driver.
+    /// The reason for the missing driver.
     why: Option<String>,
     is_replaced: bool,
     opened: u64,

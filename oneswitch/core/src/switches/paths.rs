@@ -81,6 +81,25 @@ impl Switches {
         true
     }
 
+    /// Derives something from the server as one switch's `edge` sees it.
+    pub(crate) fn with_edge_input<R>(
+        &self,
+        server: &Server,
+        switch: SwitchIndex,
+        derive: impl FnOnce(&EdgeInput<'_>) -> R,
+    ) -> R {
+        let links: Vec<_> = self.list.iter().map(|s| s.link.clone()).collect();
+        let session = &self.list[switch].edge;
+        derive(&EdgeInput {
+            switch,
+            links: &links,
+            ports: &server.ports,
+            flood: &server.flood,
+            offload: &server.offload,
+            number_of: &|name| session.number_of(name),
+        })
+    }
+
     /// Brings `edge` of one switch to the state required by the port map, in one atomic bundle; returns the differences.
     pub fn update_edge(&mut self, server: &mut Server, switch: SwitchIndex) -> Findings {
         let mut found = Findings::default();
@@ -88,18 +107,8 @@ impl Switches {
         if !self.list[switch].edge.is_up() {
             return found;
         }
-        let links: Vec<_> = self.list.iter().map(|s| s.link.clone()).collect();
+        let wanted = self.with_edge_input(server, switch, |input| input.rules());
         let session = &self.list[switch].edge;
-        let number_of = |name: &str| session.number_of(name);
-        let wanted = EdgeInput {
-            switch,
-            links: &links,
-            ports: &server.ports,
-            flood: &server.flood,
-            offload: &server.offload,
-            number_of: &number_of,
-        }
-        .rules();
         let installed = &self.list[switch].installed;
         let difference = diff(installed, &wanted, |there, rule| {
             there.actions == rule.actions

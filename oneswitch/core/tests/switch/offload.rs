@@ -80,7 +80,7 @@ impl Lab {
         self.run();
     }
 
-    /// What a writer was told; what others were told is dropped.
+    /// Returns the events for a writer, and discards those for others.
     pub fn told(&mut self, id: u64) -> Vec<OffloadEvent> {
         let events = self.core.take_offload_events().into_iter();
         let to = events.filter(|(to, _)| *to == WriterId(id));

@@ -154,7 +154,7 @@ impl World {
                 self.lab.connect_bridge(self.home.0, Bridge::Edge);
             }
             Step::SwitchRestarts => {
-                // What was counted since the last report is lost with it.
+                // The switch takes its counts since the last report with it.
                 self.report();
                 let home = self.home.0;
                 self.lab.disconnect(home);

@@ -2,7 +2,6 @@
 
 use super::{place_with, To};
 use crate::api::SwitchIndex;
-use crate::layout::edge::EdgeInput;
 use crate::layout::offload;
 use crate::offload::drains::{Drain, Stage};
 use crate::offload::ports::{OffloadPort, Place};
@@ -77,18 +76,7 @@ impl Switches {
         if !is_here || !server.offload.is_active(number) {
             return None;
         }
-        let links: Vec<_> = self.list.iter().map(|s| s.link.clone()).collect();
-        let session = &self.list[switch].edge;
-        let number_of = |name: &str| session.number_of(name);
-        let input = EdgeInput {
-            switch,
-            links: &links,
-            ports: &server.ports,
-            flood: &server.flood,
-            offload: &server.offload,
-            number_of: &number_of,
-        };
-        Some(input.way(port))
+        Some(self.with_edge_input(server, switch, |input| input.way(port)))
     }
 
     fn place(&mut self, port: &mut OffloadPort, to: &To, way: ActionList, is_read: bool) {
