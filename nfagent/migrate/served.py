@@ -17,6 +17,8 @@ _RARE_S = 1.0  # traffic that usually pauses for longer does not count
 _TRAFFICS_OWN = 5  # multiple of the usual pause
 _MACHINES_OWN = 2
 _REPEATED = 5
+_INSTANT_S = 1e-6
+_NEVER = (float("inf"), float("inf"))
 _RECURS = 3  # pauses at least half as long, itself included
 
 
@@ -68,6 +70,10 @@ class Served:
         began = (low + high) / 2
         until = began + age_s
         idle = [(began + start / 1e6, until if end is None else began + end / 1e6) for start, end in told["pauses_us"]]
+        # It processed packets between two pauses, also where these touch.
+        idle = [
+            (start, min(end, after - _INSTANT_S)) for (start, end), (after, _) in itertools.pairwise([*idle, _NEVER])
+        ]
         known_from = idle[0][0] if len(idle) >= _KEPT else began
         if before is not None:
             earlier = [*before.idle, (before.until, began)] if not is_same else before.idle
