@@ -359,19 +359,9 @@ impl<R: Rows> Ledger<R> {
         if !matches!(row.state, state::ASKED | state::LIVE) {
             return;
         }
-        let rule = RuleId(row.rule);
-        let waits = self
-            .queue
-            .iter()
-            .position(|each| matches!(each, Request::Install(id, ..) if *id == rule));
-        if let Some(waits) = waits {
-            self.queue.remove(waits);
-            self.release(place);
-            return;
-        }
         row.state = state::LEAVING;
         self.rows.put(place, &row);
-        self.queue.push_back(Request::Remove(rule));
+        self.queue.push_back(Request::Remove(RuleId(row.rule)));
     }
 
     /// Returns the requests that the driver has not taken, in their order.
