@@ -42,10 +42,8 @@ impl Offload {
     /// # Errors
     /// If memory runs out, or the adopted state has another shape.
     pub fn declare(tables: &Tables, state: &mut StateBuilder) -> Result<Self, Refusal> {
-        // As many rows as those of the traffic.
-        let backends = tables.backends + tables.vips + 1;
         Ok(Self {
-            memory: Arc::new(Memory::declare(tables.offload, backends, state)?),
+            memory: Arc::new(Memory::declare(tables, state)?),
             pins: Pins::default(),
             samples: Samples::default(),
             desk: Mutex::default(),
@@ -102,7 +100,8 @@ impl Offload {
         [packets, bytes.saturating_sub(packets * ETHERNET)]
     }
 
-    /// Moves a removed backend's counts to another row.
+    /// Moves a removed backend's counts to another row. The backend's number is about to be reused: its counters' totals go on, and what they grow by
+    /// from now on belongs to its next backend.
     pub fn fold(&self, from: usize, into: usize) {
         self.memory.fold(from, into);
     }

@@ -1,4 +1,5 @@
-//! Connections that a faster table carries: over random histories no packet reaches another backend than its record's, and each is counted once.
+//! Connections that a faster table carries: over random histories no packet reaches another backend than its record's, and each is counted once, for its
+//! VIP and its backend.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -18,7 +19,7 @@ use nf_l4lb::L4lb;
 use nf_offload::{FlowKey, Refused};
 use nf_runtime::{
     testing::{Harness, Output},
-    NetworkFunction,
+    NetworkFunction, Refusal,
 };
 use proptest::prelude::*;
 use serde_json::{json, Value};
@@ -26,6 +27,10 @@ use table::Table;
 
 const CLIENTS: u16 = 6;
 const BACKENDS: [u8; 3] = [11, 12, 13];
+/// The numbers of backends: few, so that they are reused.
+const NUMBERS: usize = 8;
+/// The time after which a removed backend's number may be reused, and records have expired.
+const QUARANTINE: u64 = 1300 * SECOND;
 const MILLISECOND: u64 = 1_000_000;
 /// The burst of a client, of which one packet is sampled.
 const BURST: usize = 8;
@@ -37,6 +42,8 @@ fn policy(backends: &[u8]) -> Value {
     config["offload"] =
         json!({"begin": 0.0, "stop": 0.0, "heavy_packets_per_s": 1.0, "idle": "2s"});
     config["tables"]["offload"] = json!(64);
+    config["tables"]["backends"] = json!(NUMBERS);
+    config["tables"]["vips"] = json!(2);
     config
 }
 
@@ -54,29 +61,38 @@ enum Step {
     Fin(u16),
     /// The function exchanges requests and events with the table, and this much time passes (ms).
     Turn(u64),
-    Work(Option<Refused>),
+    /// The table works on so many requests; on an install with this answer.
+    Work(u8, Option<Refused>),
     Settle,
     Count,
+    LoseTotals,
     Reset,
-    /// The configuration has these backends from now on: a bit each.
+    /// The configuration has these backends from now on, if there are numbers for them: a bit each, from 11 on.
     Configure(u8),
+    /// The time passes after which numbers may be reused.
+    Wait,
     /// Another instance adopts the state, as in a move.
     Move,
+    /// Another instance begins without state.
+    Renew,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let refused = prop::sample::select(&Refused::ALL[..4]);
     prop_oneof![
-        10 => (0..CLIENTS, any::<bool>()).prop_map(|(client, fades_too)| Step::Packets { client, fades_too }),
-        6 => (0..CLIENTS, any::<bool>()).prop_map(|(client, fades_too)| Step::Answers { client, fades_too }),
+        20 => (0..CLIENTS, any::<bool>()).prop_map(|(client, fades_too)| Step::Packets { client, fades_too }),
+        10 => (0..CLIENTS, any::<bool>()).prop_map(|(client, fades_too)| Step::Answers { client, fades_too }),
         1 => (0..CLIENTS).prop_map(Step::Fin),
-        10 => (20u64..600).prop_map(Step::Turn),
-        10 => prop::option::weighted(0.1, refused).prop_map(Step::Work),
+        20 => (20u64..600).prop_map(Step::Turn),
+        20 => (1u8..8, prop::option::weighted(0.05, refused)).prop_map(|(count, refused)| Step::Work(count, refused)),
         3 => Just(Step::Settle),
         3 => Just(Step::Count),
+        1 => Just(Step::LoseTotals),
         1 => Just(Step::Reset),
-        1 => (1u8..8).prop_map(Step::Configure),
+        2 => (1u8..64).prop_map(Step::Configure),
+        1 => Just(Step::Wait),
         1 => Just(Step::Move),
+        1 => Just(Step::Renew),
     ]
 }
 
@@ -116,8 +132,9 @@ struct World {
     backends: Vec<u8>,
     /// The backend that each open connection has reached.
     connections: BTreeMap<u16, u8>,
-    to_backends: u64,
-    to_clients: u64,
+    /// By VIP.
+    to_backends: [u64; 2],
+    to_clients: [u64; 2],
     carried: u64,
 }
 
@@ -128,8 +145,8 @@ impl World {
             table: Table::default(),
             backends: BACKENDS.to_vec(),
             connections: BTreeMap::new(),
-            to_backends: 0,
-            to_clients: 0,
+            to_backends: [0; 2],
+            to_clients: [0; 2],
             carried: 0,
         }
     }
@@ -172,7 +189,7 @@ impl World {
         let before = self.connections.get(&client).copied();
         match self.way(sent, fades_too) {
             Ok(seen) => {
-                self.to_backends += 1;
+                self.to_backends[usize::from(client % 2)] += 1;
                 let backend = last_octet(seen.destination.0);
                 assert_eq!(seen.to, mac_of(backend));
                 if let Some(before) = before {
@@ -201,7 +218,8 @@ impl World {
                     if self.backends.contains(&backend) {
                         assert_eq!(seen.source, (ip("192.0.2.1"), service(client)));
                     }
-                    self.to_clients += u64::from(seen.source.0 == ip("192.0.2.1"));
+                    let is_translated = seen.source.0 == ip("192.0.2.1");
+                    self.to_clients[usize::from(client % 2)] += u64::from(is_translated);
                 }
             }
         }
@@ -223,11 +241,27 @@ impl World {
                 }
             }
             Step::Turn(milliseconds) => self.turn(milliseconds),
-            Step::Work(refuses) => self.table.work(refuses),
+            Step::Work(count, refuses) => (0..count).for_each(|_| self.table.work(refuses)),
             Step::Settle => self.table.settle(),
             Step::Count => self.table.count(),
-            Step::Reset => self.reset(),
-            Step::Configure(bits) => self.configure(bits),
+            Step::LoseTotals => {
+                self.learn();
+                self.table.lose_totals();
+                self.turn(20);
+            }
+            Step::Reset => {
+                self.learn();
+                self.table.reset();
+            }
+            Step::Configure(bits) => {
+                let chosen = (0..6).filter(|bit| bits & 1 << bit != 0);
+                let chosen: Vec<u8> = chosen.map(|bit| BACKENDS[0] + bit).take(3).collect();
+                if let Err(refusal) = self.configure(&chosen) {
+                    assert_eq!(refusal.code, "backends-exhausted");
+                }
+            }
+            Step::Wait => self.wait(),
+            Step::Renew => self.renew(),
             Step::Move => {
                 let config = serde_json::from_value(policy(&self.backends)).unwrap();
                 let next = self.lb.adopting(config).unwrap().with_ports(1);
@@ -236,27 +270,49 @@ impl World {
         }
     }
 
-    /// Loses the table's content, after the function has learnt all counts.
-    fn reset(&mut self) {
+    /// Lets the function learn all counts.
+    fn learn(&mut self) {
         self.table.count();
         self.table.settle();
         self.turn(20);
-        self.table.reset(&BTreeMap::new());
     }
 
-    fn configure(&mut self, bits: u8) {
-        let chosen = (0..3).filter(|bit| bits & 1 << bit != 0);
-        self.backends = chosen.map(|bit| BACKENDS[bit]).collect();
-        let config = serde_json::from_value(policy(&self.backends)).unwrap();
-        self.lb.function().configure(config).unwrap();
+    fn configure(&mut self, backends: &[u8]) -> Result<(), Refusal> {
+        let config = serde_json::from_value(policy(backends)).unwrap();
+        self.lb.function().configure(config)?;
+        self.backends = backends.to_vec();
+        Ok(())
     }
 
-    fn sum(&self, counter: &str) -> u64 {
-        let of = |vip: &str| self.lb.count(&format!("{counter}{{vip=\"{vip}\"}}"));
-        of("web") + of("other")
+    fn wait(&mut self) {
+        self.lb.advance(QUARANTINE);
+        self.lb.tick();
+        self.connections.clear();
     }
 
-    /// Lets all rules end: nothing is left in the table, and each packet was counted once.
+    fn renew(&mut self) {
+        self.learn();
+        self.check_counts();
+        self.lb = start(policy(&self.backends));
+        self.connections.clear();
+        (self.to_backends, self.to_clients) = ([0; 2], [0; 2]);
+        // The table answers when it has removed the rules of the instance before.
+        self.turn(20);
+        self.table.settle();
+        self.turn(20);
+        self.check_counts();
+    }
+
+    fn by_vip(&self, counter: &str) -> [u64; 2] {
+        ["web", "other"].map(|vip| self.lb.count(&format!("{counter}{{vip=\"{vip}\"}}")))
+    }
+
+    fn check_counts(&self) {
+        assert_eq!(self.by_vip("vip_packets"), self.to_backends);
+        assert_eq!(self.by_vip("vip_answers"), self.to_clients);
+    }
+
+    /// Lets all rules end: nothing is left in the table, each packet was counted once, and all numbers of removed backends can be reused.
     fn finish(&mut self) {
         for _ in 0..150 {
             self.turn(100);
@@ -265,8 +321,11 @@ impl World {
             self.table.settle();
         }
         assert!(self.table.is_empty(), "orphans: {:?}", self.table);
-        assert_eq!(self.sum("vip_packets"), self.to_backends);
-        assert_eq!(self.sum("vip_answers"), self.to_clients);
+        self.check_counts();
+        self.configure(&[]).unwrap();
+        self.wait();
+        self.configure(&[17, 18, 19, 20]).unwrap();
+        self.check_counts();
     }
 }
 
@@ -275,7 +334,7 @@ proptest! {
 
     #[test]
     fn no_packet_reaches_another_backend_and_each_is_counted_once(
-        steps in prop::collection::vec(step(), 1..160),
+        steps in prop::collection::vec(step(), 1..240),
     ) {
         let mut world = World::new();
         for step in &steps {
@@ -285,8 +344,8 @@ proptest! {
     }
 }
 
-#[test]
-fn a_heavy_connection_gets_rules_for_both_directions_and_loses_them_when_idle() {
+/// Returns a world in which client 1 has rules for both directions.
+fn offloading() -> World {
     let mut world = World::new();
     for _ in 0..6 {
         world.packets(1, false);
@@ -294,6 +353,12 @@ fn a_heavy_connection_gets_rules_for_both_directions_and_loses_them_when_idle() 
         world.turn(200);
         (0..5).for_each(|_| world.table.work(None));
     }
+    world
+}
+
+#[test]
+fn a_heavy_connection_gets_rules_for_both_directions_and_loses_them_when_idle() {
+    let mut world = offloading();
     let acting = world.table.acting();
     assert_eq!(acting.len(), 2, "{acting:?}");
     assert!(acting.iter().any(|(_, target)| target.0 >= 1 << 15));
@@ -306,6 +371,53 @@ fn a_heavy_connection_gets_rules_for_both_directions_and_loses_them_when_idle() 
         (&status["state"], &status["flows"]),
         (&json!("connected"), &json!(2))
     );
+    world.finish();
+}
+
+#[test]
+fn a_backends_number_is_reused_when_its_rules_are_gone_and_their_packets_stay_its_own() {
+    let mut world = offloading();
+    let backend = world.connections[&1];
+    world.configure(&[]).unwrap();
+    world.wait();
+    // All numbers but those of the backends would do.
+    let others = [21, 22, 23, 24];
+    let is_refused = |world: &mut World| {
+        world.connections.insert(1, backend);
+        let before = world.carried;
+        world.packets(1, true);
+        world.answers(1, true);
+        assert_eq!(world.carried, before + 2 * BURST as u64);
+        let refusal = world.configure(&others).unwrap_err();
+        assert_eq!(refusal.code, "backends-exhausted");
+    };
+    is_refused(&mut world);
+    for _ in 0..3 {
+        world.turn(200);
+        (0..5).for_each(|_| world.table.work(None));
+        is_refused(&mut world);
+    }
+    world.table.settle();
+    assert!(world.table.is_empty());
+    assert_eq!(
+        world.configure(&others).unwrap_err().code,
+        "backends-exhausted",
+        "the function does not know"
+    );
+    world.turn(200);
+    world.configure(&others).unwrap();
+    world.check_counts();
+    for other in others {
+        for (vip, counter) in [
+            ("web", "packets"),
+            ("other", "packets"),
+            ("web", "answers"),
+            ("other", "answers"),
+        ] {
+            let name = format!("backend_{counter}{{vip=\"{vip}\",backend=\"web{other}\"}}");
+            assert_eq!(world.lb.count(&name), 0, "{name}");
+        }
+    }
     world.finish();
 }
 

@@ -40,6 +40,19 @@ pub struct RuleId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TargetId(pub u32);
 
+/// A counter's number. Flows name counters, whose totals say what all their rules have carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CounterId(pub u16);
+
+impl CounterId {
+    /// Returns the counter of a backend's packets in this direction. None: the backend's number is too large.
+    #[must_use]
+    pub fn of(backend: u16, direction: Direction) -> Option<Self> {
+        let first = backend.checked_mul(2)?;
+        Some(Self(first + u16::from(direction == Direction::ToClient)))
+    }
+}
+
 /// The treatment of a flow's packets: the rewrite, and then the port that the function would have sent them out of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -75,11 +88,9 @@ pub enum Request {
     PutTarget(TargetId, Target),
     DropTarget(TargetId),
     /// Carries a flow. Packets that open or end a connection (TCP's SYN, FIN, RST) and fragments still go to the function.
-    Install(RuleId, FlowKey, TargetId, Direction),
-    /// Stops carrying a flow. The events follow in any case, also for a rule that does not exist or is being removed.
+    Install(RuleId, FlowKey, TargetId, CounterId, Direction),
+    /// Stops carrying a flow. [`Event::Effective`] follows in any case, also for a rule that does not exist or is being removed.
     Remove(RuleId),
-    /// Forgets the counts of a removed rule, which the writer has added. Until then they are listed, because the event may have been lost with a writer.
-    Forget(RuleId),
 }
 
 /// The result of earlier requests, and of traffic.
@@ -88,15 +99,15 @@ pub enum Event {
     Installed(RuleId),
     /// The rule does not exist and never did.
     Refused(RuleId, Refused),
-    /// The rule's packets and bytes since it was installed, which never decrease.
-    Counted(RuleId, u64, u64),
+    /// The approximate number of the rule's packets, which tells heavy flows from idle ones. It falls if the table counts from zero again.
+    Counted(RuleId, u64),
     /// The rule carried packets since the last such event, where the table has no counts.
     Hit(RuleId),
-    /// The table has the rule no more; its last counts, or 0 if it never existed. Packets that the table had begun to process may still leave by it.
-    Removed(RuleId, u64, u64),
-    /// No packet leaves by the removed rule any more.
+    /// The packets and bytes of all rules that ever named the counter, exactly. They fall only if the table has lost them.
+    Carried(CounterId, u64, u64),
+    /// The rule does not exist any more, no packet leaves by it, and the last totals of its counter were told before.
     Effective(RuleId),
-    /// All rules and targets are lost, effectively. Requests submitted before this event was polled are void and get no further events.
+    /// All rules, targets and totals are lost, effectively. Requests submitted before this event was polled are void and get no further events.
     Reset,
 }
 
@@ -145,19 +156,11 @@ pub struct Capabilities {
     pub targets: u32,
     /// Installs per second that the table keeps up with.
     pub installs_per_s: u32,
-    pub effect: Effect,
+    /// The most milliseconds from a removal to [`Event::Effective`].
+    pub effective_ms: u32,
     pub matches: Matches,
     pub rewrites: Rewrites,
     pub counts: Counts,
-}
-
-/// The moment at which a removal takes effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// With the event [`Event::Removed`]; [`Event::Effective`] follows at once.
-    WithRemoval,
-    /// With [`Event::Effective`], at most this number of milliseconds after the removal.
-    Within(u32),
 }
 
 /// The flows that a table can match.
@@ -180,21 +183,27 @@ pub struct Rewrites {
 /// The table's knowledge of its traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
-    /// [`Event::Counted`] and the counts of [`Event::Removed`].
+    /// [`Event::Carried`] and [`Event::Counted`].
     Exact,
     /// [`Event::Hit`] only.
     Hits,
 }
 
-/// A rule that the table has, or whose counts it keeps.
+/// The content of a table, in which no removal is waiting to take effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    pub rules: Vec<Listed>,
+    /// The totals of counters that are not zero: packets and bytes. Of two entries for a counter, the later one holds.
+    pub carried: Vec<(CounterId, u64, u64)>,
+}
+
+/// A rule that carries its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub rule: RuleId,
-    pub is_removed: bool,
     pub flow: FlowKey,
     pub target: TargetId,
-    pub packets: u64,
-    pub bytes: u64,
+    pub counter: CounterId,
 }
 
 /// The reason for which a table cannot be used.
@@ -222,13 +231,13 @@ pub trait Driver {
     /// Takes requests and returns how many, from the first on; the others must be submitted again later.
     fn submit(&mut self, requests: &[Request]) -> usize;
 
-    /// Appends what has happened since the last call.
+    /// Appends what has happened since the last call. Totals of before the answer of `list` are in that.
     ///
     /// # Errors
     /// If the table is lost: open it again. Its rules may still act; `list` then tells.
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), Unavailable>;
 
-    /// Returns the rules of the writer's instance, of earlier epochs, too. From then on, requests of earlier epochs are refused. None: the answer is
-    /// not there yet, ask again after `poll`.
-    fn list(&mut self) -> Option<Vec<Listed>>;
+    /// Returns the rules of the writer's instance, of earlier epochs, too, and the totals of the counters, which outlive instances. From then on, requests
+    /// of earlier epochs are refused. None: the answer is not there yet, ask again after `poll`.
+    fn list(&mut self) -> Option<Listing>;
 }

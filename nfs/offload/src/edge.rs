@@ -13,7 +13,8 @@ use std::{
 };
 
 use crate::{
-    Capabilities, Driver, Event, Listed, Refused, Request, RuleId, Table, Unavailable, Writer,
+    Capabilities, CounterId, Driver, Event, Listing, Refused, Request, RuleId, Table, Unavailable,
+    Writer,
 };
 use lines::{Answer, Hello};
 
@@ -55,7 +56,7 @@ impl Table for Edge {
             out: Vec::new(),
             input: Vec::new(),
             capabilities: None,
-            listed: Vec::new(),
+            listing: Listing::default(),
             is_listed: false,
             sent: Instant::now(),
         };
@@ -71,7 +72,7 @@ struct Session {
     out: Vec<u8>,
     input: Vec<u8>,
     capabilities: Option<Capabilities>,
-    listed: Vec<Listed>,
+    listing: Listing,
     is_listed: bool,
     sent: Instant,
 }
@@ -132,7 +133,8 @@ impl Session {
             Answer::Listed(rules) => {
                 let unreadable = || malformed("a listed rule");
                 for rule in rules {
-                    self.listed.push(rule.listed().ok_or_else(unreadable)?);
+                    let rule = rule.listed().ok_or_else(unreadable)?;
+                    self.listing.rules.push(rule);
                 }
             }
             Answer::ListEnds => self.is_listed = true,
@@ -149,13 +151,20 @@ impl Session {
             Answer::Counted(counts) => events.extend(
                 counts
                     .into_iter()
-                    .map(|(rule, packets, bytes)| Event::Counted(RuleId(rule), packets, bytes)),
+                    .map(|(rule, packets)| Event::Counted(RuleId(rule), packets)),
             ),
-            Answer::Removed(counts) => events.extend(
-                counts
+            Answer::Carried(totals) => {
+                let totals = totals
                     .into_iter()
-                    .map(|(rule, packets, bytes)| Event::Removed(RuleId(rule), packets, bytes)),
-            ),
+                    .map(|(counter, packets, bytes)| (CounterId(counter), packets, bytes));
+                if self.is_listed {
+                    events.extend(
+                        totals.map(|(id, packets, bytes)| Event::Carried(id, packets, bytes)),
+                    );
+                } else {
+                    self.listing.carried.extend(totals);
+                }
+            }
             Answer::Effective(rules) => {
                 events.extend(rules.into_iter().map(|rule| Event::Effective(RuleId(rule))));
             }
@@ -212,8 +221,8 @@ impl Driver for Session {
         flushed
     }
 
-    fn list(&mut self) -> Option<Vec<Listed>> {
-        (self.is_listed && self.capabilities.is_some()).then(|| std::mem::take(&mut self.listed))
+    fn list(&mut self) -> Option<Listing> {
+        (self.is_listed && self.capabilities.is_some()).then(|| std::mem::take(&mut self.listing))
     }
 }
 

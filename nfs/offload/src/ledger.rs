@@ -1,16 +1,21 @@
 //! The flows that have, get or lose a rule. One thread changes it; its rows survive with the instance.
 //!
 //! ```text
-//!           install             Installed            remove             Removed           Effective
-//!  (free) ----------> Asked ----------------> Live ----------> Leaving ----------> Gone ------------> (free)
-//!                       | Refused: (free)                                  Reset, from any state: (free)
+//!           install             Installed            remove             Effective
+//!  (free) ----------> Asked ----------------> Live ----------> Leaving ------------> (free)
+//!                       | Refused: (free)                  Reset, from any state: (free)
 //! ```
+//!
+//! The table counts per backend and direction ([`CounterId`]), not per rule. A row becomes free after its rule's last packets were told, and a backend's
+//! number is given to another one only when no row has it ([`Ledger::names`]): so packets count for the backend that they reached.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::{Direction, Event, FlowKey, Listed, Refused, Request, RuleId, Target, TargetId};
+use crate::{
+    CounterId, Direction, Event, FlowKey, Listing, Refused, Request, RuleId, Target, TargetId,
+};
 
 /// Rule numbers of one epoch: enough for 30,000 installs per second during a year.
 const RULES_PER_EPOCH: u64 = 1 << 40;
@@ -21,7 +26,6 @@ mod state {
     pub const ASKED: u8 = 1;
     pub const LIVE: u8 = 2;
     pub const LEAVING: u8 = 3;
-    pub const GONE: u8 = 4;
 }
 
 /// A flow with a rule.
@@ -30,9 +34,8 @@ mod state {
 pub struct Row {
     flow: FlowKey,
     rule: u64,
-    /// The rule's counts that are in its backend's totals.
+    /// The approximate number of the rule's packets.
     packets: u64,
-    bytes: u64,
     target: u32,
     backend: u16,
     state: u8,
@@ -62,35 +65,31 @@ impl Row {
     pub fn backend(&self) -> u16 {
         self.backend
     }
-
-    /// Returns its rule.
-    #[must_use]
-    pub fn rule(&self) -> RuleId {
-        RuleId(self.rule)
-    }
-
-    /// Returns the rule's packets and bytes that are in its backend's counts.
-    #[must_use]
-    pub fn counts(&self) -> [u64; 2] {
-        [self.packets, self.bytes]
-    }
 }
 
-/// A count that is being added, complete before any part of it takes effect: after a kill, the next life adds it again, with the same result.
+/// The packets and bytes of a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Tally {
+    /// The totals that the table told last.
+    pub told: [u64; 2],
+    /// What rules have carried for the counter's present backend.
+    pub carried: [u64; 2],
+}
+
+/// A counter's growth that is being added, complete before any part of it takes effect: after a kill, the next life adds it again, with the same result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Addition {
-    /// The row's number, from 1 on; 0: none.
-    row: u64,
-    row_counts: [u64; 2],
-    backend: u64,
-    backend_counts: [u64; 2],
+    /// The counter's number, from 1 on; 0: none.
+    counter: u64,
+    tally: Tally,
 }
 
 impl Addition {
-    pub const WORDS: usize = 6;
+    pub const WORDS: usize = 5;
 
-    /// Returns its words; the first is `row`.
+    /// Returns its words; the first is `counter`.
     #[must_use]
     pub fn words(&self) -> [u64; Self::WORDS] {
         bytemuck::cast(*self)
@@ -102,7 +101,7 @@ impl Addition {
     }
 }
 
-/// The memory of a ledger, which survives with the instance. Writes take effect in the order of the calls.
+/// The memory of a ledger, which survives with the instance. Writes take effect in the order of the calls, and within a call word by word.
 pub trait Rows {
     fn len(&self) -> usize;
 
@@ -114,12 +113,17 @@ pub trait Rows {
     fn put(&mut self, row: usize, value: &Row);
 
     fn addition(&self) -> Addition;
-    /// Writes `row` last, unless it is 0, then first.
+    /// Writes `counter` last, unless it is 0, then first.
     fn put_addition(&mut self, value: &Addition);
 
-    /// Returns the packets and bytes that rules have carried for a backend.
-    fn carried(&self, backend: u16, direction: Direction) -> [u64; 2];
-    fn put_carried(&mut self, backend: u16, direction: Direction, counts: [u64; 2]);
+    /// Returns the number of counters; theirs are the numbers from 0 on.
+    fn counters(&self) -> usize;
+    fn tally(&self, counter: CounterId) -> Tally;
+    fn put_tally(&mut self, counter: CounterId, value: &Tally);
+
+    /// Tells whether the totals told last include what earlier instances' rules have carried.
+    fn has_baseline(&self) -> bool;
+    fn put_baseline(&mut self);
 }
 
 /// A flow that a rule carries.
@@ -129,8 +133,6 @@ pub struct Live {
     pub backend: u16,
     pub target: TargetId,
     pub direction: Direction,
-    /// The rule's packets and bytes that are in its backend's counts.
-    pub counts: [u64; 2],
 }
 
 /// A change of which the function must know.
@@ -189,22 +191,21 @@ impl<R: Rows> Ledger<R> {
         ledger
     }
 
-    /// Compares the ledger with the rules that the table has (`Driver::list`): adopts those that a row knows and that still carry, and removes all others.
-    /// Writes all targets: call it whenever the table was opened.
-    pub fn reconcile(&mut self, listed: &[Listed]) {
+    /// Compares the ledger with the table's content (`Driver::list`): adopts the rules that a row knows, removes all others, and adds what the counters
+    /// have grown by. Writes all targets: call it whenever the table was opened.
+    pub fn reconcile(&mut self, listing: &Listing) {
+        self.catch_up(&listing.carried);
         let targets = self.targets.iter();
         self.queue = targets
             .map(|(id, target)| Request::PutTarget(*id, *target))
             .collect();
-        let listed_rules: HashSet<RuleId> = listed.iter().map(|each| each.rule).collect();
+        let listed: HashSet<RuleId> = listing.rules.iter().map(|each| each.rule).collect();
         for place in 0..self.rows.len() {
             let mut row = self.rows.get(place);
             let rule = RuleId(row.rule);
             match row.state {
                 state::FREE => continue,
-                state::ASKED | state::LIVE if listed_rules.contains(&rule) => {
-                    row.state = state::LIVE
-                }
+                state::ASKED | state::LIVE if listed.contains(&rule) => row.state = state::LIVE,
                 _ => {
                     // The previous life may have polled its events; the table answers the removal of any rule.
                     row.state = state::LEAVING;
@@ -213,16 +214,35 @@ impl<R: Rows> Ledger<R> {
             }
             self.rows.put(place, &row);
         }
-        for each in listed
+        let rules = listing.rules.iter().map(|each| each.rule);
+        let unknown = rules.filter(|rule| !self.rules.contains_key(rule));
+        self.queue.extend(unknown.map(Request::Remove));
+    }
+
+    /// Adds what counters have grown by since an earlier life; for a new instance, the totals of an earlier one are the baseline.
+    fn catch_up(&mut self, carried: &[(CounterId, u64, u64)]) {
+        let totals: HashMap<CounterId, [u64; 2]> = carried
             .iter()
-            .filter(|each| !self.rules.contains_key(&each.rule))
-        {
-            // A removed one was added before its row became free.
-            self.queue.push_back(match each.is_removed {
-                true => Request::Forget(each.rule),
-                false => Request::Remove(each.rule),
-            });
+            .map(|(counter, packets, bytes)| (*counter, [*packets, *bytes]))
+            .collect();
+        let has_baseline = self.rows.has_baseline();
+        for counter in self.counters() {
+            let total = totals.get(&counter).copied().unwrap_or_default();
+            match has_baseline {
+                true => self.add(counter, total),
+                false => self.put_told(counter, total),
+            }
         }
+        self.rows.put_baseline();
+    }
+
+    fn counters(&self) -> impl Iterator<Item = CounterId> {
+        (0..=u16::MAX).take(self.rows.counters()).map(CounterId)
+    }
+
+    fn put_told(&mut self, counter: CounterId, told: [u64; 2]) {
+        let tally = self.rows.tally(counter);
+        self.rows.put_tally(counter, &Tally { told, ..tally });
     }
 
     /// Returns the backend of a flow whose rule may act. No other may be chosen for it.
@@ -249,7 +269,6 @@ impl<R: Rows> Ledger<R> {
             backend: row.backend,
             target: TargetId(row.target),
             direction: row.direction(),
-            counts: row.counts(),
         })
     }
 
@@ -258,7 +277,7 @@ impl<R: Rows> Ledger<R> {
         self.answers.insert(flow, answers);
     }
 
-    /// Returns the counts of a connection's rules, those of its answers included.
+    /// Returns the approximate number of packets of a connection's rules, those of its answers included.
     #[must_use]
     pub fn packets_of(&self, flow: &FlowKey) -> u64 {
         [Some(flow), self.answers.get(flow)]
@@ -267,11 +286,6 @@ impl<R: Rows> Ledger<R> {
             .filter_map(|flow| self.places.get(flow))
             .map(|place| self.rows.get(*place).packets)
             .sum()
-    }
-
-    /// Returns the memory.
-    pub fn rows(&self) -> &R {
-        &self.rows
     }
 
     /// Tells whether a rule that may act has this target, which must not get another meaning then.
@@ -307,7 +321,7 @@ impl<R: Rows> Ledger<R> {
         self.drop_if_unused(id);
     }
 
-    /// Asks for a rule. False: the flow has one already, the target does not exist, or the ledger is full.
+    /// Asks for a rule. False: the flow has one already, the target does not exist, the backend has no counter, or the ledger is full.
     pub fn install(
         &mut self,
         flow: FlowKey,
@@ -318,6 +332,9 @@ impl<R: Rows> Ledger<R> {
         if self.places.contains_key(&flow) || !self.targets.contains_key(&target) {
             return false;
         }
+        let Some(counter) = CounterId::of(backend, direction) else {
+            return false;
+        };
         let Some(place) = self.free.pop() else {
             return false;
         };
@@ -329,7 +346,6 @@ impl<R: Rows> Ledger<R> {
                 flow,
                 rule: rule.0,
                 packets: 0,
-                bytes: 0,
                 target: target.0,
                 backend,
                 state: state::ASKED,
@@ -339,7 +355,7 @@ impl<R: Rows> Ledger<R> {
         self.places.insert(flow, place);
         self.rules.insert(rule, place);
         self.queue
-            .push_back(Request::Install(rule, flow, target, direction));
+            .push_back(Request::Install(rule, flow, target, counter, direction));
         true
     }
 
@@ -392,22 +408,16 @@ impl<R: Rows> Ledger<R> {
                 self.release(place);
                 return Some(Outcome::Refused(row.flow, why));
             }
-            Event::Counted(rule, packets, bytes) => {
-                let (place, row) = self.row_of(rule)?;
-                return self
-                    .add(place, packets, bytes)
-                    .then_some(Outcome::Used(row.flow));
+            Event::Counted(rule, packets) => {
+                let (place, mut row) = self.row_of(rule)?;
+                let is_used = packets > row.packets;
+                row.packets = packets;
+                self.rows.put(place, &row);
+                return is_used.then_some(Outcome::Used(row.flow));
             }
             Event::Hit(rule) => return self.row_of(rule).map(|(_, row)| Outcome::Used(row.flow)),
-            Event::Removed(rule, packets, bytes) => {
-                let (place, _) = self.row_of(rule)?;
-                self.add(place, packets, bytes);
-                let mut row = self.rows.get(place);
-                row.state = state::GONE;
-                self.rows.put(place, &row);
-            }
+            Event::Carried(counter, packets, bytes) => self.add(counter, [packets, bytes]),
             Event::Effective(rule) => {
-                self.queue.push_back(Request::Forget(rule));
                 let (place, row) = self.row_of(rule)?;
                 self.release(place);
                 return Some(Outcome::Free(row.flow));
@@ -421,30 +431,34 @@ impl<R: Rows> Ledger<R> {
         Some((place, self.rows.get(place)))
     }
 
-    /// Adds what a rule's counts have grown by to its backend's. False: nothing.
-    fn add(&mut self, place: usize, packets: u64, bytes: u64) -> bool {
-        let row = self.rows.get(place);
-        if packets <= row.packets && bytes <= row.bytes {
-            return false;
+    /// Adds what a counter's totals have grown by. Totals that have fallen were lost: they count from here on.
+    fn add(&mut self, counter: CounterId, totals: [u64; 2]) {
+        if usize::from(counter.0) >= self.rows.counters() {
+            return;
         }
-        let [carried, carried_bytes] = self.rows.carried(row.backend, row.direction());
+        let mut tally = self.rows.tally(counter);
+        if tally.told == totals {
+            return;
+        }
+        let have_fallen = totals.iter().zip(tally.told).any(|(now, told)| *now < told);
+        for part in (0..2).filter(|_| !have_fallen) {
+            tally.carried[part] += totals[part] - tally.told[part];
+        }
+        tally.told = totals;
         self.rows.put_addition(&Addition {
-            row: place as u64 + 1,
-            row_counts: [packets, bytes],
-            backend: row.backend.into(),
-            backend_counts: [
-                carried + packets.saturating_sub(row.packets),
-                carried_bytes + bytes.saturating_sub(row.bytes),
-            ],
+            counter: u64::from(counter.0) + 1,
+            tally,
         });
         complete_addition(&mut self.rows);
-        true
     }
 
     fn reset(&mut self) -> Outcome {
         for place in self.places.values().copied().collect::<Vec<_>>() {
             self.rows.put(place, &Row::zeroed());
             self.free.push(place);
+        }
+        for counter in self.counters() {
+            self.put_told(counter, [0, 0]);
         }
         self.places.clear();
         self.rules.clear();
@@ -477,13 +491,10 @@ impl<R: Rows> Ledger<R> {
 
 fn complete_addition<R: Rows>(rows: &mut R) {
     let addition = rows.addition();
-    let Some(place) = addition.row.checked_sub(1) else {
+    let Some(counter) = addition.counter.checked_sub(1) else {
         return;
     };
-    let (place, backend) = (place as usize, addition.backend as u16);
-    let mut row = rows.get(place);
-    [row.packets, row.bytes] = addition.row_counts;
-    rows.put(place, &row);
-    rows.put_carried(backend, row.direction(), addition.backend_counts);
+    let counter = CounterId(counter as u16);
+    rows.put_tally(counter, &addition.tally);
     rows.put_addition(&Addition::zeroed());
 }

@@ -14,7 +14,7 @@
 //! 1. Losing a rule is safe: the function has a record of every flow and processes its packets as before.
 //! 2. A flow whose rule may still act has one backend: until the removal is *effective*, [`Ledger::backend_of`] names it, and no other may be chosen.
 //! 3. A table has one writer: requests of an older one are refused ([`Refused::StaleWriter`]).
-//! 4. Every count is added once, also if the process dies meanwhile.
+//! 4. What a counter has grown by is added once, to the backend whose rules it counts, also if the process dies meanwhile.
 
 mod driver;
 mod edge;
@@ -23,10 +23,11 @@ mod ledger;
 mod promoter;
 
 pub use driver::{
-    Capabilities, Counts, Direction, Driver, Effect, Event, FlowKey, Listed, Matches, Refused,
-    Request, Rewrite, Rewrites, RuleId, Table, Target, TargetId, Tunnel, Unavailable, Writer,
+    Capabilities, CounterId, Counts, Direction, Driver, Event, FlowKey, Listed, Listing, Matches,
+    Refused, Request, Rewrite, Rewrites, RuleId, Table, Target, TargetId, Tunnel, Unavailable,
+    Writer,
 };
 pub use edge::Edge;
 pub use heavy::Heavy;
-pub use ledger::{Addition, Ledger, Live, Outcome, Row, Rows};
+pub use ledger::{Addition, Ledger, Live, Outcome, Row, Rows, Tally};
 pub use promoter::{Limits, Promoter};

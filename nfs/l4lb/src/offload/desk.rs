@@ -209,8 +209,8 @@ impl Desk {
         let mut events = Vec::new();
         let polled = driver.poll(&mut events);
         if self.promoter.is_none() {
-            if let Some((listed, table)) = driver.list().zip(driver.capabilities()) {
-                self.ledger.reconcile(&listed);
+            if let Some((listing, table)) = driver.list().zip(driver.capabilities()) {
+                self.ledger.reconcile(&listing);
                 self.promoter = Some(Promoter::new(limits, &table));
                 self.capacity = table.flows;
                 self.why = None;

@@ -9,24 +9,28 @@ use std::{
 };
 
 use bytemuck::{Pod, Zeroable};
-use nf_offload::{Addition, Direction, Row, Rows, Writer};
+use nf_offload::{Addition, CounterId, Direction, Row, Rows, Tally, Writer};
 use nf_packet::MacAddress;
 use nf_runtime::{state::StateBuilder, Refusal};
 
-use crate::cells::{Array, Gauges};
+use crate::{
+    cells::{Array, Gauges},
+    config::Tables,
+};
 
-/// Words of the life: the instance's identity, two words, and its epoch.
+/// Words of the life: the instance's identity, two words, its epoch, and whether it has a baseline.
 const EPOCH: usize = 2;
-const LIFE: usize = 3;
+const BASELINE: usize = 3;
+const LIFE: usize = 4;
 /// The most targets of answers.
 const STATIONS: usize = 2048;
 
-/// Rows, counts and the writer's identity.
+/// Rows, totals and the writer's identity.
 pub struct Memory {
     rows: Array<Row>,
     addition: Gauges,
-    /// Packets and bytes that rules carried: to each backend, then from each.
-    carried: Array<[u64; 2]>,
+    /// Two for each row of the traffic: what rules carry to its backend, and from it.
+    tallies: Array<Tally>,
     life: Gauges,
     /// The meanings of the targets of answers: adopted rules refer to them.
     stations: Array<Station>,
@@ -53,15 +57,12 @@ impl Station {
 impl Memory {
     /// # Errors
     /// If memory runs out, or the adopted state has another shape.
-    pub fn declare(
-        flows: usize,
-        backends: usize,
-        state: &mut StateBuilder,
-    ) -> Result<Self, Refusal> {
+    pub fn declare(tables: &Tables, state: &mut StateBuilder) -> Result<Self, Refusal> {
+        let rows = tables.backends + tables.vips + 1;
         Ok(Self {
-            rows: Array::declare(state, "offloaded", flows)?,
+            rows: Array::declare(state, "offloaded", tables.offload)?,
             addition: Gauges::declare(state, "offload-addition", Addition::WORDS)?,
-            carried: Array::declare(state, "offload-carried", 2 * backends)?,
+            tallies: Array::declare(state, "offload-tallies", 2 * rows)?,
             life: Gauges::declare(state, "offload-life", LIFE)?,
             stations: Array::declare(state, "offload-stations", STATIONS)?,
         })
@@ -87,20 +88,22 @@ impl Memory {
         }
     }
 
-    /// Returns the packets and bytes that rules have carried to a backend, or from it.
+    /// Returns the packets and bytes that rules have carried to the backend of a row, or from it.
     #[must_use]
-    pub fn carried(&self, backend: usize, direction: Direction) -> [u64; 2] {
-        self.carried.get(self.place(backend, direction))
+    pub fn carried(&self, row: usize, direction: Direction) -> [u64; 2] {
+        self.tallies.get(place(row, direction)).carried
     }
 
     /// Adds a backend's counts to another row and clears them.
     pub fn fold(&self, from: usize, into: usize) {
         for direction in [Direction::ToBackend, Direction::ToClient] {
-            let (from, into) = (self.place(from, direction), self.place(into, direction));
-            let [packets, bytes] = self.carried.get(from);
-            let [sum, sum_bytes] = self.carried.get(into);
-            self.carried.put(into, &[sum + packets, sum_bytes + bytes]);
-            self.carried.put(from, &[0, 0]);
+            let (from, into) = (place(from, direction), place(into, direction));
+            let (mut old, mut sum) = (self.tallies.get(from), self.tallies.get(into));
+            for part in 0..2 {
+                sum.carried[part] += std::mem::take(&mut old.carried[part]);
+            }
+            self.tallies.put(into, &sum);
+            self.tallies.put(from, &old);
         }
     }
 
@@ -121,13 +124,11 @@ impl Memory {
         self.stations.put(number, &station);
         Some(number)
     }
+}
 
-    fn place(&self, backend: usize, direction: Direction) -> usize {
-        match direction {
-            Direction::ToBackend => backend,
-            Direction::ToClient => self.carried.len() / 2 + backend,
-        }
-    }
+/// Returns the place of a row's tally: for backends, the number of their counter.
+fn place(row: usize, direction: Direction) -> usize {
+    2 * row + usize::from(direction == Direction::ToClient)
 }
 
 /// The memory in the hands of the ledger.
@@ -165,13 +166,25 @@ impl Rows for Shared {
         }
     }
 
-    fn carried(&self, backend: u16, direction: Direction) -> [u64; 2] {
-        self.0.carried(backend.into(), direction)
+    fn counters(&self) -> usize {
+        self.0.tallies.len()
     }
 
-    fn put_carried(&mut self, backend: u16, direction: Direction, counts: [u64; 2]) {
-        let place = self.0.place(backend.into(), direction);
-        self.0.carried.put(place, &counts);
+    fn tally(&self, counter: CounterId) -> Tally {
+        self.0.tallies.get(counter.0.into())
+    }
+
+    fn put_tally(&mut self, counter: CounterId, value: &Tally) {
+        self.0.tallies.put(counter.0.into(), value);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    fn has_baseline(&self) -> bool {
+        self.0.life.get(BASELINE) != 0
+    }
+
+    fn put_baseline(&mut self) {
+        self.0.life.set(BASELINE, 1);
         compiler_fence(Ordering::SeqCst);
     }
 }

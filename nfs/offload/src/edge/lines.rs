@@ -6,8 +6,8 @@ use nf_packet::protocol;
 use serde::{ser::SerializeMap, Deserialize, Serialize, Serializer};
 
 use crate::{
-    Capabilities, Counts, Direction, Effect, FlowKey, Listed, Matches, Request, Rewrites, RuleId,
-    Target, TargetId, Writer,
+    Capabilities, CounterId, Counts, Direction, FlowKey, Listed, Matches, Request, Rewrites,
+    RuleId, Target, TargetId, Writer,
 };
 
 /// The first line.
@@ -49,7 +49,7 @@ impl Serialize for Line {
                 map.serialize_entry("target", &(id, Rewriting::of(&target)))?;
             }
             Request::DropTarget(TargetId(id)) => map.serialize_entry("drop", &id)?,
-            Request::Install(RuleId(rule), flow, TargetId(target), direction) => {
+            Request::Install(RuleId(rule), flow, target, counter, direction) => {
                 let clients = match direction {
                     Direction::ToBackend => "source",
                     Direction::ToClient => "destination",
@@ -61,13 +61,13 @@ impl Serialize for Line {
                     flow.source_port,
                     address(flow.destination),
                     flow.destination_port,
-                    target,
+                    target.0,
                     clients,
+                    counter.0,
                 );
                 map.serialize_entry("install", &line)?;
             }
             Request::Remove(RuleId(rule)) => map.serialize_entry("remove", &rule)?,
-            Request::Forget(RuleId(rule)) => map.serialize_entry("forget", &rule)?,
         }
         map.end()
     }
@@ -118,8 +118,8 @@ pub enum Answer {
     ListEnds,
     Installed(Vec<u64>),
     Refused(Vec<(u64, String)>),
-    Counted(Vec<(u64, u64, u64)>),
-    Removed(Vec<(u64, u64, u64)>),
+    Counted(Vec<(u64, u64)>),
+    Carried(Vec<(u16, u64, u64)>),
     Effective(Vec<u64>),
     Reset,
     Error { code: String, detail: String },
@@ -134,8 +134,8 @@ struct Parts {
     more: Option<bool>,
     installed: Option<Vec<u64>>,
     refused: Option<Vec<(u64, String)>>,
-    counted: Option<Vec<(u64, u64, u64)>>,
-    removed: Option<Vec<(u64, u64, u64)>>,
+    counted: Option<Vec<(u64, u64)>>,
+    carried: Option<Vec<(u16, u64, u64)>>,
     effective: Option<Vec<u64>>,
     #[serde(deserialize_with = "present")]
     reset: Option<()>,
@@ -167,12 +167,13 @@ pub fn answers(line: &[u8]) -> Result<Vec<Answer>, String> {
     });
     Ok([
         parts.welcome.map(Answer::Welcome),
+        // Totals precede what they are complete for.
+        parts.carried.map(Answer::Carried),
         listed,
         ends,
         parts.installed.map(Answer::Installed),
         parts.refused.map(Answer::Refused),
         parts.counted.map(Answer::Counted),
-        parts.removed.map(Answer::Removed),
         parts.effective.map(Answer::Effective),
         parts.reset.map(|()| Answer::Reset),
         error,
@@ -211,10 +212,7 @@ impl Welcome {
             flows: self.flows,
             targets: self.targets,
             installs_per_s: self.installs_per_s,
-            effect: match self.effective_ms {
-                0 => Effect::WithRemoval,
-                milliseconds => Effect::Within(milliseconds),
-            },
+            effective_ms: self.effective_ms,
             matches: Matches {
                 ipv4: self.ipv4,
                 ipv6: self.ipv6,
@@ -233,31 +231,29 @@ impl Welcome {
     }
 }
 
-/// A rule: its number, whether it is removed, protocol, source, port, destination, port, target, packets, bytes.
+/// A rule: its number, protocol, source, port, destination, port, target, counter.
 #[derive(Debug, Deserialize)]
-pub struct ListedRule(u64, bool, String, IpAddr, u16, IpAddr, u16, u32, u64, u64);
+pub struct ListedRule(u64, String, IpAddr, u16, IpAddr, u16, u32, u16);
 
 impl ListedRule {
     /// None: its protocol is unknown.
     pub fn listed(&self) -> Option<Listed> {
-        let protocol = match self.2.as_str() {
+        let protocol = match self.1.as_str() {
             "tcp" => protocol::TCP,
             "udp" => protocol::UDP,
             _ => return None,
         };
         Some(Listed {
             rule: RuleId(self.0),
-            is_removed: self.1,
             flow: FlowKey {
-                source: octets(self.3),
-                destination: octets(self.5),
-                source_port: self.4,
-                destination_port: self.6,
+                source: octets(self.2),
+                destination: octets(self.4),
+                source_port: self.3,
+                destination_port: self.5,
                 protocol: protocol.into(),
             },
-            target: TargetId(self.7),
-            packets: self.8,
-            bytes: self.9,
+            target: TargetId(self.6),
+            counter: CounterId(self.7),
         })
     }
 }

@@ -11,59 +11,70 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytemuck::Zeroable;
 use memory::{Killed, Memory};
 use nf_offload::{
-    Direction, Driver, Event, FlowKey, Ledger, Outcome, Refused, Rewrite, RuleId, Target, TargetId,
+    CounterId, Direction, Driver, Event, FlowKey, Ledger, Listing, Outcome, Refused, Rewrite, Rows,
+    RuleId, Target, TargetId,
 };
 use nf_packet::MacAddress;
 use proptest::prelude::*;
 use table::{Handle, Table};
 
 const BACKENDS: u16 = 3;
-const FLOWS: u16 = 8;
+const FLOWS: u16 = 7;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A packet of a flow; where a rule fades, it may take that.
-    Packet {
+    /// Packets of a flow; where a rule fades, they may take that.
+    Packets {
         flow: u16,
+        count: u8,
         fades_too: bool,
     },
     /// The connection ends, and its record.
     End(u16),
+    /// The function processes a packet of a flow and asks for a rule.
     Promote(u16),
     Evict(u16),
-    /// A backend is removed with its connections, if no rule leads to it any more.
+    /// A backend is removed with its connections; its number becomes another one's, if no rule leads to it any more.
     Replace(u16),
     /// The function exchanges requests and events with the driver.
     Pump,
-    /// The table works on a request; on an install with this answer.
-    Work(Option<Refused>),
+    /// The table works on so many requests; on an install with this answer.
+    Work(u8, Option<Refused>),
     Settle,
     Count,
+    /// The table loses its totals, and tells that.
+    LoseTotals,
     Reset,
-    /// The process dies after this number of writes of the next pump, and another one adopts its state, as in a move.
-    Kill(u8),
+    /// The process dies after writing this number of words in the next pump, and another one adopts its state, as in a move. That one may die at its start.
+    Kill(u8, Option<u8>),
+    /// Another instance gets the table. It may die at its start, too.
+    Renew(Option<u8>),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let refused = prop::sample::select(&Refused::ALL[..4]);
     prop_oneof![
-        8 => (0..FLOWS, any::<bool>()).prop_map(|(flow, fades_too)| Step::Packet { flow, fades_too }),
+        24 => (0..FLOWS, 1u8..5, any::<bool>())
+            .prop_map(|(flow, count, fades_too)| Step::Packets { flow, count, fades_too }),
         2 => (0..FLOWS).prop_map(Step::End),
-        6 => (0..FLOWS).prop_map(Step::Promote),
+        12 => (0..FLOWS).prop_map(Step::Promote),
         2 => (0..FLOWS).prop_map(Step::Evict),
         1 => (0..BACKENDS).prop_map(Step::Replace),
-        8 => Just(Step::Pump),
-        8 => prop::option::weighted(0.2, refused).prop_map(Step::Work),
+        20 => Just(Step::Pump),
+        20 => (1u8..8, prop::option::weighted(0.1, refused)).prop_map(|(count, refused)| Step::Work(count, refused)),
         3 => Just(Step::Settle),
         3 => Just(Step::Count),
+        1 => Just(Step::LoseTotals),
         1 => Just(Step::Reset),
-        4 => (0u8..8).prop_map(Step::Kill),
+        2 => (0u8..100, prop::option::of(0u8..100)).prop_map(|(pump, start)| Step::Kill(pump, start)),
+        1 => prop::option::of(0u8..100).prop_map(Step::Renew),
     ]
 }
 
 fn flow(number: u16) -> FlowKey {
     FlowKey {
         source_port: number,
+        protocol: 6,
         ..FlowKey::zeroed()
     }
 }
@@ -86,12 +97,25 @@ fn target(backend: u16) -> (TargetId, Target) {
     )
 }
 
+fn direction(flow: &FlowKey) -> Direction {
+    match flow.source_port % 2 {
+        0 => Direction::ToBackend,
+        _ => Direction::ToClient,
+    }
+}
+
+fn counters_of(backend: u16) -> [CounterId; 2] {
+    let directions = [Direction::ToBackend, Direction::ToClient];
+    directions.map(|direction| CounterId::of(backend, direction).unwrap())
+}
+
 /// A function with a ledger, its records, and the table.
 struct World {
     table: Table,
     memory: Memory,
     ledger: Ledger<Memory>,
     driver: Handle,
+    instance: u128,
     epoch: u64,
     /// The function's records: the backend of each connection.
     records: BTreeMap<FlowKey, u16>,
@@ -99,8 +123,9 @@ struct World {
     lives: [u64; BACKENDS as usize],
     /// The life of the backend's number when the flow's rule was asked for.
     promised: BTreeMap<FlowKey, u64>,
-    carried: BTreeMap<u16, u64>,
-    lost: u64,
+    /// Packets that rules have carried for the present life of each backend's number, and those whose counts the table has lost.
+    carried: BTreeMap<CounterId, u64>,
+    lost: BTreeMap<CounterId, u64>,
 }
 
 impl World {
@@ -108,13 +133,14 @@ impl World {
         let (table, memory) = (Table::default(), Memory::new(Table::FLOWS + 1));
         let mut world = Self {
             ledger: Ledger::open(memory.clone(), 1),
-            driver: table.writer(1),
+            driver: table.writer(1, 1),
+            instance: 1,
             epoch: 1,
             records: BTreeMap::new(),
             lives: [0; BACKENDS as usize],
             promised: BTreeMap::new(),
             carried: BTreeMap::new(),
-            lost: 0,
+            lost: BTreeMap::new(),
             table,
             memory,
         };
@@ -124,8 +150,13 @@ impl World {
 
     /// Begins a life: takes over the table, and writes the targets.
     fn begin(&mut self) {
-        let listed = self.driver.list().unwrap();
-        self.ledger.reconcile(&listed);
+        let listing = loop {
+            match self.driver.list() {
+                Some(listing) => break listing,
+                None => self.table.settle(),
+            }
+        };
+        self.ledger.reconcile(&listing);
         let acting: BTreeSet<FlowKey> = self
             .table
             .acting()
@@ -142,17 +173,61 @@ impl World {
         }
     }
 
-    fn die(&mut self) {
-        self.epoch += 1;
+    /// Ends this life and begins another one, which may be killed after this number of writes; then a third one begins.
+    fn die(&mut self, killed: Option<u8>) {
         self.memory.revive();
-        self.ledger = Ledger::open(self.memory.clone(), self.epoch);
-        let old = std::mem::replace(&mut self.driver, self.table.writer(self.epoch));
-        self.begin();
-        self.check_stale(old);
+        if let Some(writes) = killed {
+            self.memory.kill_after(writes.into());
+            let _ = self.begin_life();
+            self.memory.revive();
+        }
+        self.begin_life().unwrap();
+    }
+
+    fn begin_life(&mut self) -> Result<(), Killed> {
+        self.epoch += 1;
+        memory::catch(|| {
+            self.ledger = Ledger::open(self.memory.clone(), self.epoch);
+            let driver = self.table.writer(self.instance, self.epoch);
+            let old = std::mem::replace(&mut self.driver, driver);
+            self.begin();
+            Self::check_stale(old);
+        })
+    }
+
+    /// Replaces the instance by another one without state; it counts what rules carry from now on.
+    fn renew(&mut self, killed: Option<u8>) {
+        self.note_lost();
+        (0..BACKENDS).for_each(|backend| self.close(backend));
+        self.memory = Memory::new(Table::FLOWS + 1);
+        self.records.clear();
+        (self.instance, self.epoch) = (self.instance + 1, 0);
+        self.die(killed);
+    }
+
+    /// Notes the packets that the table has not told yet, before it loses them.
+    fn note_lost(&mut self) {
+        for (counter, packets) in self.table.totals() {
+            let [told, _] = self.memory.tally(counter).told;
+            *self.lost.entry(counter).or_default() += packets.saturating_sub(told);
+        }
+    }
+
+    /// Compares a backend's counts with the packets that rules have carried for it; then its number becomes another backend's.
+    fn close(&mut self, backend: u16) {
+        for counter in counters_of(backend) {
+            let lost = self.lost.remove(&counter).unwrap_or_default();
+            let packets = self.carried.remove(&counter).unwrap_or_default() - lost;
+            let mut tally = self.memory.tally(counter);
+            assert_eq!(tally.carried, [packets, packets * 100]);
+            tally.carried = [0, 0];
+            self.memory.put_tally(counter, &tally);
+        }
+        self.lives[usize::from(backend)] += 1;
     }
 
     /// An old writer learns that it was replaced, and changes nothing.
-    fn check_stale(&self, mut old: Handle) {
+    fn check_stale(mut old: Handle) {
         let mut events = Vec::new();
         old.poll(&mut events).unwrap();
         assert_eq!(events, [Event::Refused(RuleId(0), Refused::StaleWriter)]);
@@ -178,7 +253,8 @@ impl World {
     fn packet(&mut self, flow: FlowKey, fades_too: bool) {
         if let Some(TargetId(backend)) = self.table.carry(flow, fades_too) {
             let backend = backend as u16;
-            *self.carried.entry(backend).or_default() += 1;
+            let counter = CounterId::of(backend, direction(&flow)).unwrap();
+            *self.carried.entry(counter).or_default() += 1;
             let record = self.records.get(&flow);
             assert!(
                 record.is_none_or(|record| *record == backend),
@@ -204,15 +280,12 @@ impl World {
     }
 
     fn promote(&mut self, flow: FlowKey) {
+        self.packet(flow, false);
         let Some(&backend) = self.records.get(&flow) else {
             return;
         };
-        let direction = match flow.source_port % 2 {
-            0 => Direction::ToBackend,
-            _ => Direction::ToClient,
-        };
         let target = TargetId(backend.into());
-        if self.ledger.install(flow, backend, target, direction) {
+        if self.ledger.install(flow, backend, target, direction(&flow)) {
             self.promised.insert(flow, self.lives[usize::from(backend)]);
         }
     }
@@ -230,17 +303,18 @@ impl World {
         let (id, target) = target(backend);
         self.ledger.drop_target(id);
         if !self.ledger.names(backend) {
-            self.lives[usize::from(backend)] += 1;
+            self.close(backend);
         }
         self.ledger.put_target(id, target);
     }
 
     fn play(&mut self, step: &Step) {
         match *step {
-            Step::Packet {
+            Step::Packets {
                 flow: number,
+                count,
                 fades_too,
-            } => self.packet(flow(number), fades_too),
+            } => (0..count).for_each(|_| self.packet(flow(number), fades_too)),
             Step::End(number) => {
                 self.records.remove(&flow(number));
                 self.ledger.remove(&flow(number));
@@ -249,17 +323,25 @@ impl World {
             Step::Evict(number) => self.ledger.remove(&flow(number)),
             Step::Replace(backend) => self.replace(backend),
             Step::Pump => self.pump().unwrap(),
-            Step::Work(refuses) => self.table.work(refuses),
+            Step::Work(count, refuses) => (0..count).for_each(|_| self.table.work(refuses)),
             Step::Settle => self.table.settle(),
             Step::Count => self.table.count(),
-            Step::Reset => {
-                self.lost += self.table.reset(&self.memory.counted());
+            Step::LoseTotals => {
+                self.note_lost();
+                self.table.lose_totals();
+                // If they grew before the function knew, it could not tell.
+                self.pump().unwrap();
             }
-            Step::Kill(writes) => {
+            Step::Reset => {
+                self.note_lost();
+                self.table.reset();
+            }
+            Step::Renew(start) => self.renew(start),
+            Step::Kill(writes, start) => {
                 self.table.count();
                 self.memory.kill_after(writes.into());
                 let _ = self.pump();
-                self.die();
+                self.die(start);
             }
         }
         self.check();
@@ -282,15 +364,12 @@ impl World {
         }
         for _ in 0..200 {
             self.play(&Step::Pump);
-            self.play(&Step::Work(None));
+            self.play(&Step::Work(1, None));
             self.play(&Step::Settle);
         }
         assert!(self.table.is_empty(), "orphans: {:?}", self.table);
         assert_eq!(self.ledger.live().count(), 0);
-        let counted: u64 = (0..BACKENDS)
-            .map(|backend| self.memory.carried_by(backend))
-            .sum();
-        assert_eq!(counted + self.lost, self.carried.values().sum::<u64>());
+        (0..BACKENDS).for_each(|backend| self.close(backend));
         assert!((0..FLOWS).all(|number| self.ledger.backend_of(&flow(number)).is_none()));
     }
 }
@@ -300,7 +379,7 @@ proptest! {
 
     #[test]
     fn a_rule_never_contradicts_a_record_and_every_packet_is_counted_once(
-        steps in prop::collection::vec(step(), 1..120),
+        steps in prop::collection::vec(step(), 1..300),
     ) {
         let mut world = World::new();
         for step in &steps {
@@ -331,16 +410,68 @@ fn a_flow_is_used_when_its_counts_grow_and_free_when_its_removal_is_effective() 
     );
     let mut handle = |event| world.ledger.handle(event);
     assert_eq!(handle(Event::Installed(rule)), None);
-    assert_eq!(
-        handle(Event::Counted(rule, 3, 300)),
-        Some(Outcome::Used(flow))
-    );
-    assert_eq!(handle(Event::Counted(rule, 3, 300)), None);
+    assert_eq!(handle(Event::Counted(rule, 3)), Some(Outcome::Used(flow)));
+    assert_eq!(handle(Event::Counted(rule, 3)), None);
+    assert_eq!(handle(Event::Counted(rule, 1)), None);
+    assert_eq!(handle(Event::Counted(rule, 2)), Some(Outcome::Used(flow)));
     assert_eq!(handle(Event::Hit(rule)), Some(Outcome::Used(flow)));
-    assert_eq!(handle(Event::Removed(rule, 4, 400)), None);
     assert_eq!(handle(Event::Effective(rule)), Some(Outcome::Free(flow)));
     assert_eq!(handle(Event::Effective(rule)), None);
-    assert_eq!(world.memory.carried_by(2), 4);
+}
+
+#[test]
+fn a_backend_has_a_counter_for_each_direction() {
+    assert_eq!(counters_of(0), [CounterId(0), CounterId(1)]);
+    assert_eq!(counters_of(0x7fff), [CounterId(0xfffe), CounterId(0xffff)]);
+    let mut world = World::new();
+    let (id, to) = target(2);
+    world.ledger.put_target(id, to);
+    let direction = Direction::ToBackend;
+    assert_eq!(CounterId::of(0x8000, direction), None);
+    assert!(!world.ledger.install(flow(1), 0x8000, id, direction));
+}
+
+#[test]
+fn what_totals_have_grown_by_is_added_and_totals_that_fall_add_nothing() {
+    let mut world = World::new();
+    let counter = CounterId(4);
+    let mut carried = |packets, bytes| {
+        let outcome = world.ledger.handle(Event::Carried(counter, packets, bytes));
+        assert_eq!(outcome, None);
+        world.memory.tally(counter).carried
+    };
+    assert_eq!(carried(10, 1000), [10, 1000]);
+    assert_eq!(carried(10, 1000), [10, 1000]);
+    assert_eq!(carried(13, 1300), [13, 1300]);
+    assert_eq!(carried(4, 400), [13, 1300]);
+    assert_eq!(carried(6, 600), [15, 1500]);
+    assert_eq!(carried(5, 700), [15, 1500], "fewer packets, but more bytes");
+    assert_eq!(carried(6, 701), [16, 1501]);
+    // The counter of a former instance, with more backends.
+    let unknown = Event::Carried(CounterId(u16::MAX), 1, 1);
+    assert_eq!(world.ledger.handle(unknown), None);
+}
+
+#[test]
+fn a_new_instance_counts_from_the_listed_totals_and_a_later_life_from_those_told_last() {
+    let memory = Memory::new(1);
+    let lists = |carried: &[(CounterId, u64, u64)], epoch| {
+        let mut ledger = Ledger::open(memory.clone(), epoch);
+        ledger.reconcile(&Listing {
+            rules: Vec::new(),
+            carried: carried.to_vec(),
+        });
+        [0, 1].map(|number| memory.tally(CounterId(number)).carried)
+    };
+    let (zero, one) = (CounterId(0), CounterId(1));
+    assert_eq!(lists(&[(zero, 5, 500)], 1), [[0, 0]; 2]);
+    let told = [(zero, 7, 700), (one, 1, 100)];
+    assert_eq!(lists(&told, 2), [[2, 200], [1, 100]]);
+    assert_eq!(lists(&told, 3), [[2, 200], [1, 100]]);
+    // The second one is zero.
+    assert_eq!(lists(&[(zero, 8, 800)], 4), [[3, 300], [1, 100]]);
+    let told = [(zero, 8, 800), (one, 1, 100)];
+    assert_eq!(lists(&told, 5), [[3, 300], [2, 200]]);
 }
 
 /// `OFFLOAD_HISTORIES` changes the number.

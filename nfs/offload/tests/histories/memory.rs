@@ -1,4 +1,4 @@
-//! Memory that outlives a process, which may be killed before any write.
+//! Memory that outlives a process, which may be killed before it writes any word.
 
 use std::{
     cell::RefCell,
@@ -7,8 +7,11 @@ use std::{
     rc::Rc,
 };
 
-use bytemuck::Zeroable;
-use nf_offload::{Addition, Direction, Row, Rows, RuleId};
+use bytemuck::{Pod, Zeroable};
+use nf_offload::{Addition, CounterId, Row, Rows, Tally};
+
+/// Two of each backend.
+const COUNTERS: usize = 2 * crate::BACKENDS as usize;
 
 /// The end of a process at one of its writes.
 #[derive(Debug)]
@@ -18,7 +21,8 @@ pub struct Killed;
 struct Inner {
     rows: Vec<Row>,
     addition: Addition,
-    carried: BTreeMap<(u16, Direction), [u64; 2]>,
+    tallies: BTreeMap<CounterId, Tally>,
+    has_baseline: bool,
     /// Writes until the process is killed.
     left: Option<u32>,
 }
@@ -31,7 +35,8 @@ impl Memory {
         Self(Rc::new(RefCell::new(Inner {
             rows: vec![Row::zeroed(); rows],
             addition: Addition::zeroed(),
-            carried: BTreeMap::new(),
+            tallies: BTreeMap::new(),
+            has_baseline: false,
             left: None,
         })))
     }
@@ -42,27 +47,6 @@ impl Memory {
 
     pub fn revive(&self) {
         self.0.borrow_mut().left = None;
-    }
-
-    pub fn carried_by(&self, backend: u16) -> u64 {
-        let inner = self.0.borrow();
-        let directions = [Direction::ToBackend, Direction::ToClient];
-        let carried = directions.map(|direction| inner.carried.get(&(backend, direction)));
-        carried
-            .into_iter()
-            .flatten()
-            .map(|[packets, _]| packets)
-            .sum()
-    }
-
-    /// Returns the packets of each rule that are in its backend's counts.
-    pub fn counted(&self) -> BTreeMap<RuleId, u64> {
-        self.0
-            .borrow()
-            .rows
-            .iter()
-            .map(|row| (row.rule(), row.counts()[0]))
-            .collect()
     }
 
     fn write(&self, change: impl FnOnce(&mut Inner)) {
@@ -88,7 +72,10 @@ impl Rows for Memory {
     }
 
     fn put(&mut self, row: usize, value: &Row) {
-        self.write(|inner| inner.rows[row] = *value);
+        let words: [u64; 8] = bytemuck::cast(*value);
+        for (at, word) in words.into_iter().enumerate() {
+            self.write(|inner| words_of(&mut inner.rows[row])[at] = word);
+        }
     }
 
     fn addition(&self) -> Addition {
@@ -96,23 +83,47 @@ impl Rows for Memory {
     }
 
     fn put_addition(&mut self, value: &Addition) {
-        self.write(|inner| inner.addition = *value);
+        let words = value.words();
+        let mut order: Vec<usize> = (0..Addition::WORDS).collect();
+        if words[0] != 0 {
+            order.rotate_left(1);
+        }
+        for at in order {
+            self.write(|inner| words_of(&mut inner.addition)[at] = words[at]);
+        }
     }
 
-    fn carried(&self, backend: u16, direction: Direction) -> [u64; 2] {
-        self.0
-            .borrow()
-            .carried
-            .get(&(backend, direction))
-            .copied()
-            .unwrap_or_default()
+    fn counters(&self) -> usize {
+        COUNTERS
     }
 
-    fn put_carried(&mut self, backend: u16, direction: Direction, counts: [u64; 2]) {
-        self.write(|inner| {
-            inner.carried.insert((backend, direction), counts);
-        });
+    fn tally(&self, counter: CounterId) -> Tally {
+        let inner = self.0.borrow();
+        let known = inner.tallies.get(&counter).copied();
+        known.unwrap_or_else(Tally::zeroed)
     }
+
+    fn put_tally(&mut self, counter: CounterId, value: &Tally) {
+        let words: [u64; 4] = bytemuck::cast(*value);
+        for (at, word) in words.into_iter().enumerate() {
+            self.write(|inner| {
+                let tally = inner.tallies.entry(counter);
+                words_of(tally.or_insert_with(Tally::zeroed))[at] = word;
+            });
+        }
+    }
+
+    fn has_baseline(&self) -> bool {
+        self.0.borrow().has_baseline
+    }
+
+    fn put_baseline(&mut self) {
+        self.write(|inner| inner.has_baseline = true);
+    }
+}
+
+fn words_of<T: Pod>(value: &mut T) -> &mut [u64] {
+    bytemuck::cast_slice_mut(std::slice::from_mut(value))
 }
 
 /// Runs a process until its end, or until it is killed.

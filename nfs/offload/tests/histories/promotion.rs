@@ -33,7 +33,7 @@ struct Function {
 impl Function {
     fn new() -> Self {
         let table = Table::default();
-        let mut driver = table.writer(1);
+        let mut driver = table.writer(1, 1);
         driver.list();
         let mut ledger = Ledger::open(Memory::new(Table::FLOWS + 2), 1);
         let (id, to) = target(0);

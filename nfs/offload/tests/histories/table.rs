@@ -6,35 +6,40 @@ use std::{
 };
 
 use nf_offload::{
-    Capabilities, Counts, Driver, Effect, Event, FlowKey, Listed, Matches, Refused, Request,
-    Rewrites, RuleId, Target, TargetId, Unavailable, Writer,
+    Capabilities, CounterId, Counts, Driver, Event, FlowKey, Listed, Listing, Matches, Refused,
+    Request, Rewrites, RuleId, Target, TargetId, Unavailable, Writer,
 };
 
-/// The state of a rule in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Carries,
-    /// Removed, and some packets may still take it.
-    Fades,
-    /// Removed, effectively; the counts wait to be forgotten.
-    Counted,
-}
+/// Bytes of a packet.
+const BYTES: u64 = 100;
 
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     flow: FlowKey,
     target: TargetId,
+    counter: CounterId,
     packets: u64,
-    phase: Phase,
+    /// Removed, and some packets may still take it.
+    fades: bool,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    epoch: u64,
+    writer: Option<Writer>,
     rules: BTreeMap<RuleId, Rule>,
     targets: BTreeMap<TargetId, Target>,
+    /// The packets of all rules that ever named a counter.
+    totals: BTreeMap<CounterId, u64>,
     waiting: VecDeque<Request>,
     events: VecDeque<Event>,
+}
+
+impl Inner {
+    fn tell(&mut self, counter: CounterId) {
+        let packets = self.totals.get(&counter).copied().unwrap_or_default();
+        let event = Event::Carried(counter, packets, packets * BYTES);
+        self.events.push_back(event);
+    }
 }
 
 /// The table.
@@ -45,6 +50,9 @@ pub struct Table(Arc<Mutex<Inner>>);
 pub struct Handle {
     table: Table,
     writer: Writer,
+    /// It has asked for the listing, so earlier writers are refused.
+    has_begun: bool,
+    is_listed: bool,
 }
 
 impl Table {
@@ -56,23 +64,26 @@ impl Table {
         self.0.lock().unwrap()
     }
 
-    pub fn writer(&self, epoch: u64) -> Handle {
-        let writer = Writer { instance: 1, epoch };
+    pub fn writer(&self, instance: u128, epoch: u64) -> Handle {
+        self.handle(Writer { instance, epoch })
+    }
+
+    fn handle(&self, writer: Writer) -> Handle {
         Handle {
             table: self.clone(),
             writer,
+            has_begun: false,
+            is_listed: false,
         }
     }
 
     /// Carries a packet; returns the target, or None: it goes to the function. Of rules that fade, any may take it.
     pub fn carry(&self, flow: FlowKey, fades_too: bool) -> Option<TargetId> {
-        let mut inner = self.inner();
-        let takes = |rule: &&mut Rule| {
-            rule.flow == flow
-                && (rule.phase == Phase::Carries || (fades_too && rule.phase == Phase::Fades))
-        };
+        let inner = &mut *self.inner();
+        let takes = |rule: &&mut Rule| rule.flow == flow && (fades_too || !rule.fades);
         let rule = inner.rules.values_mut().find(takes)?;
         rule.packets += 1;
+        *inner.totals.entry(rule.counter).or_default() += 1;
         Some(rule.target)
     }
 
@@ -92,26 +103,19 @@ impl Table {
             }
             Some(Request::DropTarget(id)) => {
                 assert!(
-                    !inner
-                        .rules
-                        .values()
-                        .any(|rule| rule.target == id && rule.phase != Phase::Counted),
+                    inner.rules.values().all(|rule| rule.target != id),
                     "{id:?} is dropped under its flows"
                 );
                 assert!(inner.targets.remove(&id).is_some());
             }
-            Some(Request::Install(rule, flow, target, _)) => {
+            Some(Request::Install(rule, flow, target, counter, _)) => {
                 assert!(inner.targets.contains_key(&target), "{target:?} is missing");
-                let acts = inner
-                    .rules
-                    .values()
-                    .filter(|rule| rule.phase != Phase::Counted);
                 assert!(
-                    acts.clone().all(|rule| rule.flow != flow),
+                    inner.rules.values().all(|rule| rule.flow != flow),
                     "a second rule of a flow whose first may act"
                 );
-                let why =
-                    refuses.or_else(|| (acts.count() >= Self::FLOWS).then_some(Refused::Full));
+                let is_full = inner.rules.len() >= Self::FLOWS;
+                let why = refuses.or_else(|| is_full.then_some(Refused::Full));
                 if let Some(why) = why {
                     inner.events.push_back(Event::Refused(rule, why));
                     return;
@@ -119,89 +123,77 @@ impl Table {
                 let carried = Rule {
                     flow,
                     target,
+                    counter,
                     packets: 0,
-                    phase: Phase::Carries,
+                    fades: false,
                 };
                 assert!(inner.rules.insert(rule, carried).is_none());
                 inner.events.push_back(Event::Installed(rule));
             }
-            Some(Request::Remove(id)) => {
-                let Some(rule) = inner.rules.get_mut(&id) else {
-                    inner.events.push_back(Event::Removed(id, 0, 0));
-                    inner.events.push_back(Event::Effective(id));
-                    return;
-                };
-                let phase = rule.phase;
-                if phase == Phase::Carries {
-                    rule.phase = Phase::Fades;
-                }
-                inner
-                    .events
-                    .push_back(Event::Removed(id, rule.packets, rule.packets * 100));
-                if phase == Phase::Counted {
-                    inner.events.push_back(Event::Effective(id));
-                }
-            }
-            Some(Request::Forget(id)) => {
-                if let Some(rule) = inner.rules.get(&id) {
-                    assert_eq!(rule.phase, Phase::Counted, "the counts may still grow");
-                    inner.rules.remove(&id);
-                }
-            }
+            Some(Request::Remove(id)) => match inner.rules.get_mut(&id) {
+                Some(rule) => rule.fades = true,
+                None => inner.events.push_back(Event::Effective(id)),
+            },
         }
     }
 
     /// Ends the fading of all removed rules: packets on the way have left.
     pub fn settle(&self) {
         let inner = &mut *self.inner();
-        for (id, rule) in &mut inner.rules {
-            if rule.phase == Phase::Fades {
-                rule.phase = Phase::Counted;
-                inner
-                    .events
-                    .push_back(Event::Removed(*id, rule.packets, rule.packets * 100));
-                inner.events.push_back(Event::Effective(*id));
+        let rules = std::mem::take(&mut inner.rules);
+        for (id, rule) in rules {
+            if rule.fades {
+                inner.tell(rule.counter);
+                inner.events.push_back(Event::Effective(id));
+            } else {
+                inner.rules.insert(id, rule);
             }
         }
     }
 
-    /// Tells the counts of all rules that carry.
+    /// Tells the counts of all rules, and the totals.
     pub fn count(&self) {
         let inner = &mut *self.inner();
         for (id, rule) in &inner.rules {
-            if rule.phase == Phase::Carries {
-                let event = Event::Counted(*id, rule.packets, rule.packets * 100);
-                inner.events.push_back(event);
-            }
+            inner.events.push_back(Event::Counted(*id, rule.packets));
+        }
+        let counters: Vec<CounterId> = inner.totals.keys().copied().collect();
+        counters.into_iter().for_each(|counter| inner.tell(counter));
+    }
+
+    /// Returns the packets of each counter.
+    pub fn totals(&self) -> BTreeMap<CounterId, u64> {
+        self.inner().totals.clone()
+    }
+
+    /// Loses all totals, and tells that.
+    pub fn lose_totals(&self) {
+        let inner = &mut *self.inner();
+        let is_report = |event: &Event| matches!(event, Event::Carried(..));
+        inner.events.retain(|event| !is_report(event));
+        for counter in std::mem::take(&mut inner.totals).into_keys() {
+            inner.tell(counter);
         }
     }
 
-    /// Loses everything; returns the packets whose counts are lost. `told`: the packets that the ledger has added of each rule.
-    pub fn reset(&self, told: &BTreeMap<RuleId, u64>) -> u64 {
+    /// Loses everything.
+    pub fn reset(&self) {
         let inner = &mut *self.inner();
-        // The ledger has added all of a rule that it knows no more.
-        let added = |id: &RuleId, packets| told.get(id).copied().unwrap_or(packets);
-        let lost: u64 = inner
-            .rules
-            .iter()
-            .map(|(id, rule)| rule.packets - added(id, rule.packets))
-            .sum();
         inner.rules.clear();
         inner.targets.clear();
+        inner.totals.clear();
         inner.waiting.clear();
         inner.events.clear();
         inner.events.push_back(Event::Reset);
-        lost
     }
 
     /// Returns the flow and target of each rule that may act.
     pub fn acting(&self) -> Vec<(FlowKey, TargetId)> {
-        let inner = self.inner();
-        let acts = inner
-            .rules
+        let rules = &self.inner().rules;
+        rules
             .values()
-            .filter(|rule| rule.phase != Phase::Counted);
-        acts.map(|rule| (rule.flow, rule.target)).collect()
+            .map(|rule| (rule.flow, rule.target))
+            .collect()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -211,10 +203,26 @@ impl Table {
 
 impl nf_offload::Table for Table {
     fn open(&mut self, writer: Writer) -> Result<Box<dyn Driver + Send>, Unavailable> {
-        Ok(Box::new(Handle {
-            table: self.clone(),
-            writer,
-        }))
+        Ok(Box::new(self.handle(writer)))
+    }
+}
+
+impl Handle {
+    fn is_replaced(&self, inner: &Inner) -> bool {
+        self.has_begun && inner.writer != Some(self.writer)
+    }
+
+    /// Takes the table over: requests of earlier writers are void, and the rules of another instance are removed.
+    fn begin(&mut self, inner: &mut Inner) {
+        self.has_begun = true;
+        let former = inner.writer.replace(self.writer);
+        match former {
+            Some(former) if former.instance == self.writer.instance => {
+                assert!(former.epoch <= self.writer.epoch);
+            }
+            _ => inner.rules.values_mut().for_each(|rule| rule.fades = true),
+        }
+        inner.waiting.clear();
     }
 }
 
@@ -224,7 +232,7 @@ impl Driver for Handle {
             flows: Table::FLOWS as u32,
             targets: 4,
             installs_per_s: 1000,
-            effect: Effect::Within(500),
+            effective_ms: 500,
             matches: Matches {
                 ipv4: true,
                 ipv6: true,
@@ -242,7 +250,7 @@ impl Driver for Handle {
     fn submit(&mut self, requests: &[Request]) -> usize {
         let inner = &mut *self.table.inner();
         // Until it is told of a reset, the writer's requests are void.
-        if self.writer.epoch < inner.epoch || inner.events.contains(&Event::Reset) {
+        if self.is_replaced(inner) || inner.events.contains(&Event::Reset) {
             return requests.len();
         }
         let room = Table::QUEUE.saturating_sub(inner.waiting.len());
@@ -253,28 +261,37 @@ impl Driver for Handle {
 
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), Unavailable> {
         let inner = &mut *self.table.inner();
-        if self.writer.epoch < inner.epoch {
+        if self.is_replaced(inner) {
             events.push(Event::Refused(RuleId(0), Refused::StaleWriter));
-            return Ok(());
+        } else if self.is_listed {
+            events.extend(inner.events.drain(..));
         }
-        events.extend(inner.events.drain(..));
         Ok(())
     }
 
-    fn list(&mut self) -> Option<Vec<Listed>> {
-        let inner = &mut *self.table.inner();
-        assert!(self.writer.epoch >= inner.epoch);
-        inner.epoch = self.writer.epoch;
-        inner.waiting.clear();
+    fn list(&mut self) -> Option<Listing> {
+        let table = self.table.clone();
+        let inner = &mut *table.inner();
+        if !self.has_begun {
+            self.begin(inner);
+        }
+        if inner.rules.values().any(|rule| rule.fades) {
+            return None;
+        }
+        self.is_listed = true;
         inner.events.clear();
-        let listed = inner.rules.iter().map(|(id, rule)| Listed {
+        let rules = inner.rules.iter().map(|(id, rule)| Listed {
             rule: *id,
-            is_removed: rule.phase != Phase::Carries,
             flow: rule.flow,
             target: rule.target,
-            packets: rule.packets,
-            bytes: rule.packets * 100,
+            counter: rule.counter,
         });
-        Some(listed.collect())
+        let totals = inner.totals.iter();
+        Some(Listing {
+            rules: rules.collect(),
+            carried: totals
+                .map(|(counter, packets)| (*counter, *packets, packets * BYTES))
+                .collect(),
+        })
     }
 }
