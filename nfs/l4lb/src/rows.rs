@@ -157,6 +157,7 @@ impl State {
     /// Writes the rows found by [`assign`](Self::assign) and retires those that are not in the configuration.
     /// `fold` moves what rules of a faster table have counted from one row to another.
     pub fn occupy(&self, config: &Config, rows: &Rows, now: u64, fold: &dyn Fn(usize, usize)) {
+        let none = self.traffic_row_count() - 1;
         for (vip, row) in config.vips.iter().zip(&rows.vips) {
             let (address, port, protocol) = identity(vip);
             let old = self.vips.get(*row);
@@ -167,6 +168,7 @@ impl State {
             self.turns.set(*row, 0);
             self.events.clear(*row);
             self.traffic.clear(self.gone_row(*row));
+            fold(self.gone_row(*row), none);
             let record = VipRecord {
                 address,
                 port,
@@ -220,7 +222,7 @@ impl State {
         if record.usage != usage::FREE {
             let of_same_vip = (record.vip_address, record.vip_port, record.vip_protocol)
                 == (vip_address, vip_port, vip_protocol);
-            let none = self.backends.len() + self.vips.len();
+            let none = self.traffic_row_count() - 1;
             let row = self.vips.iter().position(|vip| {
                 (vip.address, vip.port, vip.protocol)
                     == (record.vip_address, record.vip_port, record.vip_protocol)

@@ -421,6 +421,26 @@ fn a_backends_number_is_reused_when_its_rules_are_gone_and_their_packets_stay_it
     world.finish();
 }
 
+#[test]
+fn a_new_vip_does_not_count_what_rules_carried_for_a_removed_one() {
+    let mut world = offloading();
+    world.packets(1, false);
+    assert!(world.carried > 0);
+    world.finish();
+    world.configure(&[]).unwrap();
+    let mut config = policy(&BACKENDS);
+    for (vip, name) in [(0, "third"), (1, "fourth")] {
+        config["vips"][vip]["name"] = json!(name);
+        config["vips"][vip]["address"] = json!("192.0.2.3");
+    }
+    world.wait();
+    let config = serde_json::from_value(config).unwrap();
+    world.lb.function().configure(config).unwrap();
+    for name in ["third", "fourth"] {
+        assert_eq!(world.lb.count(&format!("vip_packets{{vip=\"{name}\"}}")), 0);
+    }
+}
+
 /// 100 histories on every day; `OFFLOAD_HISTORIES` changes the number.
 fn cases() -> u32 {
     let asked = std::env::var("OFFLOAD_HISTORIES").ok();
