@@ -30,6 +30,8 @@ class Writer:
         self._socket.connect(address.removeprefix("unix:"))
         self._rest = b""
         self.events: list[Event] = []
+        self.carried: dict[int, tuple[int, int]] = {}
+        """The packets and bytes of each counter, as told in the events that :meth:`next` has returned or dropped."""
 
     def close(self) -> None:
         """Disconnect."""
@@ -57,6 +59,7 @@ class Writer:
         while True:
             while self.events:
                 event = self.events.pop(0)
+                self.carried |= {counter: (packets, octets) for counter, packets, octets in event.get("carried", [])}
                 if event.keys() & set(names):
                     return event
             assert time.monotonic() < deadline, f"no {names} within {_LIMIT_S} s"
@@ -85,19 +88,16 @@ class Writer:
             if not event["more"]:
                 return sorted(rules)
 
-    def install(self, rule: int, flow: list[Any], target: int, clients: str = "source") -> None:
+    def install(self, rule: int, flow: list[Any], target: int, clients: str = "source", counter: int = 0) -> None:
         """Install a rule and wait until it carries."""
-        self.send({"install": [rule, *flow, target, clients]})
+        self.send({"install": [rule, *flow, target, clients, counter]})
         assert self.next("installed", "refused") == {"installed": [rule]}
 
-    def remove(self, rule: int) -> tuple[int, int]:
-        """Remove a rule; return its counts once no packet leaves by it any more."""
+    def remove(self, rule: int) -> None:
+        """Remove a rule; return once no packet leaves by it any more."""
         self.send({"remove": rule})
-        counts: dict[int, tuple[int, int]] = {}
-        while rule not in counts:
-            counts = {number: (packets, octets) for number, packets, octets in self.next("removed")["removed"]}
-        assert rule in self.next("effective")["effective"]
-        return counts[rule]
+        while rule not in self.next("effective")["effective"]:
+            pass
 
 
 @contextmanager

@@ -201,7 +201,7 @@ def during(made: Rig, stream: FlowStream, seconds: float) -> Flow:
 def install(writer: Writer, flows: range, clients: int) -> float:
     """Install a rule for each of these flows; return the seconds until all are confirmed."""
     lines = [
-        {"install": [1 << 40 | each, "udp", client(each, clients), port(each), "192.0.2.1", 53, 1, "source"]}
+        {"install": [1 << 40 | each, "udp", client(each, clients), port(each), "192.0.2.1", 53, 1, "source", 1]}
         for each in flows
     ]
     data = [json.dumps(each) for each in lines]
@@ -221,9 +221,7 @@ def remove(writer: Writer, flows: range) -> None:
     writer.send(*({"remove": 1 << 40 | each} for each in flows))
     left = len(flows)
     while left > 0:
-        gone = writer.next("effective")["effective"]
-        left -= len(gone)
-        writer.send(*({"forget": each} for each in gone))
+        left -= len(writer.next("effective")["effective"])
 
 
 @contextmanager

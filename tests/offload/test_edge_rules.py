@@ -89,7 +89,8 @@ def test_an_offloaded_flow_bypasses_the_function(server: Server, address: str, c
         assert carry(wires, source, sent) == {function: [bytes(sent)]}
         before = counters(server, FUNCTION_PORT)
         writer.send({"target": [7, TARGET]})
-        writer.install(1, flow(), 7)
+        writer.install(1, flow(), 7, counter=5)
+        wires.purge()  # the cached flow of before
         sent = [packet(size=size) for size in (10, 200, 1000)]
         assert carry(wires, source, *sent) == {backend: [bytes(rewritten(each)) for each in sent]}
         for flags in ("S", "FA", "R"):
@@ -109,11 +110,12 @@ def test_an_offloaded_flow_bypasses_the_function(server: Server, address: str, c
             "tx_bytes": before["tx_bytes"] + octets + ends,
         }
         assert counters(server, FUNCTION_PORT) == expected
-        assert writer.remove(1) == (3, octets)
+        writer.remove(1)
+        assert writer.carried == {5: (3, octets)}
         assert carry(wires, source, sent[0]) == {function: [bytes(sent[0])]}
         expected["tx_packets"] += 1
         expected["tx_bytes"] += len(sent[0])
-        writer.send({"forget": 1}, {"drop": 7})
+        writer.send({"drop": 7})
         assert writer.listed() == []
         assert counters(server, FUNCTION_PORT) == expected
     assert "n_packets=3" in server.ofctl("dump-flows", f"in_port={FUNCTION_PORT}")
@@ -131,6 +133,28 @@ def test_udp_fragments_and_tags(server: Server, address: str) -> None:
         assert carry(wires, source, datagram) == {backend: [bytes(rewritten(datagram))]}
         for other in (first, tagged):
             assert carry(wires, source, other) == {function: [bytes(other)]}
+
+
+def test_a_small_flow_is_cached_with_few_bits_of_its_port(server: Server, address: str) -> None:
+    """It depends only on the offloaded flows of its own client, even if another client's are in the same table."""
+    alike = "10.0.0.65"  # the same 6 low bits
+    with writing(address, FUNCTION_PORT) as writer:
+        writer.send({"target": [7, TARGET]})
+        writer.install(1, flow(0x1000), 7)
+        writer.install(2, flow(0x8001, client=alike), 7)
+
+        near = server.place("out1")
+
+        def ports(client: str) -> list[str]:
+            tcp = (
+                f"in_port={near[1]},tcp,nw_src={client},nw_dst={VIP},nw_ttl=64,tp_src={0x8000},tp_dst=80,tcp_flags=ack"
+            )
+            traced = server.lab.switch("snic0").appctl("ofproto/trace", "edge", tcp)
+            return re.findall(r"tp_src=[^,]*", traced.rpartition("Megaflow:")[2])
+
+        assert ports(CLIENT) == ["tp_src=0x8000/0x8000"]
+        assert ports(alike) == [f"tp_src={0x8000}"]
+        assert ports("10.0.0.2") == []
 
 
 def test_a_disconnected_writer_loses_its_rules(server: Server, address: str) -> None:
@@ -158,18 +182,17 @@ def test_a_restarted_oneswitchd_knows_the_rules(server: Server, address: str) ->
         writer.install(2, flow(1235), 7)
         carry(wires, source, sent)
         before = counters(server, FUNCTION_PORT)
-        assert writer.remove(2) == (0, 0)
+        writer.remove(2)
         server.kill("oneswitchd")
         assert carry(wires, source, sent) == {backend: [bytes(rewritten(sent))]}
     server.start("oneswitchd")
     server.oneswitchd.wait_up()
     with writing(address, FUNCTION_PORT, epoch=2) as writer, server.wires() as wires:
-        assert [rule[:2] for rule in writer.listed()] == [[1, False], [2, True]]
+        assert [rule[0] for rule in writer.listed()] == [1]
         assert carry(wires, source, sent) == {backend: [bytes(rewritten(sent))]}
         wires.purge()
-        assert writer.remove(1) == (3, 3 * len(sent))
-        writer.send({"forget": 1}, {"forget": 2}, {"list": None})
-        writer.next("listed")
+        writer.remove(1)
+        assert writer.carried == {0: (3, 3 * len(sent))}
         assert counters(server, FUNCTION_PORT)["rx_packets"] == before["rx_packets"] + 2
     assert server.repairs() == 0
 
@@ -184,9 +207,9 @@ def test_requests_that_are_wrong_get_a_reason(server: Server, address: str) -> N
         with Writer(address) as other:
             answer = other.hello(FUNCTION_PORT, instance=INSTANCE[::-1])
             assert answer["error"]["code"] == "stale-writer"
-        writer.send({"install": [1, *flow(), 7, "source"]}, {"remove": 9})
+        writer.send({"install": [1, *flow(), 7, "source", 0]}, {"remove": 9})
         assert writer.next("refused") == {"refused": [[1, "unsupported"]]}
-        assert writer.next("removed") == {"removed": [[9, 0, 0]]}
+        assert writer.next("effective") == {"effective": [9]}
         writer.send("{}")
         assert writer.next("error")["error"]["code"] == "malformed"
         assert writer.is_closed()
@@ -213,6 +236,13 @@ def test_a_move_takes_the_flows_along(server: Server, address: str) -> None:
         after = counters(server, function)
         assert after["rx_packets"] == before["rx_packets"] + 3
         assert after["rx_bytes"] == before["rx_bytes"] + 3 * len(sent)
+        server.kill("oneswitchd")
+    server.start("oneswitchd")
+    server.oneswitchd.wait_up()
+    with writing(address, function, epoch=2) as writer:
+        assert [rule[0] for rule in writer.listed()] == [1]
+        assert writer.carried == {0: (3, 3 * len(sent))}
+        assert counters(server, function) == after
 
 
 def test_the_executor_of_the_function_gets_what_it_sends(server: Server, address: str) -> None:

@@ -108,12 +108,17 @@ impl Server {
         }
     }
 
-    /// Adds the counts of offload rules that are gone to their port.
-    pub fn keep_offloaded(&mut self, number: u32, counted: Counted) {
-        let port = self.ports.get_mut(number);
-        if let Some(port) = port.filter(|_| counted != Counted::default()) {
-            port.offloaded = port.offloaded.plus(counted);
-            self.unsettled = true;
+    /// Adds the counts of meters that are gone to their port.
+    pub fn keep_offloaded(&mut self, number: u32, gone: impl IntoIterator<Item = (u16, Counted)>) {
+        let Some(port) = self.ports.get_mut(number) else {
+            return;
+        };
+        for (counter, counted) in gone {
+            if counted != Counted::default() {
+                let total = port.offloaded.entry(counter).or_default();
+                *total = total.plus(counted);
+                self.unsettled = true;
+            }
         }
     }
 

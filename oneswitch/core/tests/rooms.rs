@@ -17,7 +17,7 @@ fn rooms_use_only_the_rooms_below_them() {
         ("offload", "api switch_set"),
         ("server", "api switch_set model offload"),
         ("layout", "api switch_set model offload server"),
-        ("journal", "api wire model server layout"),
+        ("journal", "api wire model offload server layout"),
         (
             "switches",
             "api switch_set outbox wire model offload server layout journal",

@@ -6,15 +6,15 @@ use crate::controllers::Incoming;
 use crate::core::Core;
 use crate::expiry::idle::count_by_rule;
 use crate::layout::compare::Expired;
-use crate::offload::flows::Counted;
+use crate::offload::flows::sum;
 use crate::offload::sums::Sums;
 use crate::switch_set::SwitchSet;
 use crate::switches::fold::{Fold, LostCopies};
 use crate::switches::offload::counting::{metered, see};
 use crate::switches::reads::{flows, Answer, ControllerQuestion, Parts, Payer, Purpose};
 use openflow13::{
-    encode_error, ErrorCode, FlowRemoved, Header, Multipart, MultipartReply, MultipartRequest,
-    PortStats,
+    encode_error, meter_no, ErrorCode, FlowRemoved, Header, Multipart, MultipartReply,
+    MultipartRequest, PortStats,
 };
 use std::time::Instant;
 
@@ -72,7 +72,7 @@ impl Core {
     /// answer.
     fn ask_offload_sums(&mut self, request: &MultipartRequest) -> Option<u64> {
         let numbers = self.view().offload_subjects(request);
-        let gone = |number: &u32| Some((*number, self.server.ports.get(*number)?.offloaded));
+        let gone = |number: &u32| Some((*number, sum(&self.server.ports.get(*number)?.offloaded)));
         let gone: Sums = numbers.iter().filter_map(gone).collect();
         if gone.is_empty() {
             return None;
@@ -81,7 +81,9 @@ impl Core {
         for number in numbers {
             let from = self.switches.places(&self.server, number);
             if !from.is_empty() {
-                let request = MultipartRequest::Meter { meter: number };
+                let request = MultipartRequest::Meter {
+                    meter: meter_no::ALL,
+                };
                 let purpose = Purpose::OffloadSum { question, number };
                 self.switches.read(purpose, Bridge::Edge, from, request);
             }
@@ -181,19 +183,28 @@ impl Core {
             }
             Purpose::OffloadCounts(number) => {
                 let server = &mut self.server;
-                self.switches.counts_answered(server, number, parts, now)
+                self.switches.counts_answered(server, number, &parts, now)
             }
             Purpose::OffloadDrain(id) => {
                 let (server, is_lost) = (&mut self.server, !missed.is_empty());
-                self.switches.drain_answered(server, id, parts, is_lost)
+                self.switches.drain_answered(server, id, &parts, is_lost)
             }
             Purpose::OffloadSum { question, number } => {
-                for counted in parts.iter().flat_map(carried) {
-                    self.server.offload.sums.add(question, number, counted);
+                for (_, part) in &parts {
+                    for (_, counted) in metered(number, part) {
+                        self.server.offload.sums.add(question, number, counted);
+                    }
                 }
-                see(&mut self.server, number, parts);
+                see(&mut self.server, number, &parts);
             }
-            Purpose::OffloadMeter(number) => see(&mut self.server, number, parts),
+            Purpose::OffloadMeters(number) => {
+                self.switches
+                    .meters_answered(&mut self.server, number, &parts)
+            }
+            Purpose::OffloadList(number) => {
+                self.switches
+                    .list_answered(&mut self.server, number, &parts)
+            }
             Purpose::IdlePoll => {
                 let heard = asked.minus(missed);
                 let packets = count_by_rule(flows(parts));
@@ -283,14 +294,6 @@ impl Core {
                 expiry.removals.expire(below, &key, reason, gone);
             }
         });
-    }
-}
-
-/// Returns the packets that a switch has carried.
-fn carried((_, part): &(SwitchIndex, MultipartReply)) -> Option<Counted> {
-    match part {
-        MultipartReply::Meter(meters) => meters.first().map(metered),
-        _ => None,
     }
 }
 

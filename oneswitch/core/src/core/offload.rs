@@ -3,6 +3,7 @@
 use crate::api::{Claim, SwitchIndex};
 use crate::core::Core;
 use crate::offload::events::{OffloadEvent, OffloadRefused};
+use crate::offload::flows::sum;
 use crate::offload::ports::OffloadPort;
 use crate::offload::requests::{OffloadHello, OffloadRequest, WriterId};
 use crate::offload::view::OffloadView;
@@ -57,7 +58,7 @@ impl Core {
             Err(detail) => self.turn_away(id, "stale-writer", detail),
             Ok(admitted) => {
                 if admitted == Admitted::Strange {
-                    self.switches.remove_strange(&mut self.server, hello.port);
+                    self.switches.remove_orphans(&mut self.server, hello.port);
                 }
                 self.server.offload.events.put(id, OffloadEvent::Welcome);
             }
@@ -78,6 +79,7 @@ impl Core {
         let server = &mut self.server;
         self.switches
             .offload_requests(server, (id, number), requests);
+        self.switches.advance_lists(server);
     }
 
     /// A writer has disconnected.
@@ -116,13 +118,22 @@ impl Core {
     }
 
     pub fn offload_views(&self) -> Vec<OffloadView> {
-        self.server.offload.views()
+        let gone = |number| {
+            self.server
+                .ports
+                .get(number)
+                .map(|port| sum(&port.offloaded))
+        };
+        self.server
+            .offload
+            .views(|number| gone(number).unwrap_or_default())
     }
 
     /// Reports what the switches have confirmed.
     pub(in crate::core) fn settle_offload(&mut self, now: Instant) {
         self.switches.confirm_installs(&mut self.server);
         self.switches.advance_drains(&mut self.server, now);
+        self.switches.advance_lists(&mut self.server);
         self.admit_writers(now);
     }
 
@@ -133,6 +144,7 @@ impl Core {
         }
         self.switches.read_counts(&mut self.server, now);
         self.switches.advance_drains(&mut self.server, now);
+        self.switches.advance_lists(&mut self.server);
     }
 
     /// Handles an error about an install; returns false if the message was another one.
@@ -141,7 +153,10 @@ impl Core {
             return false;
         };
         let reason = match error {
-            ErrorCode::FLOW_MOD_FAILED_TABLE_FULL => OffloadRefused::Full,
+            // A switch without room for a meter does not know it when the rule comes.
+            ErrorCode::FLOW_MOD_FAILED_TABLE_FULL | ErrorCode::METER_MOD_FAILED_INVALID_METER => {
+                OffloadRefused::Full
+            }
             _ => OffloadRefused::Unsupported,
         };
         self.switches

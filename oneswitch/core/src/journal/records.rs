@@ -14,6 +14,7 @@ use crate::journal::moves::{self, array};
 use crate::layout::translate::removal_of;
 use crate::model::rule::{Counters, Rule, RuleKey};
 use crate::model::truth::{Changes, Group, Meter, Request};
+use crate::offload::flows::{Counted, Totals};
 use crate::server::counters::counters;
 use crate::server::ports::VirtualPort;
 use crate::server::Server;
@@ -25,7 +26,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 /// The last byte is the format's version.
-pub const MAGIC: [u8; 8] = *b"1switch\x02";
+pub const MAGIC: [u8; 8] = *b"1switch\x03";
 /// Bytes of a record before its kind.
 pub const FRAMING: usize = 12;
 /// Kind and time.
@@ -285,6 +286,7 @@ pub struct PortSettings {
     pub hw_addr: Option<[u8; 6]>,
     /// In the order of `ofp_port_stats`.
     pub base: [u64; 12],
+    pub offloaded: Totals,
     pub name: String,
 }
 
@@ -296,7 +298,8 @@ impl PortSettings {
             flow_id: port.flow_id,
             ingress_id: port.ingress_id,
             hw_addr: port.hw_addr,
-            base: counters(&mut port.base_with(port.offloaded)).map(|counter| *counter),
+            base: counters(&mut port.base.clone()).map(|counter| *counter),
+            offloaded: port.offloaded.clone(),
             name: port.name.clone(),
         }
     }
@@ -308,6 +311,7 @@ impl PortSettings {
         for (counter, value) in counters(&mut port.base).into_iter().zip(self.base) {
             *counter = value;
         }
+        port.offloaded.clone_from(&self.offloaded);
     }
 }
 
@@ -344,6 +348,12 @@ impl Settings {
                 .for_each(|count| out.extend(count.to_be_bytes()));
             out.push(port.name.len() as u8); // at most 15
             out.extend(port.name.as_bytes());
+            out.extend((port.offloaded.len() as u16).to_be_bytes()); // at most COUNTERS
+            for (counter, counted) in &port.offloaded {
+                out.extend(counter.to_be_bytes());
+                out.extend(counted.packets.to_be_bytes());
+                out.extend(counted.bytes.to_be_bytes());
+            }
         }
         out
     }
@@ -369,6 +379,13 @@ impl Settings {
             let [length] = array(input)?;
             let (name, rest) = input.split_at_checked(length.into())?;
             *input = rest;
+            let mut offloaded = Totals::new();
+            for _ in 0..u16::from_be_bytes(array(input)?) {
+                let counter = u16::from_be_bytes(array(input)?);
+                let packets = u64::from_be_bytes(array(input)?);
+                let bytes = u64::from_be_bytes(array(input)?);
+                offloaded.insert(counter, Counted { packets, bytes });
+            }
             settings.ports.push(PortSettings {
                 number: u32::from_be_bytes(number),
                 config: u32::from_be_bytes(config),
@@ -376,6 +393,7 @@ impl Settings {
                 ingress_id: (ingress_id != 0).then_some(ingress_id),
                 hw_addr: (has_address != 0).then_some(address),
                 base,
+                offloaded,
                 name: std::str::from_utf8(name).ok()?.into(),
             });
         }

@@ -1,37 +1,44 @@
 //! The offload tables of `edge` (docs/architecture.md, "Offload").
 //!
 //! Open vSwitch caches a flow with the bits that decided about it. An exact match on ports makes it look at the ports of every packet that
-//! the same table sees, so that each small flow would get a cache entry of its own. The flows are therefore spread over tables by 6 bits of
-//! the clients' address: a packet whose client shares a table with no flow is cached without its ports.
+//! the same table sees with the same mask, so that each small flow would get a cache entry of its own. The flows are therefore spread over
+//! tables by 6 bits of the clients' address, and in a table over masks by 4 more: a packet whose client shares these bits with no flow is
+//! cached without its ports, and others with few bits of them.
 
 use crate::layout::encoding::{resubmit, set_field, UNTAGGED};
 use crate::layout::messages::group_removal;
 use crate::model::tables::ALL_TABLES;
+use crate::offload::adoption::Found;
 use crate::offload::flows::Flow;
 use crate::offload::requests::{Clients, FlowEnd, FlowKey, FlowProtocol, OffloadTarget};
 use openflow13::{
     group_no, group_type, meter_flags, oxm_class, port_no, Action, ActionList, Buckets, FlowMod,
-    FlowModCommand, FlowStats, FlowStatsRequest, GroupDesc, GroupMod, GroupModCommand,
+    FlowModCommand, FlowStats, FlowStatsRequest, GroupDesc, GroupMod, GroupModCommand, Instruction,
     Instructions, Match, MeterBand, MeterMod, MeterModCommand,
 };
 use std::net::IpAddr;
 
 /// Tables of each direction.
 const SPREAD: u8 = 64;
+/// Masks in each of these tables.
+const MASKS: u8 = 16;
 /// Chooses by the source; its tables follow.
 const BY_SOURCE: u8 = 2;
 /// Chooses by the destination what no rule of a source's table has matched; its tables follow.
 const BY_DESTINATION: u8 = BY_SOURCE + 1 + SPREAD;
 /// Delivers to the interface.
 const LAST: u8 = BY_DESTINATION + 1 + SPREAD;
-/// Priorities of a flow's rule, and of the shadow that ends it.
+/// Priority of a flow's rule.
 const RULE_PRIORITY: u16 = 200;
-const SHADOW_PRIORITY: u16 = 300;
-/// Set in the register together with the port's number. Only rules match it, so that it selects them in requests, without their shadows.
-const CARRIED: u32 = 1 << 31;
-/// NXM_NX_REG1, exact and masked.
+/// NXM_NX_REG1, the port's number.
 const REGISTER: [u8; 4] = [0, 1, 1 << 1, 4];
-const REGISTER_MASKED: [u8; 4] = [0, 1, 1 << 1 | 1, 8];
+/// NXM_NX_REG2, the bits of the client's address that choose the mask.
+const MASK: [u8; 4] = [0, 1, 2 << 1, 4];
+/// NXM_NX_REG3, which is always 0: rules match different bits of it, so that Open vSwitch keeps them apart.
+const ZERO: [u8; 4] = [0, 1, 3 << 1 | 1, 8];
+/// The addresses of IPv4 and IPv6, as Open vSwitch names them in NXAST_REG_MOVE.
+const NXM_SRC: [[u8; 4]; 2] = [[0, 0, 7 << 1, 4], [0, 1, 19 << 1, 16]];
+const NXM_DST: [[u8; 4]; 2] = [[0, 0, 8 << 1, 4], [0, 1, 20 << 1, 16]];
 /// NXM_NX_IP_FRAG: none.
 const UNFRAGMENTED: [u8; 5] = [0, 1, 26 << 1, 1, 0];
 /// NXM_NX_TCP_FLAGS: neither FIN, SYN nor RST.
@@ -57,9 +64,9 @@ mod field {
     pub const IPV6_DST: u8 = 27;
 }
 
-/// Tells whether rules of this table and priority are flows' rules or shadows.
+/// Tells whether rules of this table and priority are flows' rules.
 pub fn is_ours(table: u8, priority: u16) -> bool {
-    (BY_SOURCE..LAST).contains(&table) && [RULE_PRIORITY, SHADOW_PRIORITY].contains(&priority)
+    (BY_SOURCE..LAST).contains(&table) && priority == RULE_PRIORITY
 }
 
 /// Tells whether a group of `edge` is a target.
@@ -90,8 +97,7 @@ fn list(actions: Vec<u8>) -> ActionList {
 
 /// Returns actions that give a packet for a port to the offload tables.
 pub fn entrance(number: u32) -> Vec<u8> {
-    let register = [&REGISTER[..], &(CARRIED | number).to_be_bytes()].concat();
-    let mut actions = set_field(&register);
+    let mut actions = set_field(&register_of(number));
     actions.extend(resubmit(BY_SOURCE));
     actions
 }
@@ -103,39 +109,46 @@ pub fn delivery(number: u32) -> (u8, Match) {
 
 /// Matches every offload rule of a port, and its packets.
 fn of_port(number: u32) -> Match {
-    match_of(register_of(number, SHADOW_PRIORITY))
+    match_of(register_of(number))
 }
 
-/// Encodes the register of a port's packets, as rules of this priority match it.
-fn register_of(number: u32, priority: u16) -> Vec<u8> {
-    let (value, mask) = (number.to_be_bytes(), (!CARRIED).to_be_bytes());
-    match priority {
-        RULE_PRIORITY => [&REGISTER[..], &(CARRIED | number).to_be_bytes()].concat(),
-        _ => [&REGISTER_MASKED[..], &value, &mask].concat(),
-    }
+fn register_of(number: u32) -> Vec<u8> {
+    [&REGISTER[..], &number.to_be_bytes()].concat()
 }
 
 /// Returns the rules that choose a flow's table: table, match and actions of each.
 pub fn choosers() -> Vec<(u8, Match, ActionList)> {
     let mut rules = Vec::new();
-    for (chooser, v4, v6) in [
-        (BY_SOURCE, field::IPV4_SRC, field::IPV6_SRC),
-        (BY_DESTINATION, field::IPV4_DST, field::IPV6_DST),
+    for (chooser, v4, v6, nxm) in [
+        (BY_SOURCE, field::IPV4_SRC, field::IPV6_SRC, &NXM_SRC),
+        (BY_DESTINATION, field::IPV4_DST, field::IPV6_DST, &NXM_DST),
     ] {
         for bits in 0..SPREAD {
             let table = chooser + 1 + bits;
-            for (version, number, length) in [(IPV4, v4, 4), (IPV6, v6, 16)] {
+            for (version, number, length, nxm) in [(IPV4, v4, 4, nxm[0]), (IPV6, v6, 16, nxm[1])] {
                 let mut value = vec![0; length];
                 let mut mask = value.clone();
                 (value[length - 1], mask[length - 1]) = (bits, SPREAD - 1);
                 let mut oxm = UNTAGGED.to_vec();
                 oxm.extend(basic(field::ETH_TYPE, &version.to_be_bytes()));
                 oxm.extend(masked(number, &value, &mask));
-                rules.push((chooser, match_of(oxm), list(resubmit(table))));
+                let mut actions = choose_mask(nxm);
+                actions.extend(resubmit(table));
+                rules.push((chooser, match_of(oxm), list(actions)));
             }
         }
     }
     rules
+}
+
+/// Encodes NXAST_REG_MOVE: the bits of an address that follow those which choose the table, to the register.
+fn choose_mask(address: [u8; 4]) -> Vec<u8> {
+    let (bits, skipped) = (MASKS.trailing_zeros() as u8, SPREAD.trailing_zeros() as u8);
+    let mut action = vec![0xff, 0xff, 0, 24, 0, 0, 0x23, 0x20, 0, 6];
+    action.extend([0, bits, 0, skipped, 0, 0]);
+    action.extend(address);
+    action.extend(MASK);
+    action
 }
 
 /// Returns the rules for packets that no other rule of a table matches: table and actions of each.
@@ -148,17 +161,25 @@ pub fn misses() -> Vec<(u8, ActionList)> {
         .collect()
 }
 
+/// Returns the last 16 bits of a client's address.
+fn client_of(key: &FlowKey, clients: Clients) -> u16 {
+    let client = match clients {
+        Clients::Source => key.source.0,
+        Clients::Destination => key.destination.0,
+    };
+    match client {
+        IpAddr::V4(address) => address.to_bits() as u16,
+        IpAddr::V6(address) => address.to_bits() as u16,
+    }
+}
+
 /// Returns the table of a flow's rule.
 fn table_of(key: &FlowKey, clients: Clients) -> u8 {
-    let (chooser, client) = match clients {
-        Clients::Source => (BY_SOURCE, key.source.0),
-        Clients::Destination => (BY_DESTINATION, key.destination.0),
+    let chooser = match clients {
+        Clients::Source => BY_SOURCE,
+        Clients::Destination => BY_DESTINATION,
     };
-    let last = match client {
-        IpAddr::V4(address) => address.octets()[3],
-        IpAddr::V6(address) => address.octets()[15],
-    };
-    chooser + 1 + last % SPREAD
+    chooser + 1 + (client_of(key, clients) % u16::from(SPREAD)) as u8
 }
 
 fn address_field(address: IpAddr, v4: u8, v6: u8) -> Vec<u8> {
@@ -168,7 +189,7 @@ fn address_field(address: IpAddr, v4: u8, v6: u8) -> Vec<u8> {
     }
 }
 
-fn matching(number: u32, key: &FlowKey, priority: u16) -> Match {
+fn matching(number: u32, key: &FlowKey, clients: Clients) -> Match {
     let (version, protocol) = match key.source.0 {
         IpAddr::V4(_) => (IPV4, key.protocol as u8),
         IpAddr::V6(_) => (IPV6, key.protocol as u8),
@@ -177,7 +198,10 @@ fn matching(number: u32, key: &FlowKey, priority: u16) -> Match {
         FlowProtocol::Tcp => (field::TCP_SRC, field::TCP_DST),
         FlowProtocol::Udp => (field::UDP_SRC, field::UDP_DST),
     };
-    let mut oxm = register_of(number, priority);
+    let mut oxm = register_of(number);
+    let mask = u32::from(client_of(key, clients) / u16::from(SPREAD) % u16::from(MASKS));
+    oxm.extend([&MASK[..], &mask.to_be_bytes()].concat());
+    oxm.extend([&ZERO[..], &[0; 4], &(mask + 1).to_be_bytes()].concat());
     oxm.extend(basic(field::ETH_TYPE, &version.to_be_bytes()));
     oxm.extend(UNFRAGMENTED);
     oxm.extend(basic(field::IP_PROTO, &[protocol]));
@@ -201,17 +225,25 @@ fn matching(number: u32, key: &FlowKey, priority: u16) -> Match {
 
 /// Builds the rule of a flow.
 pub fn rule(number: u32, rule: u64, flow: &Flow) -> FlowMod {
-    let group = ActionList::new().group(group_of(number, flow.target));
+    let group = ActionList::new().group(within(number, flow.target));
     let mut instructions = vec![0, 6, 0, 8]; // OFPIT_METER
-    instructions.extend(number.to_be_bytes());
+    instructions.extend(within(number, flow.counter).to_be_bytes());
     instructions.extend(Instructions::apply(&group).as_bytes());
-    let instructions = Instructions::from_bytes(instructions).unwrap_or_default();
-    built(number, rule, flow, RULE_PRIORITY, instructions)
+    FlowMod {
+        cookie: rule,
+        instructions: Instructions::from_bytes(instructions).unwrap_or_default(),
+        ..FlowMod::new(
+            FlowModCommand::Add,
+            table_of(&flow.key, flow.clients),
+            RULE_PRIORITY,
+            matching(number, &flow.key, flow.clients),
+        )
+    }
 }
 
-/// Builds the meter that counts the packets which a port's rules carry, as its data path carries them. Open vSwitch credits packets that
-/// the data path has not reported yet to the rules that lead now, so counts of rules are inexact while rules change under traffic.
-pub fn meter(number: u32) -> MeterMod {
+/// Builds the meter of a counter, which counts in the data path. Open vSwitch credits packets that the data path has not reported yet to
+/// the rules that lead now, so counts of rules are inexact while rules change under traffic.
+pub fn meter(number: u32, counter: u16) -> MeterMod {
     let mut bands = Vec::new();
     let never = MeterBand {
         kind: 1,
@@ -223,52 +255,21 @@ pub fn meter(number: u32) -> MeterMod {
     MeterMod {
         command: MeterModCommand::Add,
         flags: meter_flags::PKTPS | meter_flags::STATS,
-        meter_id: number,
+        meter_id: within(number, counter),
         bands: bands.into(),
     }
 }
 
-pub fn meter_removal(number: u32) -> MeterMod {
+pub fn meter_removal(meter_id: u32) -> MeterMod {
     MeterMod {
         command: MeterModCommand::Delete,
         flags: 0,
-        meter_id: number,
+        meter_id,
         bands: Box::default(),
     }
 }
 
-/// Builds the rule that ends a flow's rule, which stays below it with its counts.
-pub fn shadow(number: u32, rule: u64, flow: &Flow) -> FlowMod {
-    built(
-        number,
-        rule,
-        flow,
-        SHADOW_PRIORITY,
-        Instructions::apply(&list(resubmit(LAST))),
-    )
-}
-
-fn built(
-    number: u32,
-    rule: u64,
-    flow: &Flow,
-    priority: u16,
-    instructions: Instructions,
-) -> FlowMod {
-    let table = table_of(&flow.key, flow.clients);
-    FlowMod {
-        cookie: rule,
-        instructions,
-        ..FlowMod::new(
-            FlowModCommand::Add,
-            table,
-            priority,
-            matching(number, &flow.key, priority),
-        )
-    }
-}
-
-/// Builds the removal of a flow's rule and of its shadow.
+/// Builds the removal of a flow's rule.
 pub fn removal(number: u32, rule: u64) -> FlowMod {
     FlowMod {
         cookie: rule,
@@ -277,25 +278,36 @@ pub fn removal(number: u32, rule: u64) -> FlowMod {
     }
 }
 
-/// Builds the removal of all rules and shadows of a port.
+/// Builds the removal of all rules of a port.
 pub fn removal_of_all(number: u32) -> FlowMod {
     FlowMod::new(FlowModCommand::Delete, ALL_TABLES, 0, of_port(number))
 }
 
-/// Builds a request for the rules of a port, without their shadows; `rule`: only for this one.
-pub fn request(number: u32, rule: Option<u64>) -> FlowStatsRequest {
+/// Builds a request for the rules of a port.
+pub fn request(number: u32) -> FlowStatsRequest {
     FlowStatsRequest {
         table_id: ALL_TABLES,
         out_port: port_no::ANY,
         out_group: group_no::ANY,
-        cookie: rule.unwrap_or(0),
-        cookie_mask: rule.map_or(0, |_| u64::MAX),
-        matching: match_of(register_of(number, RULE_PRIORITY)),
+        cookie: 0,
+        cookie_mask: 0,
+        matching: of_port(number),
     }
 }
 
-fn group_of(number: u32, target: u16) -> u32 {
-    number << 16 | u32::from(target)
+/// Returns the id of a port's target among the groups, or of its counter among the meters.
+fn within(number: u32, own: u16) -> u32 {
+    number << 16 | u32::from(own)
+}
+
+/// Returns the meter of a port's counter.
+pub fn meter_id(number: u32, counter: u16) -> u32 {
+    within(number, counter)
+}
+
+/// Returns the port and its counter that a meter counts for.
+pub fn counter_of(meter_id: u32) -> (u32, u16) {
+    (meter_id >> 16, meter_id as u16)
 }
 
 /// Builds the group of a target. `way`: the last actions.
@@ -321,56 +333,46 @@ pub fn group(number: u32, target: u16, rewrite: &OffloadTarget, way: &ActionList
     GroupMod {
         command: GroupModCommand::AddOrModify,
         group_type: group_type::INDIRECT,
-        group_id: group_of(number, target),
+        group_id: within(number, target),
         buckets: Buckets::build([(0, port_no::ANY, group_no::ANY, &actions)]),
     }
 }
 
 pub fn target_removal(number: u32, target: u16) -> GroupMod {
-    group_removal(group_of(number, target))
-}
-
-/// A rule or shadow as a switch reported it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reported {
-    pub number: u32,
-    pub key: FlowKey,
-    pub clients: Clients,
-    /// The target's number; `None` for a shadow.
-    pub target: Option<u16>,
+    group_removal(within(number, target))
 }
 
 /// Reads a reported rule; `None` if it is not as oneswitchd would have written it.
-pub fn reported(flow: &FlowStats) -> Option<Reported> {
-    let number = register(&flow.matching)? & !CARRIED;
+pub fn reported(flow: &FlowStats) -> Option<Found> {
+    let number = register(&flow.matching)?;
     let key = key_of(&flow.matching)?;
     let clients = match flow.table_id {
         table if table > BY_DESTINATION => Clients::Destination,
         _ => Clients::Source,
     };
     let group = flow.instructions.iter().find_map(|i| match i {
-        openflow13::Instruction::ApplyActions(actions) => {
-            actions.iter().find_map(|item| match item.action {
-                Action::Group(group) => Some(group),
-                _ => None,
-            })
-        }
+        Instruction::ApplyActions(actions) => actions.iter().find_map(|item| match item.action {
+            Action::Group(group) => Some(group),
+            _ => None,
+        }),
         _ => None,
     });
-    let is_meter = |i| matches!(i, openflow13::Instruction::Meter(meter) if meter == number);
-    let is_metered = flow.instructions.iter().any(is_meter);
-    let target = match (flow.priority, group) {
-        (RULE_PRIORITY, Some(group)) if group >> 16 == number && is_metered => Some(group as u16),
-        (SHADOW_PRIORITY, None) => None,
-        _ => return None,
-    };
-    let is_ours = table_of(&key, clients) == flow.table_id
-        && matching(number, &key, flow.priority).canonical() == flow.matching.canonical();
-    is_ours.then_some(Reported {
+    let meter = flow.instructions.iter().find_map(|i| match i {
+        Instruction::Meter(meter) => Some(meter),
+        _ => None,
+    });
+    let own = |id: Option<u32>| Some(id.filter(|id| id >> 16 == number)? as u16);
+    let is_ours = flow.priority == RULE_PRIORITY
+        && table_of(&key, clients) == flow.table_id
+        && matching(number, &key, clients).canonical() == flow.matching.canonical();
+    let (target, counter) = own(group).zip(own(meter)).filter(|_| is_ours)?;
+    Some(Found {
         number,
+        rule: flow.cookie,
         key,
         clients,
         target,
+        counter,
     })
 }
 

@@ -1,19 +1,21 @@
-//! Taking over the rules of an earlier run: the switches know the flows, their numbers, their targets and their counts.
+//! Taking over the rules of an earlier run: the switches know the flows, their numbers, their targets and their counters.
 
-use crate::offload::flows::{Counted, Flow, FlowState};
+use crate::offload::flows::{Flow, FlowState};
 use crate::offload::ports::OffloadPort;
 use crate::offload::requests::{Clients, FlowKey, OffloadTarget};
 use crate::offload::Offload;
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// A rule that a switch has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
+    /// The port.
+    pub number: u32,
     pub rule: u64,
     pub key: FlowKey,
     pub clients: Clients,
     pub target: u16,
+    pub counter: u16,
 }
 
 impl Offload {
@@ -33,41 +35,20 @@ impl Offload {
         }
     }
 
-    pub fn adopt_rule(&mut self, number: u32, found: Found, now: Instant) {
-        let Some(port) = self.unclaimed(number, now) else {
+    pub fn adopt_rule(&mut self, found: Found, now: Instant) {
+        let Some(port) = self.unclaimed(found.number, now) else {
             return;
         };
-        if port.refuses(found.rule, &found.key, found.target).is_none() {
-            let flow = Flow {
-                key: found.key,
-                clients: found.clients,
-                target: found.target,
-                state: FlowState::Carried,
-                base: Counted::default(),
-                told: Counted::default(),
-                is_disowned: false,
-                is_forgotten: false,
-            };
+        let flow = Flow {
+            key: found.key,
+            clients: found.clients,
+            target: found.target,
+            counter: found.counter,
+            state: FlowState::Carried,
+            told: 0,
+        };
+        if port.refuses(found.rule, &flow).is_none() {
             port.insert(found.rule, flow);
         }
-    }
-
-    /// Marks adopted rules with a shadow as removed; returns those, by port, whose removal must be followed.
-    pub fn adopt_shadows(
-        &mut self,
-        shadows: impl Iterator<Item = (u32, u64)>,
-    ) -> BTreeMap<u32, Vec<u64>> {
-        let mut leaving: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        for (number, rule) in shadows {
-            let port = self.ports.get_mut(&number);
-            if let Some(port) = port.filter(|port| port.last.is_none() && !port.is_orphan) {
-                leaving
-                    .entry(number)
-                    .or_default()
-                    .extend(port.leave(&[rule]));
-            }
-        }
-        leaving.retain(|_, rules| !rules.is_empty());
-        leaving
     }
 }

@@ -14,8 +14,8 @@ pub enum Stage {
     Confirming(u64),
     /// Cached flows end: until then at the latest, or when these switches say so.
     Ending(Instant, SwitchSet),
-    /// Requests for the final counts without an answer, and whether one was lost.
-    Reading(usize, bool),
+    /// The final counts are being read.
+    Reading,
 }
 
 /// Rules that leave together.
@@ -88,22 +88,14 @@ impl Drains {
         }
     }
 
-    /// Counts the answer to a request for final counts; returns the drain with the last one, if none was lost.
+    /// Returns a drain whose final counts are read; if they were lost, it waits for the switches again.
     pub fn answered(&mut self, id: u64, is_lost: bool, batch: u64) -> Option<Drain> {
         let drain = self.list.get_mut(&id)?;
-        let Stage::Reading(open, lost) = &mut drain.stage else {
+        if is_lost {
+            drain.stage = Stage::Confirming(batch);
             return None;
-        };
-        *lost |= is_lost;
-        *open = open.saturating_sub(1);
-        match (*open, *lost) {
-            (0, false) => self.list.remove(&id),
-            (0, true) => {
-                drain.stage = Stage::Confirming(batch);
-                None
-            }
-            _ => None,
         }
+        self.list.remove(&id)
     }
 
     pub fn deadline(&self) -> Option<Instant> {

@@ -29,14 +29,13 @@ impl OffloadRefused {
     }
 }
 
-/// A listed rule.
+/// A listed rule. Rules that are leaving are not listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OffloadListed {
     pub rule: u64,
-    pub is_removed: bool,
     pub key: FlowKey,
     pub target: u16,
-    pub counted: Counted,
+    pub counter: u16,
 }
 
 /// The reason for which a writer is turned away.
@@ -53,8 +52,11 @@ pub enum OffloadEvent {
     Listed(Vec<OffloadListed>),
     Installed(Vec<u64>),
     Refused(Vec<(u64, OffloadRefused)>),
-    Counted(Vec<(u64, Counted)>),
-    Removed(Vec<(u64, Counted)>),
+    /// The packets of rules, inexactly.
+    Counted(Vec<(u64, u64)>),
+    /// The totals of counters.
+    Carried(Vec<(u16, Counted)>),
+    /// No packet leaves by these rules any more, and their counters' last totals were told before.
     Effective(Vec<u64>),
     Reset,
     Error(OffloadError),
@@ -86,13 +88,6 @@ impl Events {
             }
         }
         self.put(to, OffloadEvent::Refused(vec![(rule, reason)]));
-    }
-
-    /// Reports removals that are effective.
-    pub fn removed(&mut self, to: WriterId, rules: Vec<(u64, Counted)>) {
-        let effective = rules.iter().map(|(rule, _)| *rule).collect();
-        self.put(to, OffloadEvent::Removed(rules));
-        self.put(to, OffloadEvent::Effective(effective));
     }
 
     pub fn error(&mut self, to: WriterId, code: &'static str, detail: String) {

@@ -1,6 +1,7 @@
 //! Flows and targets of one port.
 
 use crate::offload::requests::{Clients, FlowKey, OffloadTarget};
+use std::collections::BTreeMap;
 
 /// Packets, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -18,15 +19,24 @@ impl Counted {
     }
 }
 
+/// The packets of counters.
+pub type Totals = BTreeMap<u16, Counted>;
+
+/// Returns the packets of all counters.
+pub fn sum(totals: &Totals) -> Counted {
+    totals
+        .values()
+        .copied()
+        .fold(Counted::default(), Counted::plus)
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowState {
     /// Sent to the switches, which have not confirmed it.
     Asked,
     Carried,
-    /// The shadow is sent; cached flows may still carry packets.
+    /// The rule's removal is sent; cached flows may still carry packets.
     Leaving,
-    /// No packet leaves by the rule any more. The rule and its counts stay until they are forgotten.
-    Left,
 }
 
 #[derive(Clone, Debug)]
@@ -34,20 +44,15 @@ pub struct Flow {
     pub key: FlowKey,
     pub clients: Clients,
     pub target: u16,
+    pub counter: u16,
     pub state: FlowState,
-    /// Counts of switches that no longer have the rule, or have lost them.
-    pub base: Counted,
-    /// As last reported to the writer.
-    pub told: Counted,
-    /// Whether it belongs to a former writer: it is forgotten as soon as its removal is effective.
-    pub is_disowned: bool,
-    /// Whether its writer has forgotten it before its removal is effective.
-    pub is_forgotten: bool,
+    /// The rule's packets as last reported to the writer. Open vSwitch counts them inexactly while rules change under traffic.
+    pub told: u64,
 }
 
 impl Flow {
-    pub fn is_removed(&self) -> bool {
-        matches!(self.state, FlowState::Leaving | FlowState::Left)
+    pub fn is_leaving(&self) -> bool {
+        self.state == FlowState::Leaving
     }
 }
 

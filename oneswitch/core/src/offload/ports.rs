@@ -2,7 +2,7 @@
 
 use crate::api::SwitchIndex;
 use crate::offload::events::OffloadRefused;
-use crate::offload::flows::{Counted, Flow, FlowState, TargetState};
+use crate::offload::flows::{Counted, Flow, FlowState, TargetState, Totals};
 use crate::offload::requests::{FlowKey, OffloadTarget};
 use crate::offload::writers::Writer;
 use crate::switch_set::SwitchSet;
@@ -11,10 +11,12 @@ use openflow13::ActionList;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-/// The most flows of a port. Rules that are removed and not forgotten count.
+/// The most flows of a port. Those that leave count.
 pub const FLOWS: usize = 65_536;
 /// The most targets of a port.
 pub const TARGETS: usize = 4_096;
+/// The most counters of a port at a switch.
+pub const COUNTERS: usize = 8_192;
 /// Flow-mods and group-mods without a verdict above which the writer is not read.
 pub const UNCONFIRMED: usize = 4_096;
 
@@ -23,11 +25,9 @@ pub const UNCONFIRMED: usize = 4_096;
 pub struct Place {
     /// The last actions of every target: the way on, as if the port had sent the packet.
     pub way: ActionList,
-    /// Counts of the rules here.
-    pub seen: HashMap<u64, Counted>,
-    /// Packets that all rules here have carried, by their meter.
-    pub metered: Counted,
-    /// Whether the port has moved away: its rules stay until their counts are final.
+    /// The packets that rules here have carried, by their counter, which has a meter here.
+    pub metered: BTreeMap<u16, Counted>,
+    /// Whether the port has moved away: its rules stay until their cached flows have ended.
     pub is_leaving: bool,
 }
 
@@ -51,8 +51,6 @@ pub struct OffloadPort {
     /// Messages without a verdict: batch and number.
     sent: VecDeque<(u64, usize)>,
     pub refused: BTreeMap<OffloadRefused, u64>,
-    /// Counts of forgotten rules.
-    pub forgotten: Counted,
 }
 
 impl OffloadPort {
@@ -85,16 +83,19 @@ impl OffloadPort {
     }
 
     /// Returns the reason why a rule cannot be installed.
-    pub fn refuses(&self, rule: u64, key: &FlowKey, target: u16) -> Option<OffloadRefused> {
-        if self.flows.contains_key(&rule) || self.keys.contains_key(key) {
+    pub fn refuses(&self, rule: u64, flow: &Flow) -> Option<OffloadRefused> {
+        if self.flows.contains_key(&rule) || self.keys.contains_key(&flow.key) {
             return Some(OffloadRefused::Collision);
         }
-        if self.flows.len() >= FLOWS {
+        let has_counter = |place: &Place| {
+            place.metered.len() < COUNTERS || place.metered.contains_key(&flow.counter)
+        };
+        if self.flows.len() >= FLOWS || !self.places.values().all(has_counter) {
             return Some(OffloadRefused::Full);
         }
-        let target = self.targets.get(&target).filter(|t| !t.is_dropped);
-        let suits = target.is_some_and(|t| t.target.suits(key)) && key.is_of_one_version();
-        (!suits).then_some(OffloadRefused::Unsupported)
+        let target = self.targets.get(&flow.target).filter(|t| !t.is_dropped);
+        let suits = target.is_some_and(|t| t.target.suits(&flow.key));
+        (!suits || !flow.key.is_of_one_version()).then_some(OffloadRefused::Unsupported)
     }
 
     pub fn refuse(&mut self, reason: OffloadRefused) {
@@ -109,40 +110,27 @@ impl OffloadPort {
         self.flows.insert(rule, flow);
     }
 
-    /// Deletes a flow; returns it, and its target's number if that is gone with it.
-    pub fn delete(&mut self, rule: u64) -> Option<(Flow, Option<u16>)> {
+    /// Deletes a flow; returns its target's number if that is gone with it.
+    pub fn delete(&mut self, rule: u64) -> Option<u16> {
         let flow = self.flows.remove(&rule)?;
         self.keys.remove(&flow.key);
-        let mut counted = Counted::default();
-        for place in self.places.values_mut() {
-            counted = counted.plus(place.seen.remove(&rule).unwrap_or_default());
+        let target = self.targets.get_mut(&flow.target)?;
+        target.users = target.users.saturating_sub(1);
+        let is_gone = target.is_dropped && target.users == 0;
+        if is_gone {
+            self.targets.remove(&flow.target);
         }
-        self.forgotten = self.forgotten.plus(counted).plus(flow.base);
-        let number = flow.target;
-        let gone = self.targets.get_mut(&number).is_some_and(|target| {
-            target.users = target.users.saturating_sub(1);
-            target.is_dropped && target.users == 0
-        });
-        if gone {
-            self.targets.remove(&number);
-        }
-        Some((flow, gone.then_some(number)))
+        is_gone.then_some(flow.target)
     }
 
-    /// Returns the counts of a rule on all its switches.
-    pub fn counted(&self, rule: u64) -> Counted {
-        let base = self.flows.get(&rule).map(|flow| flow.base);
-        let seen = self
-            .places
-            .values()
-            .filter_map(|place| place.seen.get(&rule));
-        seen.fold(base.unwrap_or_default(), |sum, more| sum.plus(*more))
-    }
-
-    /// Returns the packets that rules of this port have carried.
-    pub fn carried(&self) -> Counted {
-        let rules = self.flows.keys().map(|rule| self.counted(*rule));
-        rules.fold(self.forgotten, Counted::plus)
+    /// Returns the packets of each counter that has a meter.
+    pub fn metered(&self) -> Totals {
+        let mut totals = Totals::new();
+        for (counter, counted) in self.places.values().flat_map(|place| &place.metered) {
+            let total = totals.entry(*counter).or_default();
+            *total = total.plus(*counted);
+        }
+        totals
     }
 
     /// Returns the rules in a state that `is_chosen`.
@@ -155,7 +143,7 @@ impl OffloadPort {
     pub fn leave(&mut self, rules: &[u64]) -> Vec<u64> {
         let mut leaving = Vec::new();
         for rule in rules {
-            if let Some(flow) = self.flows.get_mut(rule).filter(|flow| !flow.is_removed()) {
+            if let Some(flow) = self.flows.get_mut(rule).filter(|flow| !flow.is_leaving()) {
                 flow.state = FlowState::Leaving;
                 leaving.push(*rule);
             }
@@ -197,41 +185,18 @@ impl OffloadPort {
         is_unused
     }
 
-    /// Disowns all flows: each is forgotten as soon as its removal is effective.
-    pub fn disown(&mut self) {
-        self.flows
-            .values_mut()
-            .for_each(|flow| flow.is_disowned = true);
+    /// Keeps the count of a meter; returns the former one if the switch has lost it.
+    pub fn see(&mut self, switch: SwitchIndex, counter: u16, counted: Counted) -> Option<Counted> {
+        let place = self.places.get_mut(&switch)?;
+        let seen = place.metered.get_mut(&counter)?;
+        let before = std::mem::replace(seen, counted);
+        (before.packets > counted.packets).then_some(before)
     }
 
-    /// Keeps the counts of a rule at a switch.
-    pub fn see(&mut self, switch: SwitchIndex, rule: u64, counted: Counted) {
-        let place = self.places.get_mut(&switch);
-        if let Some(place) = place.filter(|_| self.flows.contains_key(&rule)) {
-            place.seen.insert(rule, counted);
-        }
-    }
-
-    /// Adds the counts of a rule at a switch, which no longer has them, to its base.
-    pub fn fold(&mut self, switch: SwitchIndex, rule: u64) {
-        let place = self.places.get_mut(&switch);
-        let counted = place.and_then(|place| place.seen.remove(&rule));
-        if let Some(flow) = self.flows.get_mut(&rule) {
-            flow.base = flow.base.plus(counted.unwrap_or_default());
-        }
-    }
-
-    /// Does the same as [`Self::fold`] for all rules; returns the packets that they have carried, by their meter.
-    pub fn fold_place(&mut self, switch: SwitchIndex) -> Counted {
-        let rules = self.rules(|_| true).into_iter();
-        rules.for_each(|rule| self.fold(switch, rule));
-        self.fold_meter(switch)
-    }
-
-    /// Returns the count of a switch's meter, which no longer exists.
-    pub fn fold_meter(&mut self, switch: SwitchIndex) -> Counted {
-        let place = self.places.get_mut(&switch);
-        place.map_or_else(Counted::default, |place| std::mem::take(&mut place.metered))
+    /// Tells whether a flow that carries names a counter.
+    pub fn uses(&self, counter: u16) -> bool {
+        let mut flows = self.flows.values();
+        flows.any(|flow| flow.counter == counter && !flow.is_leaving())
     }
 
     /// Drops all targets; returns those that no flow names.

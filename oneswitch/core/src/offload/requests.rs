@@ -80,9 +80,10 @@ pub enum OffloadRequest {
         key: FlowKey,
         target: u16,
         clients: Clients,
+        /// Counts its packets, with those of other flows that name it.
+        counter: u16,
     },
     Remove(u64),
-    Forget(u64),
     /// The writer lives.
     Alive,
 }

@@ -1,6 +1,7 @@
 //! The writers: who may offload flows of a port, and what happens when they are gone.
 
 use crate::offload::events::OffloadEvent;
+use crate::offload::flows::Totals;
 use crate::offload::ports::OffloadPort;
 use crate::offload::requests::{OffloadHello, WriterId};
 use crate::offload::Offload;
@@ -25,6 +26,19 @@ pub struct Writer {
     is_suspect: bool,
     /// When its next report of counts is due; `None` while one is being read.
     pub report_at: Option<Instant>,
+    /// The totals of counters that it was told.
+    pub told: Totals,
+    pub listing: Listing,
+}
+
+/// A writer's request for the list of rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    Idle,
+    /// It waits for rules that are leaving.
+    Asked,
+    /// The meters are being read.
+    Reading,
 }
 
 impl Writer {
@@ -34,6 +48,8 @@ impl Writer {
             suspect_at: now + SILENCE,
             is_suspect: false,
             report_at: Some(now + REPORT),
+            told: Totals::new(),
+            listing: Listing::Idle,
         }
     }
 
@@ -109,6 +125,13 @@ impl Offload {
             true => Admitted::Strange,
             false => Admitted::Known,
         })
+    }
+
+    pub fn set_listing(&mut self, number: u32, listing: Listing) {
+        let port = self.ports.get_mut(&number);
+        if let Some(writer) = port.and_then(|port| port.writer.as_mut()) {
+            writer.listing = listing;
+        }
     }
 
     pub fn port_of(&self, id: WriterId) -> Option<u32> {

@@ -1,7 +1,7 @@
 //! The port map: the switch and interface of each virtual port, and a controller's view of it.
 
 use crate::api::{Claim, MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex, HOME};
-use crate::offload::flows::Counted;
+use crate::offload::flows::{Counted, Totals};
 use crate::server::quarantine::Quarantine;
 use crate::switch_set::SwitchSet;
 use openflow13::{config, state, Port, PortStats};
@@ -123,8 +123,8 @@ pub struct VirtualPort {
     pub announced: Option<Port>,
     /// Added to the home interface's counters (modulo 2^64).
     pub base: PortStats,
-    /// Packets that offload rules carried which are gone.
-    pub offloaded: Counted,
+    /// Packets that offload rules carried, by their counter, where the meter is gone.
+    pub offloaded: Totals,
 }
 
 impl VirtualPort {
@@ -372,7 +372,7 @@ impl PortMap {
             awaits_live: false,
             announced: None,
             base: PortStats::default(),
-            offloaded: Counted::default(),
+            offloaded: Totals::new(),
         };
         self.quarantine.give(flow_id);
         ingress_id

@@ -9,11 +9,12 @@ mod requests;
 use super::Switches;
 use crate::api::{Bridge, SwitchIndex};
 use crate::layout::offload;
-use crate::offload::flows::Flow;
+use crate::offload::flows::{Counted, Flow};
 use crate::offload::ports::{OffloadPort, Place};
 use crate::offload::requests::FlowKey;
 use foldhash::HashSet;
 use openflow13::{ActionList, GroupMod, Message, MeterMod};
+use std::collections::btree_map::Entry;
 
 /// The rules and targets of a bridge that messages concern which it got after it was asked for its state.
 #[derive(Debug, Default)]
@@ -50,7 +51,7 @@ impl Switches {
         Some(xid)
     }
 
-    /// Sends a flow's rule; returns the message's xid.
+    /// Sends a flow's rule, after its counter's meter; returns the message's xid.
     fn send_rule(
         &mut self,
         port: &mut OffloadPort,
@@ -58,19 +59,14 @@ impl Switches {
         rule: u64,
         flow: &Flow,
     ) -> Option<u32> {
+        self.send_meter(port, to, flow.counter);
         self.note_flow(to, flow.key);
         let message = offload::rule(to.number, rule, flow);
         self.send_offload(port, to.switch, &Message::FlowMod(message))
     }
 
-    fn send_shadow(&mut self, port: &mut OffloadPort, to: &To, rule: u64, flow: &Flow) {
-        self.note_flow(to, flow.key);
-        let message = offload::shadow(to.number, rule, flow);
-        self.send_offload(port, to.switch, &Message::FlowMod(message));
-    }
-
-    fn send_removal(&mut self, port: &mut OffloadPort, to: &To, rule: u64, flow: &Flow) {
-        self.note_flow(to, flow.key);
+    fn send_removal(&mut self, port: &mut OffloadPort, to: &To, rule: u64, key: FlowKey) {
+        self.note_flow(to, key);
         let message = offload::removal(to.number, rule);
         self.send_offload(port, to.switch, &Message::FlowMod(message));
     }
@@ -83,7 +79,17 @@ impl Switches {
         self.send_offload(port, switch, &Message::GroupMod(message));
     }
 
-    fn send_meter(&mut self, port: &mut OffloadPort, switch: SwitchIndex, message: MeterMod) {
+    /// Sends a counter's meter, unless its place has it.
+    fn send_meter(&mut self, port: &mut OffloadPort, to: &To, counter: u16) {
+        let place = port.places.get_mut(&to.switch);
+        if let Some(Entry::Vacant(new)) = place.map(|place| place.metered.entry(counter)) {
+            new.insert(Counted::default());
+            let meter = offload::meter(to.number, counter);
+            self.send_meter_mod(port, to.switch, meter);
+        }
+    }
+
+    fn send_meter_mod(&mut self, port: &mut OffloadPort, switch: SwitchIndex, message: MeterMod) {
         if self.list[switch].edge.resync.is_some() {
             let changed = &mut self.list[switch].changed_since;
             changed.meters.insert(message.meter_id);

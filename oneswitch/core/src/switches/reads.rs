@@ -38,10 +38,12 @@ pub enum Purpose {
     IdlePoll,
     /// The counts of a port's offload rules, for its writer.
     OffloadCounts(u32),
-    /// The final counts of offload rules that leave.
+    /// The meters of a port, for its writer.
+    OffloadMeters(u32),
+    /// The meters of a port, before its rules are listed.
+    OffloadList(u32),
+    /// The meters of a port, once the cached flows of rules have ended.
     OffloadDrain(u64),
-    /// The packets that a port's offload rules carried.
-    OffloadMeter(u32),
     /// The packets that a port's offload rules carried, for a controller's question about ports.
     OffloadSum {
         question: u64,

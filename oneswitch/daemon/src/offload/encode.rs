@@ -3,9 +3,7 @@
 use std::io::Write;
 use std::net::IpAddr;
 
-use oneswitch_core::{
-    Counted, FlowProtocol, OffloadEvent, OffloadListed, OFFLOAD_FLOWS, OFFLOAD_TARGETS,
-};
+use oneswitch_core::{FlowProtocol, OffloadEvent, OffloadListed, OFFLOAD_FLOWS, OFFLOAD_TARGETS};
 use serde_json::json;
 
 /// Entries of a line, so that none is longer than 64 KiB: an entry of a list of rules has at most 200 bytes, others at most 70.
@@ -26,8 +24,14 @@ pub fn encode(event: &OffloadEvent, out: &mut Vec<u8>) -> bool {
         OffloadEvent::Refused(rules) => entries(out, "refused", rules, |out, (rule, reason)| {
             write!(out, "[{rule},\"{}\"]", reason.name())
         }),
-        OffloadEvent::Counted(rules) => entries(out, "counted", rules, counted),
-        OffloadEvent::Removed(rules) => entries(out, "removed", rules, counted),
+        OffloadEvent::Counted(rules) => entries(out, "counted", rules, |out, (rule, packets)| {
+            write!(out, "[{rule},{packets}]")
+        }),
+        OffloadEvent::Carried(totals) => {
+            entries(out, "carried", totals, |out, (counter, total)| {
+                write!(out, "[{counter},{},{}]", total.packets, total.bytes)
+            })
+        }
         OffloadEvent::Reset => line(out, &json!({"reset": null})),
         OffloadEvent::Error(error) => out.extend(error_line(error.code, &error.detail)),
         OffloadEvent::Close => return true,
@@ -67,10 +71,6 @@ fn line(out: &mut Vec<u8>, value: &serde_json::Value) {
 
 fn numbers(out: &mut Vec<u8>, name: &str, rules: &[u64]) {
     entries(out, name, rules, |out, rule| write!(out, "{rule}"));
-}
-
-fn counted(out: &mut Vec<u8>, (rule, counted): &(u64, Counted)) -> std::io::Result<()> {
-    write!(out, "[{rule},{},{}]", counted.packets, counted.bytes)
 }
 
 /// Appends lines with at most [`ENTRIES`] entries each.
@@ -124,7 +124,7 @@ fn rule(out: &mut Vec<u8>, listed: &OffloadListed) -> std::io::Result<()> {
         (listed.key.source, listed.key.destination);
     write!(
         out,
-        "[{},{},\"{protocol}\",\"{from}\",{from_port},\"{to}\",{to_port},{},{},{}]",
-        listed.rule, listed.is_removed, listed.target, listed.counted.packets, listed.counted.bytes
+        "[{},\"{protocol}\",\"{from}\",{from_port},\"{to}\",{to_port},{},{}]",
+        listed.rule, listed.target, listed.counter
     )
 }

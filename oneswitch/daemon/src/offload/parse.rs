@@ -18,9 +18,8 @@ enum Line {
     List(()),
     Target((u16, Target)),
     Drop(u16),
-    Install((u64, Protocol, IpAddr, u16, IpAddr, u16, u16, End)),
+    Install((u64, Protocol, IpAddr, u16, IpAddr, u16, u16, End, u16)),
     Remove(u64),
-    Forget(u64),
     Alive(()),
 }
 
@@ -96,7 +95,6 @@ pub fn parse(line: &[u8]) -> Result<Parsed, String> {
         Line::Alive(()) => OffloadRequest::Alive,
         Line::Drop(target) => OffloadRequest::Drop(target),
         Line::Remove(rule) => OffloadRequest::Remove(number("remove", rule)?),
-        Line::Forget(rule) => OffloadRequest::Forget(number("forget", rule)?),
         Line::Target((number, target)) => {
             let Target {
                 eth_src: Mac(eth_src),
@@ -114,7 +112,7 @@ pub fn parse(line: &[u8]) -> Result<Parsed, String> {
             // Open vSwitch cannot encapsulate and then treat the packet as if the port had sent it.
             OffloadRequest::Target(number, tunnel.is_none().then_some(target))
         }
-        Line::Install((rule, protocol, from, from_port, to, to_port, target, clients)) => {
+        Line::Install((rule, protocol, from, from_port, to, to_port, target, clients, counter)) => {
             let key = FlowKey {
                 protocol: match protocol {
                     Protocol::Tcp => FlowProtocol::Tcp,
@@ -136,6 +134,7 @@ pub fn parse(line: &[u8]) -> Result<Parsed, String> {
                     End::Source => Clients::Source,
                     End::Destination => Clients::Destination,
                 },
+                counter,
             }
         }
     }))
@@ -182,12 +181,14 @@ fn explain(line: &[u8], error: &serde_json::Error) -> String {
     let column = format!(" at line 1 column {}", error.column());
     let what = error.to_string();
     let what = what.strip_suffix(&column).unwrap_or(&what);
-    format!("{what}, at byte {at} of the line {shown:?}; expected one object of hello, list, target, drop, install, remove, forget or alive")
+    format!("{what}, at byte {at} of the line {shown:?}; expected one object of hello, list, target, drop, install, remove or alive")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use proptest::sample::Index;
 
     fn complaint(line: &str) -> String {
         parse(line.as_bytes()).unwrap_err()
@@ -196,7 +197,7 @@ mod tests {
     #[test]
     fn lines_are_read() {
         let install =
-            r#"{"install": [7, "tcp", "10.0.0.1", 1234, "::ffff:10.0.0.9", 80, 3, "source"]}"#;
+            r#"{"install": [7, "tcp", "10.0.0.1", 1234, "::ffff:10.0.0.9", 80, 3, "source", 6]}"#;
         let key = FlowKey {
             protocol: FlowProtocol::Tcp,
             source: ("10.0.0.1".parse().unwrap(), 1234),
@@ -207,6 +208,7 @@ mod tests {
             key,
             target: 3,
             clients: Clients::Source,
+            counter: 6,
         };
         assert_eq!(parse(install.as_bytes()), Ok(Parsed::Request(expected)));
         let target = r#"{"target": [7, {"eth_src": "02:00:00:00:00:0a", "eth_dst": "02:00:00:00:00:0b", "source": null, "destination": ["10.0.0.11", 8080], "tunnel": null}]}"#;
@@ -234,7 +236,6 @@ mod tests {
             (r#"{"alive":null}"#, OffloadRequest::Alive),
             (r#"{"drop": 7}"#, OffloadRequest::Drop(7)),
             (r#"{"remove": 9}"#, OffloadRequest::Remove(9)),
-            (r#"{"forget": 9}"#, OffloadRequest::Forget(9)),
         ] {
             assert_eq!(parse(line.as_bytes()), Ok(Parsed::Request(expected)));
         }
@@ -253,15 +254,15 @@ mod tests {
                 &["70000", "expected u16", "at byte 13"],
             ),
             (
-                r#"{"install": [7, "sctp", "10.0.0.1", 1, "10.0.0.2", 1, 3, "source"]}"#,
+                r#"{"install": [7, "sctp", "10.0.0.1", 1, "10.0.0.2", 1, 3, "source", 6]}"#,
                 &["unknown variant `sctp`", "`tcp` or `udp`"],
             ),
             (
-                r#"{"install": [7, "tcp", "10.0.0.x", 1, "10.0.0.2", 1, 3, "source"]}"#,
+                r#"{"install": [7, "tcp", "10.0.0.x", 1, "10.0.0.2", 1, 3, "source", 6]}"#,
                 &["invalid IP address"],
             ),
             (
-                r#"{"install": [7, "tcp", "10.0.0.1", 1, "2001:db8::1", 1, 3, "source"]}"#,
+                r#"{"install": [7, "tcp", "10.0.0.1", 1, "2001:db8::1", 1, 3, "source", 6]}"#,
                 &["10.0.0.1 and 2001:db8::1", "one IP version"],
             ),
             (
@@ -283,5 +284,31 @@ mod tests {
             }
         }
         assert!(complaint(&"x".repeat(10_000)).len() < 400);
+    }
+
+    const LINES: [&str; 4] = [
+        r#"{"hello": {"port": 1000, "owner": "a/b", "instance": "000000000000000000000000000000ff", "epoch": 7}}"#,
+        r#"{"target": [7, {"eth_src": "02:00:00:00:00:0a", "eth_dst": "02:00:00:00:00:0b", "destination": ["10.0.0.11", 8080]}]}"#,
+        r#"{"install": [7, "udp", "2001:db8::1", 1234, "2001:db8::2", 53, 3, "destination", 65535]}"#,
+        r#"{"remove": 9}"#,
+    ];
+
+    proptest! {
+        /// A part of a line is replaced by any other bytes.
+        #[test]
+        fn no_line_makes_it_fail(
+            line in 0..LINES.len(),
+            at in any::<Index>(),
+            gone in 0..8usize,
+            new in proptest::collection::vec(any::<u8>(), 0..8),
+        ) {
+            let mut line = LINES[line].as_bytes().to_vec();
+            let start = at.index(line.len());
+            let end = (start + gone).min(line.len());
+            line.splice(start..end, new);
+            if let Err(complaint) = parse(&line) {
+                prop_assert!(complaint.len() < 1_000, "{}", complaint);
+            }
+        }
     }
 }

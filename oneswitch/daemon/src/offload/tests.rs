@@ -115,12 +115,12 @@ async fn events_are_written_in_lines() {
     let rules: Vec<u64> = (0..900).collect();
     handle.tell(vec![
         OffloadEvent::Welcome,
-        OffloadEvent::Removed(vec![(7, counted)]),
+        OffloadEvent::Carried(vec![(7, counted)]),
         OffloadEvent::Effective(rules),
         OffloadEvent::Listed(Vec::new()),
     ]);
     assert!(fixture.read().await.contains(r#""counts":"exact""#));
-    assert_eq!(fixture.read().await, "{\"removed\":[[7,3,180]]}\n");
+    assert_eq!(fixture.read().await, "{\"carried\":[[7,3,180]]}\n");
     for part in 0..2 {
         let line = fixture.read().await;
         let line: serde_json::Value = serde_json::from_str(&line).unwrap();

@@ -4,7 +4,7 @@ use super::{place_with, To};
 use crate::api::SwitchIndex;
 use crate::layout::offload;
 use crate::offload::drains::{Drain, Stage};
-use crate::offload::ports::{OffloadPort, Place};
+use crate::offload::ports::OffloadPort;
 use crate::server::ports::VirtualPort;
 use crate::server::Server;
 use crate::switch_set::SwitchSet;
@@ -44,26 +44,22 @@ impl Switches {
         });
     }
 
-    /// Takes over the meter of a mapped port; returns false if its count is known. The port may have moved away from here shortly before
-    /// oneswitchd started: then its rules are followed to their final counts.
-    pub(super) fn adopt_meter(&mut self, server: &mut Server, to: &To) -> bool {
+    /// Takes over a counter's meter of a mapped port; returns false if its count is known. The port may have moved away from here shortly
+    /// before oneswitchd started: then its rules are followed until their cached flows have ended.
+    pub(super) fn adopt_meter(&mut self, server: &mut Server, to: &To, counter: u16) -> bool {
         let is_here = |p: &VirtualPort| p.locations().any(|l| l.switch == to.switch);
         let Some(is_here) = server.ports.get(to.number).map(is_here) else {
             return false;
         };
         let port = server.offload.ports.entry(to.number).or_default();
-        if port.places.contains_key(&to.switch) {
-            return true;
-        }
         if !is_here && port.left.contains(to.switch) {
             return false;
         }
-        let place = Place {
-            is_leaving: !is_here,
-            ..Place::default()
-        };
-        port.places.insert(to.switch, place);
-        if !is_here {
+        let is_new = !port.places.contains_key(&to.switch);
+        let place = port.places.entry(to.switch).or_default();
+        place.metered.entry(counter).or_default();
+        if is_new && !is_here {
+            place.is_leaving = true;
             self.leave_place(server, to);
         }
         true
@@ -80,24 +76,21 @@ impl Switches {
     }
 
     fn place(&mut self, port: &mut OffloadPort, to: &To, way: ActionList, is_read: bool) {
-        let (is_whole, is_new, is_first) = match port.places.get_mut(&to.switch) {
+        let (is_whole, is_new) = match port.places.get_mut(&to.switch) {
             None => {
                 port.left.remove(to.switch);
                 port.places.insert(to.switch, place_with(way.clone()));
-                (false, true, true)
+                (false, true)
             }
             Some(place) => {
                 let is_back = std::mem::take(&mut place.is_leaving);
                 let is_same = place.way == way;
                 place.way.clone_from(&way);
-                (is_same, is_back, false)
+                (is_same, is_back)
             }
         };
         if is_read || (is_whole && !is_new) {
             return;
-        }
-        if is_first {
-            self.send_meter(port, to.switch, offload::meter(to.number));
         }
         let targets = port.targets.iter();
         let groups: Vec<_> = targets
@@ -109,7 +102,7 @@ impl Switches {
         if is_new {
             let flows: Vec<_> = port.flows.iter().map(|(r, f)| (*r, f.clone())).collect();
             for (rule, flow) in flows {
-                if !flow.is_removed() {
+                if !flow.is_leaving() {
                     self.send_rule(port, to, rule, &flow);
                 }
             }
@@ -127,8 +120,14 @@ impl Switches {
             let removal = offload::target_removal(to.number, target);
             self.send_target(port, to.switch, removal);
         }
-        self.send_meter(port, to.switch, offload::meter_removal(to.number));
-        port.places.remove(&to.switch);
+        let place = port.places.remove(&to.switch);
+        for counter in place
+            .into_iter()
+            .flat_map(|place| place.metered.into_keys())
+        {
+            let removal = offload::meter_removal(offload::meter_id(to.number, counter));
+            self.send_meter_mod(port, to.switch, removal);
+        }
     }
 
     /// Deletes everything of a port that is unmapped.

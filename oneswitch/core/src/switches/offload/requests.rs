@@ -1,13 +1,17 @@
 //! Requests of writers.
 
+use super::counting::METERS;
 use super::To;
-use crate::api::SwitchIndex;
+use crate::api::{Bridge, SwitchIndex};
 use crate::layout::offload;
+use crate::offload::drains::Drain;
 use crate::offload::events::{OffloadEvent, OffloadListed, OffloadRefused};
-use crate::offload::flows::{Counted, Flow, FlowState};
+use crate::offload::flows::{Flow, FlowState};
 use crate::offload::ports::OffloadPort;
-use crate::offload::requests::{Clients, FlowKey, OffloadRequest, OffloadTarget, WriterId};
+use crate::offload::requests::{OffloadRequest, OffloadTarget, WriterId};
+use crate::offload::writers::{Listing, Writer};
 use crate::server::Server;
+use crate::switches::reads::{Parts, Purpose};
 use crate::switches::Switches;
 
 impl Switches {
@@ -22,7 +26,7 @@ impl Switches {
         for request in requests {
             match *request {
                 OffloadRequest::Alive => {}
-                OffloadRequest::List => self.list_rules(server, id, number),
+                OffloadRequest::List => server.offload.set_listing(number, Listing::Asked),
                 OffloadRequest::Target(target, rewrite) => {
                     self.put_target(server, (id, number), target, rewrite);
                 }
@@ -32,16 +36,24 @@ impl Switches {
                     key,
                     target,
                     clients,
+                    counter,
                 } => {
-                    let refused = self.install(server, number, rule, (key, clients), target);
+                    let flow = Flow {
+                        key,
+                        clients,
+                        target,
+                        counter,
+                        state: FlowState::Asked,
+                        told: 0,
+                    };
+                    let refused = self.install(server, number, rule, flow);
                     if let Some(reason) = refused {
                         server.offload.refuse(id, number, rule, reason);
                     }
                 }
                 OffloadRequest::Remove(rule) => {
-                    leaving.extend(self.remove(server, (id, number), rule));
+                    leaving.extend(self.remove(server, number, rule));
                 }
-                OffloadRequest::Forget(rule) => self.forget_rule(server, number, rule),
             }
         }
         self.drain(server, number, leaving);
@@ -52,27 +64,16 @@ impl Switches {
         server: &mut Server,
         number: u32,
         rule: u64,
-        (key, clients): (FlowKey, Clients),
-        target: u16,
+        flow: Flow,
     ) -> Option<OffloadRefused> {
         let port = server.offload.ports.get_mut(&number)?;
-        if let Some(reason) = port.refuses(rule, &key, target) {
+        if let Some(reason) = port.refuses(rule, &flow) {
             return Some(reason);
         }
         let places = staying(port);
         if !places.iter().any(|switch| self.has_edge(*switch)) {
             return Some(OffloadRefused::Rate);
         }
-        let flow = Flow {
-            key,
-            clients,
-            target,
-            state: FlowState::Asked,
-            base: Counted::default(),
-            told: Counted::default(),
-            is_disowned: false,
-            is_forgotten: false,
-        };
         let mut xids = Vec::new();
         for switch in places {
             let xid = self.send_rule(port, &To { number, switch }, rule, &flow);
@@ -104,6 +105,8 @@ impl Switches {
             return;
         }
         let writer = port.writer.as_ref().map(|writer| writer.id);
+        // The goal of a move may have accepted it.
+        self.take_away(server, number, &[rule]);
         self.delete_flow(server, number, rule);
         if let Some(id) = writer {
             server.offload.refuse(id, number, rule, reason);
@@ -117,8 +120,7 @@ impl Switches {
         for port in offload.ports.values_mut() {
             port.forget_sent(|batch| self.verdicts.is_settled(batch));
             let places = staying(port);
-            let is_confirmed =
-                |switch: &SwitchIndex| self.is_confirmed(*switch, crate::api::Bridge::Edge);
+            let is_confirmed = |switch: &SwitchIndex| self.is_confirmed(*switch, Bridge::Edge);
             while let Some((batch, xid, rule)) = port.installing.front().copied() {
                 if !self.verdicts.is_settled(batch) || !places.iter().all(is_confirmed) {
                     break;
@@ -186,20 +188,55 @@ impl Switches {
         }
     }
 
-    fn list_rules(&mut self, server: &mut Server, id: WriterId, number: u32) {
-        let Some(port) = server.offload.ports.get(&number) else {
+    /// Lists rules for writers that have asked, once none is leaving: whatever a rule has carried is in the totals then. A switch that is
+    /// not in service is not waited for.
+    pub fn advance_lists(&mut self, server: &mut Server) {
+        let is_asked = |port: &OffloadPort| {
+            let writer = port.writer.as_ref();
+            writer.is_some_and(|writer| writer.listing == Listing::Asked)
+        };
+        let ports = server.offload.ports.iter();
+        let asked = ports.filter(|(_, port)| is_asked(port)).map(|(n, _)| *n);
+        for number in asked.collect::<Vec<_>>() {
+            let is_leaving = |drain: &Drain| {
+                let mut switches = drain.switches.iter();
+                drain.port == number
+                    && drain.rules.is_some()
+                    && switches.all(|switch| self.has_edge(switch))
+            };
+            if server.offload.drains.list.values().any(is_leaving) {
+                continue;
+            }
+            server.offload.set_listing(number, Listing::Reading);
+            let from = self.places(server, number);
+            if from.is_empty() {
+                self.list_answered(server, number, &Vec::new());
+            } else {
+                self.read(Purpose::OffloadList(number), Bridge::Edge, from, METERS);
+            }
+        }
+    }
+
+    /// Tells a writer the totals of the port's counters, then its rules.
+    pub fn list_answered(&mut self, server: &mut Server, number: u32, parts: &Parts) {
+        self.meters_answered(server, number, parts);
+        let Some(port) = server.offload.ports.get_mut(&number) else {
             return;
         };
-        let flows = port.flows.iter().filter(|(_, flow)| !flow.is_disowned);
+        let is_reading = |writer: &&mut Writer| writer.listing == Listing::Reading;
+        let Some(writer) = port.writer.as_mut().filter(is_reading) else {
+            return;
+        };
+        writer.listing = Listing::Idle;
+        let flows = port.flows.iter().filter(|(_, flow)| !flow.is_leaving());
         let listed = flows.map(|(rule, flow)| OffloadListed {
             rule: *rule,
-            is_removed: flow.is_removed(),
             key: flow.key,
             target: flow.target,
-            counted: port.counted(*rule),
+            counter: flow.counter,
         });
         let listed = OffloadEvent::Listed(listed.collect());
-        server.offload.events.put(id, listed);
+        server.offload.events.put(writer.id, listed);
     }
 }
 
