@@ -180,6 +180,10 @@ impl World {
         if !self.connections.contains_key(&client) {
             self.packet(client, &sent_by(client, SYN), false);
         }
+        // A client whose SYN was dropped sends no more.
+        if !self.connections.contains_key(&client) {
+            return;
+        }
         for _ in 0..BURST {
             self.packet(client, &sent_by(client, ACK), fades_too);
         }
