@@ -96,8 +96,6 @@ class ServerMonitor:
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
             self._keep()
-        for probe in self._probes.values():
-            probe.close()
 
     # ---- queries
 
