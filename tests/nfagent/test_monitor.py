@@ -306,7 +306,7 @@ def test_an_unresponsive_switch_is_asked_again() -> None:
 def test_between_two_looks_no_connection_is_open() -> None:
     path = Server([Home(1, HUB), Home(2, HUB)]).paths[HUB]
     closed: list[bool] = []
-    path.close = lambda: closed.append(True)  # type: ignore[method-assign]
+    path.close = lambda: closed.append(True)
     SwitchProbe(lambda: path).look()
     assert closed == [True]
 
