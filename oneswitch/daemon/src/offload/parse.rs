@@ -57,7 +57,8 @@ impl TryFrom<String> for Mac {
         let octets: Option<Vec<u8>> = text.split(':').map(octet).collect();
         let octets = octets.and_then(|octets| octets.try_into().ok());
         octets.map(Self).ok_or_else(|| {
-            format!("{text:?}, expected a MAC address such as \"02:00:00:00:00:01\"")
+            let shown = shortened(&text);
+            format!("{shown:?}, expected a MAC address such as \"02:00:00:00:00:01\"")
         })
     }
 }
@@ -163,25 +164,32 @@ fn hello_of(hello: Hello) -> Result<OffloadHello, String> {
     Ok(OffloadHello {
         port: hello.port,
         owner: hello.owner,
-        instance: instance
-            .ok_or_else(|| format!("hello: the instance {text:?}; expected 32 hex digits"))?,
+        instance: instance.ok_or_else(|| {
+            let shown = shortened(text);
+            format!("hello: the instance {shown:?}; expected 32 hex digits")
+        })?,
         epoch: hello.epoch,
     })
 }
 
 /// Names the part of a line that could not be read.
 fn explain(line: &[u8], error: &serde_json::Error) -> String {
-    const SHOWN: usize = 80;
-    let text = String::from_utf8_lossy(line);
+    let shown = shortened(&String::from_utf8_lossy(line));
+    let at = error.column().saturating_sub(1);
+    let column = format!(" at line 1 column {}", error.column());
+    let what = error.to_string();
+    let what = shortened(what.strip_suffix(&column).unwrap_or(&what));
+    format!("{what}, at byte {at} of the line {shown:?}; expected one object of hello, list, target, drop, install, remove or alive")
+}
+
+/// Returns the beginning of a text: a complaint must not be as long as the line.
+fn shortened(text: &str) -> String {
+    const SHOWN: usize = 160;
     let mut shown: String = text.chars().take(SHOWN).collect();
     if shown.len() < text.len() {
         shown.push_str("...");
     }
-    let at = error.column().saturating_sub(1);
-    let column = format!(" at line 1 column {}", error.column());
-    let what = error.to_string();
-    let what = what.strip_suffix(&column).unwrap_or(&what);
-    format!("{what}, at byte {at} of the line {shown:?}; expected one object of hello, list, target, drop, install, remove or alive")
+    shown
 }
 
 #[cfg(test)]
@@ -283,7 +291,25 @@ mod tests {
                 assert!(complaint.contains(part), "{line}: {complaint}");
             }
         }
-        assert!(complaint(&"x".repeat(10_000)).len() < 400);
+    }
+
+    #[test]
+    fn a_complaint_is_short_however_long_the_value_is() {
+        let long = "\u{7f}".repeat(10_000);
+        for line in [
+            long.clone(),
+            format!(r#"{{"{long}": 1}}"#),
+            format!(r#"{{"target": [5, {{"eth_src": "{long}", "eth_dst": "{long}"}}]}}"#),
+            format!(
+                r#"{{"install": [7, "{long}", "10.0.0.1", 1, "10.0.0.2", 1, 3, "source", 6]}}"#
+            ),
+            format!(
+                r#"{{"hello": {{"port": 1, "owner": null, "instance": "{long}", "epoch": 7}}}}"#
+            ),
+        ] {
+            let complaint = complaint(&line);
+            assert!(complaint.len() < 2_500, "{} bytes", complaint.len());
+        }
     }
 
     const LINES: [&str; 4] = [
@@ -307,7 +333,7 @@ mod tests {
             let end = (start + gone).min(line.len());
             line.splice(start..end, new);
             if let Err(complaint) = parse(&line) {
-                prop_assert!(complaint.len() < 1_000, "{}", complaint);
+                prop_assert!(complaint.len() < 2_500, "{}", complaint);
             }
         }
     }
