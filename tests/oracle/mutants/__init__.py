@@ -43,7 +43,7 @@ def builder() -> Iterator["Builder"]:
 
 
 class Builder:
-    """Builds oneswitchd with one fault at a time; all builds share what is compiled."""
+    """Builds oneswitchd with one fault at a time; the builds of a process share what is compiled."""
 
     def __init__(self, folder: Path) -> None:
         self._tree, self._binaries = folder / "tree", folder / "binaries"
@@ -53,7 +53,8 @@ class Builder:
             if name.endswith((".rs", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml")):
                 target = self._tree / name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(_ROOT / name, target)
+                # With new times: cargo has built an earlier copy last with a fault, and goes by times.
+                shutil.copyfile(_ROOT / name, target)
 
     def build(self, name: str = "") -> Path:
         """Return oneswitchd with the fault ``name`` ("": with none)."""
@@ -71,7 +72,8 @@ class Builder:
     def _compiled(self) -> Path:
         cargo = shutil.which("cargo", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
         assert cargo is not None, "cargo is not on PATH"
-        target = _ROOT / "target/mutants"
+        # One for each process that runs tests: cargo takes what another copy has built for its own.
+        target = _ROOT / "target/mutants" / os.environ.get("PYTEST_XDIST_WORKER", "alone")
         command = [cargo, "build", "--locked", "--quiet", "-p", "oneswitchd", "--target-dir", str(target)]
         subprocess.run(command, cwd=self._tree, check=True)
         return target / "debug/oneswitchd"
