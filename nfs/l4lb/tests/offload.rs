@@ -61,7 +61,7 @@ enum Step {
     Fin(u16),
     /// The function exchanges requests and events with the table, and this much time passes (ms).
     Turn(u64),
-    /// The table works on so many requests; on an install with this answer.
+    /// The table handles this number of requests; an install gets this answer.
     Work(u8, Option<Refused>),
     Settle,
     Count,

@@ -38,7 +38,7 @@ enum Step {
     Replace(u16),
     /// The function exchanges requests and events with the driver.
     Pump,
-    /// The table works on so many requests; on an install with this answer.
+    /// The table handles this number of requests; an install gets this answer.
     Work(u8, Option<Refused>),
     Settle,
     Count,
