@@ -18,6 +18,7 @@ mod markers;
 mod moves;
 mod offload;
 mod offload_random;
+mod offload_writers;
 mod ports;
 mod questions;
 mod random;

@@ -1,11 +1,11 @@
-//! Offloaded flows: what `edge` gets, and what their writer is told.
+//! Offloaded flows: what `edge` gets, and what it reports.
 
 use crate::build::{output, request};
 use crate::fake::Flow;
 use crate::lab::{Lab, GRACE, PATCH, PCIE};
 use oneswitch_core::{
-    Claim, Clients, Counted, FlowKey, FlowProtocol, MoveUntil, OffloadEvent, OffloadHello,
-    OffloadRefused, OffloadRequest, OffloadTarget, WriterId,
+    Clients, Counted, FlowKey, FlowProtocol, MoveUntil, OffloadEvent, OffloadHello, OffloadRefused,
+    OffloadRequest, OffloadTarget, WriterId,
 };
 use openflow13::{
     Action, ErrorCode, FlowModCommand, GroupMod, Message, MultipartReply, MultipartRequest,
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// The port of the function, on snic0 in most tests.
 pub const PORT: u32 = 2;
-const GROUP: u32 = PORT << 16 | 7;
+pub const GROUP: u32 = PORT << 16 | 7;
 const RULE: u16 = 200;
 
 pub fn client(number: u8) -> FlowKey {
@@ -66,7 +66,7 @@ pub fn hello(instance: u128, epoch: u64) -> OffloadHello {
     }
 }
 
-fn counted(packets: u64) -> Counted {
+pub fn counted(packets: u64) -> Counted {
     let bytes = packets * 100;
     Counted { packets, bytes }
 }
@@ -158,14 +158,14 @@ impl Lab {
         outputs.collect()
     }
 
-    fn is_plain(&mut self, switch: usize) -> bool {
+    pub fn is_plain(&mut self, switch: usize) -> bool {
         let plain = |flow: &Flow| flow.table < 2;
         self.edge(switch).flows.iter().all(plain)
     }
 }
 
 /// A function at port 2 of snic0 with a connected writer, which has written its target.
-fn lab() -> Lab {
+pub fn lab() -> Lab {
     let mut lab = Lab::new(2, &[0, 1]);
     lab.writer(1, 5, 1);
     lab.offload(1, &[target()]);
@@ -235,7 +235,7 @@ fn refusals_name_their_reason() {
 }
 
 /// The events of a removal that is effective: the total of the rule's counter, if it has changed.
-fn effective(rule: u64, total: Option<u64>) -> Vec<OffloadEvent> {
+pub fn effective(rule: u64, total: Option<u64>) -> Vec<OffloadEvent> {
     let carried = total.map(|packets| (counter_of(rule), counted(packets)));
     let carried = carried.map(|carried| OffloadEvent::Carried(vec![carried]));
     let events = carried.into_iter();
@@ -289,7 +289,7 @@ fn a_list_waits_for_rules_that_are_leaving() {
 }
 
 /// Returns the rules of the only event, a list.
-fn listed(told: &[OffloadEvent]) -> Vec<u64> {
+pub fn listed(told: &[OffloadEvent]) -> Vec<u64> {
     let [OffloadEvent::Listed(listed)] = told else {
         panic!("{told:?}");
     };
@@ -346,131 +346,6 @@ fn a_ports_counters_contain_what_was_offloaded() {
     lab.restart();
     lab.run();
     assert_eq!(lab.port_packets(PORT), (7, 7));
-}
-
-#[test]
-fn older_writers_are_turned_away() {
-    let mut lab = lab();
-    let now = lab.now;
-    let turned_away = |lab: &mut Lab, id, hello: OffloadHello| {
-        lab.core.offload_hello(WriterId(id), hello, now);
-        lab.run();
-        match lab.told(id).as_slice() {
-            [OffloadEvent::Error(error), OffloadEvent::Close] => error.code,
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!(turned_away(&mut lab, 2, hello(5, 0)), "stale-writer");
-    assert_eq!(turned_away(&mut lab, 3, hello(6, 9)), "stale-writer");
-    let unknown = OffloadHello {
-        port: 88,
-        ..hello(5, 1)
-    };
-    assert_eq!(turned_away(&mut lab, 4, unknown), "port-unknown");
-    let claim = Claim {
-        owner: Some("nfagent/a/b".into()),
-        force: false,
-    };
-    lab.core.give_port(PORT, claim).unwrap();
-    assert_eq!(turned_away(&mut lab, 5, hello(5, 2)), "port-owned");
-    let owner = OffloadHello {
-        owner: Some("nfagent/a/b".into()),
-        ..hello(5, 2)
-    };
-    lab.core.offload_hello(WriterId(6), owner, now);
-    let (to, events): (Vec<_>, Vec<_>) = lab.core.take_offload_events().into_iter().unzip();
-    assert_eq!(to, [1, 1, 6].map(WriterId));
-    assert_eq!(events[1..], [OffloadEvent::Close, OffloadEvent::Welcome]);
-    // The former writer's requests are void.
-    lab.offload(1, &[install(1, 1)]);
-    assert_eq!(lab.offloaded(1), []);
-}
-
-#[test]
-fn another_instance_finds_nothing() {
-    let mut lab = lab();
-    lab.offload(1, &[install(1, 1)]);
-    lab.carry(1, 1, 3);
-    lab.core.offload_closed(WriterId(1), lab.now);
-    lab.writer(2, 6, 1);
-    lab.offload(2, &[OffloadRequest::List]);
-    assert_eq!(lab.told(2), []);
-    lab.carry_cached(1, 1, 1);
-    lab.caches_end();
-    let told = lab.told(2);
-    assert_eq!(
-        told[..2],
-        effective(1, Some(4)),
-        "its counts do not begin at zero"
-    );
-    assert_eq!(listed(&told[2..]), Vec::<u64>::new());
-    assert_eq!(lab.offloaded(1), []);
-    assert!(!lab.edge(1).groups.contains_key(&GROUP));
-    assert_eq!(lab.port_packets(PORT), (4, 4));
-}
-
-#[test]
-fn rules_without_a_writer_are_removed() {
-    for stops in [false, true] {
-        let mut lab = lab();
-        lab.offload(1, &[install(1, 1)]);
-        lab.carry(1, 1, 3);
-        if !stops {
-            lab.core.offload_closed(WriterId(1), lab.now);
-        }
-        lab.wait(Duration::from_millis(2_400));
-        assert_eq!(lab.offloaded(1), [1]);
-        lab.wait(Duration::from_millis(500));
-        assert_eq!(lab.offloaded(1), []);
-        lab.caches_end();
-        assert!(lab.is_plain(1));
-        assert_eq!(lab.port_packets(PORT), (3, 3));
-    }
-}
-
-#[test]
-fn a_writer_that_returns_keeps_its_rules() {
-    let mut lab = lab();
-    lab.offload(1, &[install(1, 1)]);
-    lab.core.offload_closed(WriterId(1), lab.now);
-    lab.wait(Duration::from_secs(2));
-    lab.writer(2, 5, 2);
-    lab.offload(2, &[OffloadRequest::List]);
-    assert_eq!(listed(&lab.told(2)), [1]);
-    lab.wait(Duration::from_secs(2));
-    assert_eq!(lab.offloaded(1), [1]);
-}
-
-#[test]
-fn a_restart_adopts_rules_and_removals() {
-    let mut lab = lab();
-    lab.offload(1, &[install(1, 1), install(2, 2)]);
-    lab.carry(1, 1, 3);
-    lab.carry(1, 2, 4);
-    lab.offload(1, &[OffloadRequest::Remove(2)]);
-    let before = lab.edge(1).flows.clone();
-    lab.restart();
-    lab.core.offload_hello(WriterId(2), hello(5, 2), lab.now);
-    assert_eq!(lab.told(2), [], "the switch has not told its rules");
-    lab.run();
-    assert_eq!(lab.told(2), [OffloadEvent::Welcome]);
-    assert_eq!(lab.edge(1).flows, before);
-    lab.offload(2, &[OffloadRequest::List]);
-    let told = lab.told(2);
-    let [OffloadEvent::Carried(carried), OffloadEvent::Listed(listed)] = told.as_slice() else {
-        panic!("{told:?}");
-    };
-    assert_eq!(carried[..], [(20, counted(4)), (21, counted(3))]);
-    let [rule] = listed.as_slice() else {
-        panic!("{listed:?}");
-    };
-    assert_eq!((rule.rule, rule.key), (1, client(1)));
-    assert_eq!((rule.target, rule.counter), (7, counter_of(1)));
-    lab.offload(2, &[OffloadRequest::Remove(2)]);
-    lab.carry_cached(1, 2, 1);
-    lab.caches_end();
-    assert_eq!(lab.told(2), effective(2, Some(5)));
-    assert_eq!(lab.port_packets(PORT), (8, 8));
 }
 
 #[test]
@@ -600,49 +475,4 @@ fn targets_follow_the_executor() {
     assert_eq!(lab.outputs(1), [PCIE]);
     lab.execute_at(PORT, None);
     assert_eq!(lab.outputs(1), [PATCH + PORT]);
-}
-
-#[test]
-fn a_deleted_port_takes_its_rules_along() {
-    let mut lab = lab();
-    lab.offload(1, &[install(1, 1)]);
-    lab.told(1);
-    lab.core
-        .remove_port(PORT, &Claim::default(), lab.now)
-        .unwrap();
-    lab.run();
-    let told = lab.told(1);
-    assert_eq!(told[0], OffloadEvent::Reset);
-    assert_eq!(told.last(), Some(&OffloadEvent::Close));
-    assert_eq!(lab.offloaded(1), []);
-    assert!(lab.is_plain(1));
-    assert!(!lab.edge(1).groups.contains_key(&GROUP));
-}
-
-#[test]
-fn a_writer_waits_while_the_switch_has_much_to_confirm() {
-    let mut lab = lab();
-    lab.edge(1).slow = true;
-    let key = |n: u16| FlowKey {
-        source: (client(1).source.0, n),
-        ..client(1)
-    };
-    let requests: Vec<_> = (0..4_100)
-        .map(|n: u16| OffloadRequest::Install {
-            rule: n.into(),
-            key: key(n),
-            target: 7,
-            clients: Clients::Source,
-            counter: 1,
-        })
-        .collect();
-    assert!(lab.core.takes_offload_of(WriterId(1)));
-    lab.offload(1, &requests);
-    assert!(!lab.core.takes_offload_of(WriterId(1)));
-    // Its silence is not its own.
-    lab.wait(Duration::from_secs(5));
-    lab.edge(1).slow = false;
-    lab.run();
-    assert!(lab.core.takes_offload_of(WriterId(1)));
-    assert_eq!(lab.offloaded(1).len(), 4_100);
 }
