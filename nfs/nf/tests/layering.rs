@@ -9,8 +9,9 @@ mod rooms;
 use std::{fs, path::Path};
 
 /// Each crate, and the crates that it may use.
-const CRATES: [(&str, &[&str]); 9] = [
+const CRATES: [(&str, &[&str]); 10] = [
     ("arena", &[]),
+    ("http", &[]),
     ("packet", &[]),
     ("ports", &[]),
     ("tables", &["arena"]),
