@@ -93,7 +93,7 @@ impl<N: NetworkFunction> Replay<N> {
             self.next_tick += TICK_NS;
             let mut emitted = Batch::new();
             self.loaded.function.tick(&self.context(), &mut emitted);
-            self.write(&emitted)?;
+            self.write(&mut emitted)?;
         }
         self.now = time;
         Ok(())
@@ -103,8 +103,8 @@ impl<N: NetworkFunction> Replay<N> {
         self.batch.filled(1);
         let context = Context::new(self.now, 0, 1, &MACS);
         self.loaded.function.process(&mut self.batch, &context);
-        let batch = std::mem::take(&mut self.batch);
-        let written = self.write(&batch);
+        let mut batch = std::mem::take(&mut self.batch);
+        let written = self.write(&mut batch);
         self.batch = batch;
         written
     }
@@ -113,19 +113,16 @@ impl<N: NetworkFunction> Replay<N> {
         Context::new(self.now, 0, 1, &MACS)
     }
 
-    fn write(&mut self, batch: &Batch) -> Result<(), PortError> {
-        for packet in batch.packets().iter().chain(batch.emitted()) {
-            match packet.verdict() {
-                Verdict::Send(_) => {
-                    self.writer
-                        .write(Duration::from_nanos(self.now), packet.bytes())?;
-                    self.sent += 1;
-                }
-                Verdict::Drop(reason) => {
-                    let count = self.dropped.entry(reason).or_insert(json!(0));
-                    *count = json!(count.as_u64().unwrap_or(0) + 1);
-                }
+    fn write(&mut self, batch: &mut Batch) -> Result<(), PortError> {
+        for packet in batch.packets() {
+            if let Verdict::Drop(reason) = packet.verdict() {
+                let count = self.dropped.entry(reason).or_insert(json!(0));
+                *count = json!(count.as_u64().unwrap_or(0) + 1);
             }
+        }
+        for (_, frame) in batch.leaving() {
+            self.writer.write(Duration::from_nanos(self.now), frame)?;
+            self.sent += 1;
         }
         Ok(())
     }

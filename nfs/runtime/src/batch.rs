@@ -2,8 +2,7 @@
 
 use nf_ports::{Packet, Verdict};
 
-/// The frames that a network function may add to one batch.
-pub const MAX_EMITTED: usize = 256;
+use crate::emitted::Emitted;
 
 /// At most [`Batch::MAX`] packets, and the frames that the network function adds.
 ///
@@ -24,12 +23,12 @@ pub struct Batch {
     emitted: Emitted,
 }
 
-/// The frames that a network function sends besides the received packets.
-#[derive(Default)]
-pub struct Emitted {
-    frames: Vec<Packet>,
-    count: usize,
-    refused: u64,
+/// Iterates over the frames that leave; see [`Batch::leaving`].
+pub struct Leaving<'a> {
+    packets: &'a [Packet],
+    next: usize,
+    emitted: &'a Emitted,
+    next_emitted: usize,
 }
 
 /// The error of a full batch, or of a frame that is too long.
@@ -108,8 +107,7 @@ impl Batch {
     /// Removes all packets and added frames.
     pub fn clear(&mut self) {
         self.count = 0;
-        self.emitted.count = 0;
-        self.emitted.refused = 0;
+        self.emitted.clear();
     }
 
     /// Returns the packets that are still free for receiving; call [`filled`](Self::filled) afterwards.
@@ -122,44 +120,62 @@ impl Batch {
         self.count = Self::MAX.min(self.count + count);
     }
 
-    /// Returns the added frames, each with the verdict to send it.
+    /// Iterates over the frames that leave, by any port, in order: port and frame.
     #[must_use]
-    pub fn emitted(&self) -> &[Packet] {
-        &self.emitted.frames[..self.emitted.count]
+    pub fn leaving(&mut self) -> Leaving<'_> {
+        self.emitted.sort();
+        Leaving {
+            packets: &self.packets[..self.count],
+            next: 0,
+            emitted: &self.emitted,
+            next_emitted: 0,
+        }
+    }
+
+    /// Iterates over the added frames: port and frame.
+    pub fn emitted(&self) -> impl ExactSizeIterator<Item = (usize, &[u8])> {
+        self.emitted.all()
     }
 
     /// Returns the number of frames that could not be added since the last [`clear`](Self::clear).
     #[must_use]
     pub fn emit_refused(&self) -> u64 {
-        self.emitted.refused
+        self.emitted.refused()
     }
 }
 
-impl Emitted {
-    /// Sends a frame by the port with this index, after the packets of this batch. Returns false if it cannot: more than [`MAX_EMITTED`]
-    /// frames in one batch, or a frame that is too long. The runtime counts those.
-    pub fn emit(&mut self, port: usize, frame: &[u8]) -> bool {
-        if self.count == self.frames.len() && self.count < MAX_EMITTED {
-            self.frames.push(Packet::new());
+impl<'a> Iterator for Leaving<'a> {
+    type Item = (usize, &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            // After the last packet, all others follow.
+            let next = if self.next < self.packets.len() {
+                self.next
+            } else {
+                usize::MAX
+            };
+            if let Some(frame) = self.emitted.before(next, self.next_emitted) {
+                self.next_emitted += 1;
+                return Some(frame);
+            }
+            let packet = self.packets.get(self.next)?;
+            self.next += 1;
+            if let Verdict::Send(port) = packet.verdict() {
+                return Some((port, packet.bytes()));
+            }
         }
-        let done = self.frames.get_mut(self.count).is_some_and(|packet| {
-            let fits = packet.fill(port, frame);
-            packet.set_verdict(Verdict::Send(port));
-            fits
-        });
-        if done {
-            self.count += 1;
-        } else {
-            self.refused += 1;
-        }
-        done
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use nf_ports::MAX_FRAME;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::emitted::{MAX_EMITTED, MAX_EMITTED_BYTES};
 
     #[test]
     fn a_batch_holds_at_most_its_maximum_of_packets() {
@@ -185,10 +201,110 @@ mod tests {
         }
         assert!(!batch.emit(1, b"one more"));
         assert_eq!(batch.emitted().len(), MAX_EMITTED);
-        assert_eq!(batch.emitted()[0].verdict(), Verdict::Send(1));
+        assert_eq!(batch.emitted().next(), Some((1, &b"frame"[..])));
         assert_eq!(batch.emit_refused(), 2);
         batch.clear();
         assert_eq!((batch.emitted().len(), batch.emit_refused()), (0, 0));
-        assert!(batch.emit(0, b"again"));
+        let longest = [0; MAX_FRAME];
+        let fit = MAX_EMITTED_BYTES / MAX_FRAME;
+        assert!((0..fit).all(|_| batch.emit(0, &longest)));
+        assert!(!batch.emit(0, &longest));
+        assert!(batch.emit(0, b"a short one still fits"));
+        assert_eq!(batch.emit_refused(), 1);
+    }
+
+    fn texts(batch: &mut Batch) -> Vec<(usize, String)> {
+        let text = |frame: &[u8]| String::from_utf8(frame.to_vec()).unwrap();
+        let all = batch.leaving().map(|(port, frame)| (port, text(frame)));
+        all.collect()
+    }
+
+    fn batch_of(packets: &[(&[u8], Verdict)]) -> Batch {
+        let mut batch = Batch::new();
+        for (index, (frame, verdict)) in packets.iter().enumerate() {
+            batch.push(0, frame).unwrap();
+            batch.packets_mut()[index].set_verdict(*verdict);
+        }
+        batch
+    }
+
+    #[test]
+    fn emitted_frames_leave_in_the_place_of_their_packet() {
+        let (send, drop) = (Verdict::Send(1), Verdict::Drop("replaced"));
+        let mut batch = batch_of(&[(b"p0", send), (b"p1", drop), (b"p2", send), (b"p3", drop)]);
+        let (_, emitted) = batch.parts();
+        emitted.emit(0, b"last");
+        for (index, frame) in [(1, b"e1"), (3, b"e3"), (1, b"f1"), (0, b"e0")] {
+            emitted.follow(index);
+            emitted.emit(1, frame);
+        }
+        emitted.follow_all();
+        emitted.emit(1, b"very last");
+        let leaving = [
+            (1, "p0"),
+            (1, "e0"),
+            (1, "e1"),
+            (1, "f1"),
+            (1, "p2"),
+            (1, "e3"),
+            (0, "last"),
+            (1, "very last"),
+        ];
+        let leaving = leaving.map(|(port, text)| (port, text.to_owned()));
+        assert_eq!(texts(&mut batch), leaving);
+        assert_eq!(texts(&mut batch), leaving, "reading changes nothing");
+        batch.parts().1.follow(0);
+        batch.clear();
+        batch.emit(0, b"after both");
+        for (index, frame) in [b"p0", b"p1"].into_iter().enumerate() {
+            batch.push(0, frame).unwrap();
+            batch.packets_mut()[index].send(0);
+        }
+        let leaving = ["p0", "p1", "after both"].map(|text| (0, text.to_owned()));
+        assert_eq!(texts(&mut batch), leaving, "a batch starts with follow_all");
+    }
+
+    #[test]
+    fn frames_leave_without_packets_and_after_packets_that_do_not_exist() {
+        let mut batch = Batch::new();
+        let (_, emitted) = batch.parts();
+        emitted.emit(0, b"b");
+        emitted.follow(7);
+        emitted.emit(0, b"a");
+        assert_eq!(texts(&mut batch), [(0, "a".into()), (0, "b".into())]);
+    }
+
+    proptest! {
+        /// The model: each packet, followed by the frames with its index; then those that follow all.
+        #[test]
+        fn frames_leave_in_the_order_of_the_model(
+            verdicts in prop::collection::vec(prop::option::of(0_usize..3), 0..20),
+            places in prop::collection::vec((prop::option::of(0_usize..20), 0_usize..3), 0..40),
+        ) {
+            let packets: Vec<_> = verdicts.iter().map(|to| match to {
+                Some(port) => (&b"packet"[..], Verdict::Send(*port)),
+                None => (&b"packet"[..], Verdict::NONE),
+            }).collect();
+            let mut batch = batch_of(&packets);
+            let (_, emitted) = batch.parts();
+            for (number, (place, port)) in places.iter().enumerate() {
+                match place {
+                    Some(index) => emitted.follow(*index),
+                    None => emitted.follow_all(),
+                }
+                emitted.emit(*port, number.to_string().as_bytes());
+            }
+            let mut expected = Vec::new();
+            for index in 0..20 {
+                if let Some(Some(port)) = verdicts.get(index) {
+                    expected.push((*port, "packet".to_owned()));
+                }
+                let here = places.iter().enumerate().filter(|(_, (place, _))| *place == Some(index));
+                expected.extend(here.map(|(number, (_, port))| (*port, number.to_string())));
+            }
+            let last = places.iter().enumerate().filter(|(_, (place, _))| place.is_none());
+            expected.extend(last.map(|(number, (_, port))| (*port, number.to_string())));
+            prop_assert_eq!(texts(&mut batch), expected);
+        }
     }
 }

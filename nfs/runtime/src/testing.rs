@@ -121,15 +121,7 @@ impl<N: NetworkFunction> Harness<N> {
     pub fn process_all(&mut self, frames: &[(usize, &[u8])]) -> Vec<Output> {
         let mut outputs = Vec::with_capacity(frames.len());
         for chunk in frames.chunks(Batch::MAX) {
-            self.batch.clear();
-            for (port, frame) in chunk {
-                let pushed = self.batch.push(*port, frame);
-                assert!(
-                    pushed.is_ok(),
-                    "a frame of {} bytes is too long",
-                    frame.len()
-                );
-            }
+            self.fill(chunk);
             let context = Context::new(self.now, 0, 1, &self.macs);
             self.function.process(&mut self.batch, &context);
             outputs.extend(
@@ -146,6 +138,33 @@ impl<N: NetworkFunction> Harness<N> {
         outputs
     }
 
+    /// Processes packets (port, frame) in one batch; returns the frames that leave, those that the function has added included, in order.
+    ///
+    /// # Panics
+    /// If a frame is longer than a packet can be, or there are more than [`Batch::MAX`].
+    pub fn process_leaving(&mut self, frames: &[(usize, &[u8])]) -> Vec<(usize, Vec<u8>)> {
+        self.fill(frames);
+        let context = Context::new(self.now, 0, 1, &self.macs);
+        self.function.process(&mut self.batch, &context);
+        let leaving = self.batch.leaving();
+        leaving
+            .map(|(port, frame)| (port, frame.to_vec()))
+            .collect()
+    }
+
+    fn fill(&mut self, frames: &[(usize, &[u8])]) {
+        self.batch.clear();
+        for (port, frame) in frames {
+            let pushed = self.batch.push(*port, frame);
+            assert!(
+                pushed.is_ok(),
+                "a frame of {} bytes, in a batch of {}, does not fit",
+                frame.len(),
+                frames.len()
+            );
+        }
+    }
+
     /// Does a worker's periodic work, due about every 10 ms. Does not advance time.
     pub fn tick(&mut self) {
         self.batch.clear();
@@ -155,15 +174,9 @@ impl<N: NetworkFunction> Harness<N> {
     }
 
     fn collect_emitted(&mut self) {
-        let sent = self
-            .batch
-            .emitted()
-            .iter()
-            .filter_map(|packet| match packet.verdict() {
-                Verdict::Send(port) => Some((port, packet.bytes().to_vec())),
-                Verdict::Drop(_) => None,
-            });
-        self.emitted.extend(sent);
+        let emitted = self.batch.emitted();
+        self.emitted
+            .extend(emitted.map(|(port, frame)| (port, frame.to_vec())));
     }
 
     /// Returns the frames (port, frame) that the function has added since the last call.

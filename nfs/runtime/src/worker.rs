@@ -166,7 +166,7 @@ impl<N: NetworkFunction> Worker<N> {
         let context = self.context(loaded);
         loaded.function.tick(&context, batch);
         self.send(batch);
-        !batch.emitted().is_empty()
+        batch.emitted().len() > 0
     }
 
     fn context(&self, loaded: &Loaded<N>) -> Context<'_> {
@@ -179,8 +179,8 @@ impl<N: NetworkFunction> Worker<N> {
         self.gate.set_sources(self.index, *reported);
     }
 
-    /// Sends each port its packets, in the order of the batch, and counts.
-    fn send(&mut self, batch: &Batch) {
+    /// Sends each port its packets and added frames, in the order of the batch, and counts.
+    fn send(&mut self, batch: &mut Batch) {
         let ports = self.macs.len();
         for packet in batch.packets() {
             match packet.verdict() {
@@ -196,11 +196,10 @@ impl<N: NetworkFunction> Worker<N> {
             let Some(queue) = self.intake.queue(port) else {
                 continue;
             };
-            let all = batch.packets().iter().chain(batch.emitted());
             let mut frames: [&[u8]; Batch::MAX] = [&[]; Batch::MAX];
             let mut count = 0;
-            for packet in all.filter(|packet| packet.verdict() == Verdict::Send(port)) {
-                frames[count] = packet.bytes();
+            for (_, frame) in batch.leaving().filter(|(to, _)| *to == port) {
+                frames[count] = frame;
                 count += 1;
                 if count == frames.len() {
                     transmit(queue.as_mut(), &frames, &self.totals);

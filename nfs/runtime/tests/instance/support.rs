@@ -55,7 +55,7 @@ impl NetworkFunction for Echo {
         self.packets.words()[0].fetch_add(batch.len() as u64, Ordering::Relaxed);
         self.packets.touch(0);
         let (packets, emitted) = batch.parts();
-        for packet in packets {
+        for (index, packet) in packets.iter_mut().enumerate() {
             match packet.bytes().first() {
                 None => packet.drop_for("empty"),
                 Some(b'd') => packet.drop_for("asked to"),
@@ -64,6 +64,14 @@ impl NetworkFunction for Echo {
                 Some(b'e') => {
                     emitted.emit(0, b"extra");
                     packet.send(1);
+                }
+                Some(b'r') => {
+                    emitted.follow(index);
+                    for part in packet.bytes()[1..].chunks(2) {
+                        emitted.emit(1, part);
+                    }
+                    emitted.follow_all();
+                    packet.drop_for("replaced");
                 }
                 Some(b'p') => panic!("asked to"),
                 Some(_) => packet.send((packet.port() + 1) % context.ports()),

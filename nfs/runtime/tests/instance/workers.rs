@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nf_runtime::Options;
+use nf_runtime::{
+    gate::{MemoryStore, Order},
+    Batch, Options,
+};
 use rustix::time::{clock_gettime, ClockId};
 use serde_json::json;
 
@@ -65,6 +68,25 @@ fn many_packets_stay_in_order() {
     for number in 0..20_000_u32 {
         let frame = rig.out(1 - (number % 2) as usize, 0);
         assert_eq!(frame[1..], number.to_le_bytes());
+    }
+}
+
+#[test]
+fn frames_that_replace_a_packet_leave_in_its_place() {
+    let rig = Rig::new(1, Config::default());
+    let order = |what: fn() -> Order| rig.instance.gate().order(SOON, |_| vec![what()]).unwrap();
+    // Held frames are processed in full batches.
+    order(|| Order::Hold(Box::new(MemoryStore::new(16 << 20))));
+    for number in 0..Batch::MAX as u8 {
+        rig.wires[0][0].send(&[b'r', number, 1, number, 2]);
+        rig.wires[0][0].send(&[b'a', number, 3]);
+    }
+    order(|| Order::Sweep);
+    order(|| Order::Run);
+    for number in 0..Batch::MAX as u8 {
+        assert_eq!(rig.out(1, 0), [number, 1]);
+        assert_eq!(rig.out(1, 0), [number, 2]);
+        assert_eq!(rig.out(1, 0), [b'a', number, 3]);
     }
 }
 
