@@ -6,12 +6,17 @@
 //! a function's `create` must not either. When that instance has stopped, the runtime calls `resumed`. If it died instead, [`Repairs`]
 //! run first.
 
+#[cfg(test)]
+mod crash;
 mod flow_table;
 mod keyed_hash;
+mod slab;
+mod slots;
 mod spin;
 mod words;
 
 pub use flow_table::FlowTable;
+pub use slab::{Slab, SlabId};
 
 use nf_arena::{Arena, ArenaBuilder, Clock, Region};
 
@@ -87,6 +92,22 @@ impl StateBuilder {
         }
         self.on_repair(move || FlowTable::<K, V>::open(region.clone()).free_locks());
         Ok(table)
+    }
+
+    /// Declares numbered slots for at most `capacity` records.
+    ///
+    /// # Errors
+    /// If there are more than 16,777,216, and those of [`region`](Self::region).
+    pub fn slab<V: Pod>(&mut self, name: &str, capacity: usize) -> Result<Slab<V>, Refusal> {
+        let capacity = slots::checked(name, capacity)?;
+        let region = self.region(
+            name,
+            &Slab::<V>::layout(capacity),
+            Slab::<V>::words(capacity),
+        )?;
+        let slab = Slab::open(region.clone(), capacity);
+        self.on_repair(move || Slab::<V>::open(region.clone(), capacity).repair());
+        Ok(slab)
     }
 
     /// Returns the arena with all declared structures, its clock, and the repairs to run if its last owner died.

@@ -1,29 +1,113 @@
 //! Plain values as words of the arena.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nf_arena::Memory;
+
+/// The words of a cache line.
+pub(super) const LINE: usize = 8;
+
+/// Stores a word, if it changes, and marks it for copies.
+#[inline]
+pub(super) fn put(memory: &impl Memory, index: usize, value: u64) {
+    let word = &memory.words()[index];
+    if word.load(Ordering::Relaxed) != value {
+        word.store(value, Ordering::Relaxed);
+        memory.touch(index);
+    }
+}
+
+#[inline]
+pub(super) fn get(memory: &impl Memory, index: usize) -> u64 {
+    memory.words()[index].load(Ordering::Relaxed)
+}
 
 /// Copies words from `start` on into `bytes`; ignores the rest of the last word.
 #[inline]
 pub(super) fn read_words(memory: &impl Memory, start: usize, bytes: &mut [u8]) {
     let words = &memory.words()[start..start + bytes.len().div_ceil(8)];
-    for (chunk, word) in bytes.chunks_mut(8).zip(words) {
-        chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()[..chunk.len()]);
+    let mut whole = bytes.chunks_exact_mut(8);
+    for (chunk, word) in whole.by_ref().zip(words) {
+        chunk.copy_from_slice(&load(word));
     }
+    let rest = whole.into_remainder();
+    if let (false, Some(word)) = (rest.is_empty(), words.last()) {
+        rest.copy_from_slice(&load(word)[..rest.len()]);
+    }
+}
+
+#[inline]
+fn load(word: &AtomicU64) -> [u8; 8] {
+    word.load(Ordering::Relaxed).to_le_bytes()
 }
 
 /// Copies `bytes` into words, the opposite of [`read_words`]; the rest of the last word becomes zero.
 #[inline]
 pub(super) fn write_words(memory: &impl Memory, start: usize, bytes: &[u8]) {
-    let words = &memory.words()[start..start + bytes.len().div_ceil(8)];
-    for (offset, (chunk, word)) in bytes.chunks(8).zip(words).enumerate() {
-        let mut whole = [0; 8];
-        whole[..chunk.len()].copy_from_slice(chunk);
-        let value = u64::from_le_bytes(whole);
-        if word.load(Ordering::Relaxed) != value {
-            word.store(value, Ordering::Relaxed);
-            memory.touch(start + offset);
+    for (offset, chunk) in bytes.chunks(8).enumerate() {
+        put(memory, start + offset, word(chunk));
+    }
+}
+
+/// Writes the words in which `after` differs from `before`, the content read with [`read_words`].
+#[inline]
+pub(super) fn write_changes(memory: &impl Memory, start: usize, before: &[u8], after: &[u8]) {
+    // Most cache lines of a large value stay as they are.
+    let lines = before.chunks(8 * LINE).zip(after.chunks(8 * LINE));
+    for (line, (old, new)) in lines.enumerate().filter(|(_, (old, new))| old != new) {
+        for (offset, (old, new)) in old.chunks(8).zip(new.chunks(8)).enumerate() {
+            if old != new {
+                put(memory, start + line * LINE + offset, word(new));
+            }
         }
+    }
+}
+
+/// Returns up to 8 bytes as a word.
+#[inline]
+pub(super) fn word(bytes: &[u8]) -> u64 {
+    let mut whole = [0; 8];
+    whole[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use nf_arena::ArenaBuilder;
+
+    use super::*;
+
+    #[test]
+    fn only_changed_words_are_written_and_marked() {
+        let mut builder = ArenaBuilder::fresh("test", 1).unwrap();
+        let region = builder.region("words", "u8", 192).unwrap();
+        let before: Vec<u8> = (0..1_003_u16).map(|byte| byte as u8).collect();
+        write_words(&region, 3, &before);
+        let mut read = vec![0; before.len()];
+        read_words(&region, 3, &mut read);
+        assert_eq!(read, before);
+        let mut block = Vec::new();
+        (0..region.blocks()).for_each(|index| {
+            region.take_block(index, &mut block);
+        });
+        // The first byte, and the last, which is alone in its word.
+        for changed in [0, 500, 1_002] {
+            let mut after = before.clone();
+            after[changed] ^= 0xff;
+            write_changes(&region, 3, &before, &after);
+            read_words(&region, 3, &mut read);
+            assert_eq!(read, after);
+            let dirty: Vec<_> = (0..region.blocks())
+                .filter(|index| region.take_block(*index, &mut block))
+                .collect();
+            assert_eq!(dirty, [(3 + changed / 8) / nf_arena::BLOCK_WORDS]);
+            write_changes(&region, 3, &after, &before);
+            (0..region.blocks()).for_each(|index| {
+                region.take_block(index, &mut block);
+            });
+        }
+        write_changes(&region, 3, &before, &before);
+        write_words(&region, 3, &before);
+        assert_eq!(region.dirty_blocks(), 0);
     }
 }
