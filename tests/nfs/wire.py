@@ -13,22 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from lab.namespaces import NETNS_DIRECTORY, enter_command, has_user_namespace, unshare_command
+from lab.bare_hosts import BareHosts
 from lab.programs import environment
 
 PROJECT = Path(__file__).resolve().parents[2]
 PEERS = Path(__file__).with_name("peers.py")
-
-_KEEPER = """
-import json, sys
-from lab import namespaces
-names, lines = json.loads(sys.argv[1])
-namespaces.private_run()
-namespaces.add(names)
-namespaces.ip_batch(lines)
-print("ready", flush=True)
-sys.stdin.read()
-"""
 
 
 def nf_program() -> str:
@@ -56,20 +45,7 @@ class Wire:
             f" peer name {port} mtu {mtu} netns nf numrxqueues {queues} numtxqueues {queues}"
             for host, port, _ in hosts
         ]
-        command = unshare_command()
-        self._user_namespace = has_user_namespace(command)
-        self._keeper = subprocess.Popen(
-            [*command, sys.executable, "-c", _KEEPER, json.dumps([["a", "b", "nf"], links])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment(),
-            cwd=PROJECT,
-        )
-        assert self._keeper.stdout is not None
-        assert self._keeper.stdout.readline() == "ready\n"
-        children = Path(f"/proc/{self._keeper.pid}/task/{self._keeper.pid}/children").read_text()
-        self._inside = int(children.split()[0])
+        self._hosts = BareHosts(["a", "b", "nf"], links)
         for host, port, address in hosts:
             if queues > 1:
                 for where, name in (("nf", port), (host, f"{host}0")):
@@ -80,7 +56,7 @@ class Wire:
 
     def close(self) -> None:
         """End every process started in it."""
-        self._keeper.communicate("")
+        self._hosts.close()
 
     def __enter__(self) -> Self:
         return self
@@ -90,22 +66,11 @@ class Wire:
 
     def enter(self, host: str) -> list[str]:
         """Return the command that enters a host's namespaces; the program to run follows it."""
-        netns = f"/proc/{self._inside}/root{NETNS_DIRECTORY}/{host}"
-        return enter_command(self._inside, netns, user_namespace=self._user_namespace)
+        return self._hosts.enter(host)
 
     def run(self, host: str, *command: str, check: bool = True) -> str:
         """Run a command to its end; return its output."""
-        done = subprocess.run(
-            [*self.enter(host), *command],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-            env=environment(),
-            check=False,
-        )
-        assert not check or done.returncode == 0, f"{command}: {done.stdout}"
-        return done.stdout
+        return self._hosts.run(host, *command, check=check)
 
     def peer(self, host: str, *arguments: str) -> "Peer":
         """Start a program of peers.py and wait until it is ready."""
