@@ -1,0 +1,197 @@
+"""The compared load balancers: HAProxy, nginx, and the network function ``l7lb``; each uses one core."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.processes import children
+from lab.programs import search_path
+from lab.server import HostProcess
+from lab.web_path.path import BACK, FRONT, MIDDLE, OWN, OWN6, PORT, VIP, VIP6, Origin, WebPath
+
+_SOON_S = 30.0
+_CONNECTIONS = 4_000
+
+
+@dataclass
+class Running:
+    """A started program on a path."""
+
+    process: HostProcess
+
+    @property
+    def pid(self) -> int:
+        """Return the process id of the program itself, not of the ``nsenter`` that waits for it."""
+        return (children(self.process.pid) or [self.process.pid])[0]
+
+    def cpu_ns(self) -> int:
+        """Return the CPU time of all its threads."""
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+
+    def memory(self) -> int:
+        """Return the bytes of memory that belong to it alone, plus its share of the rest."""
+        lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
+
+
+def find(program: str) -> str:
+    """Find a program on PATH or beside this Python.
+
+    Raises:
+        FileNotFoundError: it is not installed.
+    """
+    found = shutil.which(program, path=f"{search_path()}:{Path(sys.executable).parent}")
+    if found is None:
+        raise FileNotFoundError(f"{program} is missing: tools/prepare test installs it")
+    return found
+
+
+@contextlib.contextmanager
+def running(path: WebPath, host: str, argv: Sequence[str], log: Path, *, core: int | None = None) -> Iterator[Running]:
+    """Run a program in a host until the context ends; `core` pins it."""
+    pin = [] if core is None else ["taskset", "--cpu-list", str(core)]
+    with log.open("wb") as output:
+        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+        process = path.popen(host, [*pin, *argv], **options)
+    try:
+        yield Running(process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def await_listening(path: WebPath, host: str, port: int, program: Running, log: Path) -> None:
+    """Wait until a program of a host listens on a port.
+
+    Raises:
+        RuntimeError: it ended instead, or the time limit expired.
+    """
+    await_that(lambda: path.run(host, "ss", "-Hltn", f"sport = :{port}") != "", program, log)
+
+
+def await_that(is_so: Callable[[], bool], program: Running, log: Path) -> None:
+    """Wait for a condition that a started program brings about.
+
+    Raises:
+        RuntimeError: it ended instead, or the time limit expired.
+    """
+    end = time.monotonic() + _SOON_S
+    while not is_so():
+        if program.process.poll() is not None or time.monotonic() > end:
+            raise RuntimeError(f"{program.process.args} did not start: {log.read_text()[-2000:]}")
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def haproxy(path: WebPath, home: Path, origins: Sequence[Origin], core: int | None = None) -> Iterator[Running]:
+    """HAProxy with one thread."""
+    path.give_addresses()
+    servers = "\n".join(f"  server {each.name} {each.address}:{PORT}" for each in origins)
+    config = home / "haproxy.cfg"
+    config.write_text(
+        f"global\n  nbthread 1\n  maxconn {_CONNECTIONS}\n"
+        "defaults\n  mode http\n  retries 10\n  timeout connect 60s\n  timeout client 120s\n  timeout server 120s\n"
+        "  timeout tunnel 120s\n"
+        f"frontend front\n  bind {VIP}:{PORT}\n  bind [{VIP6}]:{PORT}\n  default_backend back\n"
+        f"backend back\n  balance roundrobin\n  http-reuse always\n{servers}\n"
+    )
+    log = home / "haproxy.log"
+    with running(path, MIDDLE, [find("haproxy"), "-db", "-f", str(config)], log, core=core) as program:
+        await_listening(path, MIDDLE, PORT, program, log)
+        yield program
+
+
+def nginx_config(home: Path, http: str) -> str:
+    """Return a configuration of a single nginx process that writes into `home` only."""
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    temporary = "\n".join(f"{kind}_temp_path {home}/{kind};" for kind in kinds)
+    user = "user root;" if os.geteuid() == 0 else ""
+    return (
+        f"daemon off; master_process off; pid {home}/pid; error_log {home}/error.log; {user}\n"
+        f"worker_rlimit_nofile {2 * _CONNECTIONS}; events {{ worker_connections {_CONNECTIONS}; }}\n"
+        f"http {{ access_log off; keepalive_requests 1000000; client_max_body_size 0; {temporary}\n{http} }}\n"
+    )
+
+
+@contextlib.contextmanager
+def nginx(path: WebPath, home: Path, origins: Sequence[Origin], core: int | None = None) -> Iterator[Running]:
+    """An nginx process, as a reverse proxy that keeps connections to the servers open."""
+    path.give_addresses()
+    servers = " ".join(f"server {each.address}:{PORT};" for each in origins)
+    home = home / "balancer"
+    home.mkdir()
+    config, log = home / "nginx.conf", home / "log"
+    config.write_text(
+        nginx_config(
+            home,
+            f"upstream back {{ {servers} keepalive 1000; keepalive_requests 1000000; }}\n"
+            "map $http_upgrade $connection_upgrade { default upgrade; '' ''; }\n"
+            f"server {{ listen {VIP}:{PORT} backlog=4096; listen [{VIP6}]:{PORT} backlog=4096;\n"
+            "location / { proxy_pass http://back; proxy_http_version 1.1; proxy_request_buffering off;\n"
+            "proxy_set_header Host $host; proxy_set_header Upgrade $http_upgrade;\n"
+            "proxy_set_header Connection $connection_upgrade; } }",
+        )
+    )
+    with running(path, MIDDLE, [find("nginx"), "-e", str(log), "-c", str(config)], log, core=core) as program:
+        await_listening(path, MIDDLE, PORT, program, log)
+        yield program
+
+
+def l7lb_config(origins: Sequence[Origin]) -> dict[str, Any]:
+    """Return the network function's configuration: every request to the servers in turn."""
+
+    def listener(name: str, address: str) -> dict[str, Any]:
+        return {"name": name, "address": address, "port": PORT, "routes": [{"name": "all", "pool": name}]}
+
+    def pool(name: str, addresses: Sequence[str]) -> dict[str, Any]:
+        backends = [
+            {"name": each.name, "address": address, "port": PORT}
+            for each, address in zip(origins, addresses, strict=True)
+        ]
+        return {"name": name, "algorithm": "round-robin", "backends": backends}
+
+    return {
+        "interfaces": [{"addresses": [f"{ipv4}/24", f"{ipv6}/64"]} for ipv4, ipv6 in zip(OWN, OWN6, strict=True)],
+        "listeners": [listener("ipv4", VIP), listener("ipv6", VIP6)],
+        "pools": [
+            pool("ipv4", [each.address for each in origins]),
+            pool("ipv6", [each.address6 for each in origins]),
+        ],
+        # No other balancer has a limit that a slow client of the tests reaches.
+        "timeouts": {"head": "60s", "idle": "300s", "connect": "60s", "answer": "120s"},
+    }
+
+
+@contextlib.contextmanager
+def l7lb(path: WebPath, home: Path, origins: Sequence[Origin], core: int | None = None) -> Iterator[Running]:
+    """The network function; the kernel in the middle has no addresses."""
+    config, control, log = home / "l7lb.json", home / "l7lb.sock", home / "l7lb.log"
+    config.write_text(json.dumps(l7lb_config(origins)))
+    argv = [
+        find("nf"),
+        "run",
+        "l7lb",
+        "--config",
+        str(config),
+        "--control",
+        str(control),
+        "--port",
+        FRONT,
+        "--port",
+        BACK,
+    ]
+    with running(path, MIDDLE, argv, log, core=core) as program:
+        await_that(control.exists, program, log)
+        yield program
+
+
+BALANCERS = {"haproxy": haproxy, "nginx": nginx, "l7lb": l7lb}

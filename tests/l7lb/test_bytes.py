@@ -1,0 +1,178 @@
+"""Every body arrives unchanged, whatever happens to segments on both wires and whichever TCP options the ends use."""
+
+import itertools
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from lab.web_path.impairment import Faults
+from lab.web_path.path import CLIENT, PORT, SERVERS, WebPath
+from tests.l7lb.conftest import Transfers, origin
+from tests.l7lb.transfers import Plan, Report
+
+pytestmark = pytest.mark.namespaces
+
+_LOSSES = (0.001, 0.01, 0.05)
+_OPTIONS = tuple(itertools.product((0, 1), (0, 1), (0, 1)))
+"""SACK, timestamps, window scaling: off or on."""
+_STALLED = 4
+_SOON_S = 60.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A combination of faults and of the ends' options."""
+
+    loss: float
+    reordering: float
+    duplication: float
+    client: tuple[int, int, int]
+    server: tuple[int, int, int]
+    receive_buffer: int
+    delayed_acks: bool
+
+    def __str__(self) -> str:
+        client, server = ("".join(map(str, each)) for each in (self.client, self.server))
+        return f"{self.loss}-{self.reordering}-{self.duplication}-{client}-{server}"
+
+
+def cells(seed: int, repeats: int) -> Iterator[Cell]:
+    """Combine the client's options with those of the servers; draw the rest, each loss equally often."""
+    choose = random.Random(seed)
+    for number, client in enumerate(_OPTIONS * repeats):
+        server = _OPTIONS[(number * 5 + number // len(_OPTIONS) + seed) % len(_OPTIONS)]
+        yield Cell(
+            loss=_LOSSES[number % len(_LOSSES)],
+            reordering=choose.choice((0, 0.01, 0.05)),
+            duplication=choose.choice((0, 0.01, 0.05)),
+            client=client,
+            server=server,
+            receive_buffer=choose.choice((0, 0, 4096, 30_000)),
+            delayed_acks=choose.random() < 0.5,
+        )
+
+
+@pytest.fixture
+def path(impaired: WebPath) -> Iterator[WebPath]:
+    """Return the path without faults and with all options; leave it so."""
+    _impair(impaired, 0, Faults())
+    _set_options(impaired, CLIENT, (1, 1, 1))
+    _set_options(impaired, SERVERS, (1, 1, 1))
+    yield impaired
+    _impair(impaired, 0, Faults())
+
+
+def _impair(path: WebPath, seed: int, faults: Faults) -> None:
+    assert path.front is not None
+    assert path.back is not None
+    path.front.set(seed, faults)
+    path.back.set(seed + 1, faults)
+
+
+def _set_options(path: WebPath, host: str, options: tuple[int, int, int]) -> None:
+    sack, timestamps, window_scaling = options
+    path.set_tcp([host], sack=sack, timestamps=timestamps, window_scaling=window_scaling)
+
+
+def _transfer(path: WebPath, transfers: Transfers, directory: Path, cell: Cell, plan: Plan) -> Report:
+    """Send requests under a cell's conditions, over new connections on both sides."""
+    _set_options(path, CLIENT, cell.client)
+    _set_options(path, SERVERS, cell.server)
+    with origin(path, directory, receive_buffer=cell.receive_buffer):
+        _impair(path, plan.seed, Faults(cell.loss, cell.duplication, cell.reordering))
+        report = transfers.execute(
+            replace(
+                plan,
+                connections=16,
+                stalls=True,
+                receive_buffer=cell.receive_buffer,
+                delayed_acks=cell.delayed_acks,
+            )
+        )
+        # The end of the server closes its connections, and the balancer is to notice.
+        _impair(path, 0, Faults())
+    return report
+
+
+@pytest.mark.parametrize("cell", list(cells(1, 1))[:3], ids=str)
+def test_no_byte_is_wrong_and_no_connection_hangs(
+    path: WebPath, transfers: Transfers, directory: Path, cell: Cell
+) -> None:
+    report = _transfer(path, transfers, directory, cell, Plan(path.target, PORT, 1, 50, largest=100_000))
+    assert (report.corrupt, report.hung, report.failed) == (0, 0, 0), report
+    assert report.requests == 50
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_of_100000_requests_no_byte_is_wrong_and_none_hangs(
+    path: WebPath, transfers: Transfers, directory: Path
+) -> None:
+    all_cells, sent = list(cells(2, 24)), 0
+    for seed, cell in enumerate(all_cells):
+        plan = Plan(path.target, PORT, seed, 100_000 // len(all_cells) + 1)
+        report = _transfer(path, transfers, directory, cell, plan)
+        assert (report.corrupt, report.hung, report.failed) == (0, 0, 0), (cell, report)
+        sent += report.requests
+    assert sent >= 100_000
+
+
+def test_a_byte_that_is_wrong_is_noticed(path: WebPath, transfers: Transfers, directory: Path) -> None:
+    with origin(path, directory):
+        _impair(path, 3, Faults(corruption=0.02))
+        report = transfers.execute(Plan(path.target, PORT, 3, 100, connections=16, timeout_s=2))
+        _impair(path, 3, Faults())
+    assert report.corrupt > 0, report
+
+
+@pytest.mark.parametrize("loss", [0, 0.02])
+def test_a_client_that_stops_reading_gets_the_rest_later(path: WebPath, directory: Path, loss: float) -> None:
+    with origin(path, directory):
+        _impair(path, 4, Faults(loss=loss))
+        before = path.tcp_counter(CLIENT, "TCPToZeroWindowAdv")
+        right = _stalled(
+            path,
+            ["download"],
+            lambda: path.tcp_counter(CLIENT, "TCPToZeroWindowAdv") >= before + _STALLED,
+            lambda: None,
+        )
+    assert right == _STALLED
+
+
+@pytest.mark.parametrize("loss", [0, 0.02])
+def test_a_server_that_stops_reading_gets_the_rest_later(path: WebPath, directory: Path, loss: float) -> None:
+    with origin(path, directory, receive_buffer=4096):
+        _impair(path, 5, Faults(loss=loss))
+        before = path.tcp_counter(SERVERS, "TCPToZeroWindowAdv")
+        url = f"http://{path.target}:{PORT}/go?name=stalled-{loss}"
+        right = _stalled(
+            path,
+            ["upload", f"stalled-{loss}"],
+            lambda: path.tcp_counter(SERVERS, "TCPToZeroWindowAdv") >= before + _STALLED,
+            lambda: path.run(CLIENT, "curl", "-sS", "--fail", "--max-time", "30", url),
+        )
+    assert right == _STALLED
+
+
+def _stalled(path: WebPath, what: list[str], is_full: Callable[[], bool], resume: Callable[[], object]) -> int:
+    """Start transfers that stall; let them go on once the windows are closed. Return how many were right."""
+    argv = [sys.executable, "-m", "tests.l7lb.stalls", path.target, str(PORT), str(_STALLED), *what]
+    with path.popen(CLIENT, argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            end = time.monotonic() + _SOON_S
+            while not is_full():
+                assert time.monotonic() < end, "the windows did not close"
+                time.sleep(0.02)
+            resume()
+            said, _ = process.communicate("\n", timeout=_SOON_S)
+        finally:
+            process.kill()
+    return int(said)
