@@ -1,49 +1,37 @@
 //! Validates configurations; an error names the path, the value, and what was expected.
 
-mod addresses;
 mod modes;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 
+use nf_balancing::{
+    check::{self, Addresses},
+    config::wrong,
+};
 use nf_runtime::Refusal;
 use nf_tables::Lifetimes;
 
 use crate::{
-    config::{wrong, Backend, Config, HealthKind, Interface, Mode, Protocol, Vip},
+    config::{Backend, Config, Mode, Protocol, Vip},
     maglev,
 };
 
 /// The maximum of backends: a connection's record has 16 bits for the backend, and the last value means none.
 pub const MOST_BACKENDS: usize = 0xffff;
 
-/// Checks that ports and interfaces match one to one.
-///
-/// # Errors
-/// If their numbers differ.
-pub fn ports(config: &Config, ports: usize) -> Result<(), Refusal> {
-    let interfaces = config.interfaces.len();
-    if interfaces == ports {
-        return Ok(());
-    }
-    wrong(
-        "interfaces",
-        format!("{interfaces} of them, but --port is given {ports} times; expected one per port, in the same order"),
-    )
-}
-
 /// # Errors
 /// The first fault found.
 pub fn check(config: &Config) -> Result<Lifetimes, Refusal> {
     tables(config)?;
-    interfaces(config)?;
-    addresses::check(config)?;
+    check::interfaces(&config.interfaces, &config.neighbours)?;
+    addresses(config)?;
     let mut names = HashMap::new();
     let mut services = HashMap::new();
     for (index, vip) in config.vips.iter().enumerate() {
         let path = format!("vips[{index}]");
-        name_is_sound(&format!("{path}.name"), &vip.name)?;
+        check::name(&format!("{path}.name"), &vip.name)?;
         if let Some(other) = names.insert(vip.name.as_str(), index) {
             return wrong(
                 &format!("{path}.name"),
@@ -69,6 +57,32 @@ pub fn check(config: &Config) -> Result<Lifetimes, Refusal> {
     lifetimes(config)
 }
 
+/// Checks that each address belongs to one host, and that each next hop has room.
+fn addresses(config: &Config) -> Result<(), Refusal> {
+    let vips = config
+        .vips
+        .iter()
+        .map(|vip| (vip.address, vip.name.as_str()));
+    let known = Addresses::new(&config.interfaces, vips)?;
+    let backends = config.vips.iter().flat_map(|vip| &vip.backends);
+    known.next_hops_fit(
+        config.tables.neighbours,
+        backends.map(|backend| backend.address),
+    )?;
+    known.others(&config.neighbours)?;
+    for (index, vip) in config.vips.iter().enumerate() {
+        let path = format!("vips[{index}]");
+        known.is_vip(&format!("{path}.address"), vip.address)?;
+        for (number, backend) in vip.backends.iter().enumerate() {
+            let path = format!("{path}.backends[{number}].address");
+            known.is_another_host(&path, backend.address)?;
+            modes::versions(&path, vip, backend)?;
+            known.is_reached(&path, backend.address)?;
+        }
+    }
+    Ok(())
+}
+
 /// Refuses two VIPs whose answers would look the same: without source NAT, a backend's answer identifies the client but not the VIP.
 fn answers(config: &Config) -> Result<(), Refusal> {
     let mut ends = HashMap::new();
@@ -89,28 +103,6 @@ fn answers(config: &Config) -> Result<(), Refusal> {
                 );
             }
         }
-    }
-    Ok(())
-}
-
-/// The maximum length of a name. Names appear in metrics, log lines and answers.
-const LONGEST_NAME: usize = 128;
-
-fn name_is_sound(path: &str, name: &str) -> Result<(), Refusal> {
-    if name.is_empty() {
-        return wrong(path, "empty");
-    }
-    if name.len() > LONGEST_NAME {
-        return wrong(
-            path,
-            format!(
-                "{} bytes, expected at most {LONGEST_NAME}: every metric contains it",
-                name.len()
-            ),
-        );
-    }
-    if name.contains(char::is_control) {
-        return wrong(path, format!("{name:?} has control characters"));
     }
     Ok(())
 }
@@ -226,66 +218,6 @@ fn lifetimes(config: &Config) -> Result<Lifetimes, Refusal> {
     Lifetimes::new(in_order.map(|(_, time)| time.0)).or_else(|too_long| wrong("timeouts", too_long))
 }
 
-fn interfaces(config: &Config) -> Result<(), Refusal> {
-    if config.interfaces.is_empty() {
-        return wrong("interfaces", "empty; expected one per port");
-    }
-    for (index, interface) in config.interfaces.iter().enumerate() {
-        interface_is_sound(&format!("interfaces[{index}]"), interface)?;
-    }
-    for (index, neighbour) in config.neighbours.iter().enumerate() {
-        let path = format!("neighbours[{index}]");
-        modes::station(&format!("{path}.mac"), &neighbour.mac)?;
-        if neighbour.interface >= config.interfaces.len() {
-            return wrong(
-                &format!("{path}.interface"),
-                format!(
-                    "{}, but there are {} interfaces",
-                    neighbour.interface,
-                    config.interfaces.len()
-                ),
-            );
-        }
-    }
-    Ok(())
-}
-
-fn interface_is_sound(path: &str, interface: &Interface) -> Result<(), Refusal> {
-    if interface.mtu < 1280 || usize::from(interface.mtu) > nf_runtime::MAX_FRAME - 22 {
-        return wrong(
-            &format!("{path}.mtu"),
-            format!(
-                "{}, expected 1280 to {} bytes",
-                interface.mtu,
-                nf_runtime::MAX_FRAME - 22
-            ),
-        );
-    }
-    for (index, gateway) in interface.gateways.iter().enumerate() {
-        let gateway_path = format!("{path}.gateways[{index}]");
-        if interface.gateways[..index]
-            .iter()
-            .any(|other| other.is_ipv4() == gateway.is_ipv4())
-        {
-            return wrong(
-                &gateway_path,
-                format!("{gateway} is a second gateway of its IP version; expected at most one"),
-            );
-        }
-        if !interface
-            .addresses
-            .iter()
-            .any(|prefix| prefix.contains(*gateway))
-        {
-            return wrong(
-                &gateway_path,
-                format!("{gateway} is not in the network of any address of the interface"),
-            );
-        }
-    }
-    Ok(())
-}
-
 fn check_vip(path: &str, vip: &Vip) -> Result<(), Refusal> {
     if vip.port == 0 {
         return wrong(&format!("{path}.port"), "0, expected 1 to 65535");
@@ -309,7 +241,7 @@ fn check_vip(path: &str, vip: &Vip) -> Result<(), Refusal> {
     let mut endpoints = HashMap::new();
     for (index, backend) in vip.backends.iter().enumerate() {
         let backend_path = format!("{path}.backends[{index}]");
-        name_is_sound(&format!("{backend_path}.name"), &backend.name)?;
+        check::name(&format!("{backend_path}.name"), &backend.name)?;
         if let Some(other) = names.insert(backend.name.as_str(), index) {
             return wrong(
                 &format!("{backend_path}.name"),
@@ -345,46 +277,7 @@ fn health(path: &str, vip: &Vip) -> Result<(), Refusal> {
             "required with UDP, since checks use TCP",
         );
     }
-    if health.port == Some(0) {
-        return wrong(&format!("{path}.port"), "0, expected 1 to 65535");
-    }
-    for (name, count) in [("rise", health.rise), ("fall", health.fall)] {
-        if count == 0 {
-            return wrong(&format!("{path}.{name}"), "0, expected 1 or more");
-        }
-    }
-    if health.timeout > health.interval || health.timeout.0.is_zero() {
-        return wrong(
-            &format!("{path}.timeout"),
-            format!(
-                "{}, expected more than 0 and at most the interval, {}",
-                health.timeout, health.interval
-            ),
-        );
-    }
-    if health.kind == HealthKind::Http {
-        let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        if !health.path.starts_with('/') || !plain(&health.path) || health.path.len() > 512 {
-            return wrong(
-                &format!("{path}.path"),
-                format!("{:?}, expected a path such as \"/healthy\"", health.path),
-            );
-        }
-        let host = health.host.as_deref().unwrap_or(&vip.name);
-        if !plain(host) || host.is_empty() || host.len() > 255 {
-            return wrong(
-                &format!("{path}.host"),
-                format!("{host:?} is not a valid Host header"),
-            );
-        }
-        if health.status.is_empty() || health.status.iter().any(|code| !(100..600).contains(code)) {
-            return wrong(
-                &format!("{path}.status"),
-                format!("{:?}, expected codes from 100 to 599", health.status),
-            );
-        }
-    }
-    Ok(())
+    nf_balancing::check::health(&path, health, &vip.name)
 }
 
 fn check_backend(path: &str, vip: &Vip, backend: &Backend) -> Result<(), Refusal> {

@@ -5,12 +5,12 @@
 
 use std::net::IpAddr;
 
+use nf_balancing::config::{Health, HealthKind};
 use nf_packet::{tcp_flags, Headers, Tcp};
 use nf_runtime::Packet;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    config::{self, HealthKind},
     events::Event,
     frames::Frame,
     pass::{Pass, TAKEN},
@@ -59,7 +59,7 @@ impl Pass<'_> {
         &mut self,
         number: u16,
         backend: &Backend,
-        health: &config::Health,
+        health: &Health,
         record: &mut BackendRecord,
         now: u64,
     ) {
@@ -100,7 +100,7 @@ impl Pass<'_> {
     }
 
     /// Counts a result; enough of them in a row change the backend's health.
-    fn judge(&self, health: &config::Health, record: &mut BackendRecord, is_good: bool) {
+    fn judge(&self, health: &Health, record: &mut BackendRecord, is_good: bool) {
         record.probe.phase = phase::IDLE;
         let result = if is_good { health::UP } else { health::DOWN };
         if record.health == result {
@@ -124,7 +124,7 @@ impl Pass<'_> {
     fn send_segment(
         &mut self,
         backend: &Backend,
-        health: &config::Health,
+        health: &Health,
         local_port: u16,
         segment: &Segment,
     ) {
@@ -187,7 +187,7 @@ impl Pass<'_> {
     fn advance(
         &mut self,
         backend: &Backend,
-        health: &config::Health,
+        health: &Health,
         record: &mut BackendRecord,
         tcp: &Tcp<&[u8]>,
     ) {
@@ -261,7 +261,7 @@ impl Probe {
         }
     }
 
-    fn request(&self, health: &config::Health, name: &str) -> Segment {
+    fn request(&self, health: &Health, name: &str) -> Segment {
         let host = health.host.as_deref().unwrap_or(name);
         let text = format!(
             "GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: nf-l4lb\r\nConnection: close\r\n\r\n",

@@ -104,7 +104,7 @@ impl NetworkFunction for L4lb {
     type Config = Config;
 
     fn fits(config: &Config, ports: usize) -> Result<(), Refusal> {
-        check::ports(config, ports)
+        nf_balancing::check::ports(&config.interfaces, ports)
     }
 
     fn create(config: Config, state: &mut StateBuilder) -> Result<Self, Refusal> {

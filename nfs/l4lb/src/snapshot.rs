@@ -9,11 +9,12 @@ use std::{
     sync::Arc,
 };
 
+use nf_balancing::config::Health;
 use nf_packet::{MacAddress, Tunnel};
 use nf_tables::Lifetimes;
 
 use crate::{
-    config::{self, Algorithm, Config, Mode, WhenDown},
+    config::{Algorithm, Config, Mode, WhenDown},
     rows::Rows,
     service::{Service, ServiceHasher},
     spread::Spread,
@@ -90,7 +91,7 @@ pub struct Vip {
     pub proxy_protocol: bool,
     pub when_down: WhenDown,
     pub half_open_limit: u64,
-    pub health: Option<config::Health>,
+    pub health: Option<Health>,
     /// All backends, in the order of the configuration.
     pub backends: Vec<u16>,
     /// The backends that take new connections, with their weights.

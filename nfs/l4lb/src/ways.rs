@@ -5,9 +5,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use nf_balancing::config::Prefix;
 use nf_packet::MacAddress;
-
-use crate::config::Prefix;
 
 pub struct Interface {
     pub mtu: usize,

@@ -1,9 +1,12 @@
 //! Checks that the options of a VIP and its backends fit its mode.
 
-use nf_packet::MacAddress;
+use nf_balancing::{
+    check::{station, version},
+    config::wrong,
+};
 use nf_runtime::Refusal;
 
-use crate::config::{wrong, Backend, Mode, Protocol, Vip};
+use crate::config::{Backend, Mode, Protocol, Vip};
 
 /// The greatest identifier of a VXLAN network: it has 24 bits.
 const MOST_NETWORK: u32 = 0xff_ffff;
@@ -74,13 +77,16 @@ pub(super) fn backend(path: &str, vip: &Vip, backend: &Backend) -> Result<(), Re
     }
 }
 
-/// Checks that a text is the MAC address of one station.
-pub(super) fn station(path: &str, text: &str) -> Result<(), Refusal> {
-    match text.parse::<MacAddress>() {
-        Err(reason) => wrong(path, reason),
-        Ok(mac) if mac.is_multicast() || mac.to_bits() == 0 => {
-            wrong(path, format!("{mac} is not the address of a station"))
-        }
-        Ok(_) => Ok(()),
+/// Refuses a backend of another IP version than its VIP's where the mode does not translate between them.
+pub(super) fn versions(path: &str, vip: &Vip, backend: &Backend) -> Result<(), Refusal> {
+    if vip.mode != Mode::Nat || backend.address.is_ipv4() == vip.address.is_ipv4() {
+        return Ok(());
     }
+    let reason = format!(
+        "{} is {}, the VIP {}: mode nat does not translate between them",
+        backend.address,
+        version(backend.address),
+        version(vip.address)
+    );
+    wrong(path, reason)
 }
