@@ -1,4 +1,4 @@
-//! Checks which modules of a crate use which. An arrow is a path in `use` or in code; in `nfs/l4lb` also a call of a method of `Pass`.
+//! Checks which modules of a crate use which. An arrow is a path in `use` or in code; in `nfs` also a call of a method of `Pass` or `Link`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -131,12 +131,14 @@ fn arrows(src: &Path, depth: usize) -> Arrows {
     let mut arrows = Arrows::new();
     let mut methods = BTreeMap::new();
     for (module, code) in files {
-        for body in code.split("impl Pass<'_> {").skip(1) {
-            let names = body
-                .split("fn ")
-                .skip(1)
-                .map(|rest| rest.split(['(', '<']).next());
-            methods.extend(names.map(|name| (name.unwrap(), module)));
+        for one in ["impl Pass<'_> {", "impl Link<'_> {"] {
+            for body in code.split(one).skip(1) {
+                let names = body
+                    .split("fn ")
+                    .skip(1)
+                    .map(|rest| rest.split(['(', '<']).next());
+                methods.extend(names.map(|name| (name.unwrap(), module)));
+            }
         }
     }
     for (module, code) in files {

@@ -86,7 +86,7 @@ impl L4lb {
     }
 
     fn publish(&self, snapshot: Snapshot, now: u64) {
-        snapshot.resolve(&self.state, now);
+        snapshot.network.resolve(&self.state.neighbours, now);
         *self
             .snapshot
             .write()

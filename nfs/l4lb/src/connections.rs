@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use nf_balancing::frames::Frame;
 use nf_packet::{protocol, rewrite_address, tcp_flags, Fragment, Headers, Side};
 use nf_runtime::Packet;
 use nf_tables::{Class, Entry, Full};
@@ -10,7 +11,6 @@ use crate::{
     config::{Algorithm, Mode, WhenDown},
     events::Event,
     flow::Flow,
-    frames::Frame,
     pass::Pass,
     sessions::Rewritten,
     snapshot::{Backend, Vip, NONE},
@@ -181,7 +181,7 @@ impl Pass<'_> {
             return self.refuse(packet, Some(index), Event::SessionsFull);
         }
         if vip.mode == Mode::Nat {
-            self.seek_client(packet.bytes(), headers);
+            self.link.seek_client(packet.bytes(), headers);
         }
         self.send_to_backend(packet, headers, flow, entry);
     }
@@ -350,7 +350,7 @@ impl Pass<'_> {
                 }
             }
             if behind {
-                self.send(packet, backend.way.interface, mac);
+                self.link.send(packet, backend.way.interface, mac);
                 self.send_behind(packet, backend.way.interface);
                 return self.count_traffic(number, traffic::PACKETS, bytes);
             }
@@ -367,14 +367,14 @@ impl Pass<'_> {
                 backend.port,
             );
         }
-        self.send(packet, backend.way.interface, mac);
+        self.link.send(packet, backend.way.interface, mac);
         self.count_traffic(number, traffic::PACKETS, bytes);
     }
 
     /// Resets a connection that cannot continue without its session.
     fn end_without_session(&mut self, packet: &mut Packet, headers: &Headers, vip: usize) {
         if let Some(frame) = Frame::reset(packet.bytes(), headers) {
-            self.out.emit(packet.port(), frame.bytes());
+            self.link.out.emit(packet.port(), frame.bytes());
         }
         self.refuse(packet, Some(vip), Event::NoSession);
     }

@@ -2,17 +2,18 @@
 
 use std::net::IpAddr;
 
+use nf_balancing::{frames::Frame, link::Unreached};
 use nf_packet::{decrement_ttl, ethertype, Headers, Version};
 use nf_runtime::Packet;
 
-use crate::{events::Event, frames::Frame, pass::Pass, snapshot::Backend, stations::Station};
+use crate::{events::Event, pass::Pass, snapshot::Backend};
 
 const ETHERNET: usize = 14;
 
 impl Pass<'_> {
     #[cold]
     pub(crate) fn unresolved(&mut self, packet: &mut Packet, backend: &Backend) {
-        self.solicit(backend.way.next, backend.way.interface);
+        self.link.solicit(backend.way.next, backend.way.interface);
         self.refuse(packet, Some(backend.vip), Event::NeighbourUnresolved);
     }
 
@@ -60,7 +61,7 @@ impl Pass<'_> {
             Version::V6 => ethertype::IPV6,
         };
         frame[network - 2..network].copy_from_slice(&ethertype.to_be_bytes());
-        let from = self.mac(backend.way.interface);
+        let from = self.link.mac(backend.way.interface);
         let written = tunnel.write(&mut frame[network..], headers.version, entropy, from);
         if written.is_err() {
             self.refuse(packet, Some(backend.vip), Event::TooBig);
@@ -72,7 +73,7 @@ impl Pass<'_> {
     #[cold]
     fn too_big(&mut self, packet: &mut Packet, headers: &Headers, vip: usize, mtu: usize) {
         if let Some(frame) = Frame::too_big(packet.bytes(), headers, mtu) {
-            self.out.emit(packet.port(), frame.bytes());
+            self.link.out.emit(packet.port(), frame.bytes());
         }
         self.refuse(packet, Some(vip), Event::TooBig);
     }
@@ -85,7 +86,7 @@ impl Pass<'_> {
         client: IpAddr,
         vip: usize,
     ) -> bool {
-        if !self.is_to_me(packet) {
+        if !self.link.is_to_me(packet) {
             self.pass_on(packet);
             return true;
         }
@@ -101,16 +102,13 @@ impl Pass<'_> {
         address: IpAddr,
         vip: Option<usize>,
     ) -> bool {
-        match self.station(address) {
-            Station::Known(interface, mac) => {
-                self.send(packet, interface, mac);
+        match self.link.reach(address) {
+            Ok((interface, mac)) => {
+                self.link.send(packet, interface, mac);
                 return true;
             }
-            Station::Unknown(interface, next) => {
-                self.solicit(next, interface);
-                self.refuse(packet, vip, Event::NeighbourUnresolved);
-            }
-            Station::Nowhere => self.refuse(packet, vip, Event::NoRoute),
+            Err(Unreached::Unresolved) => self.refuse(packet, vip, Event::NeighbourUnresolved),
+            Err(Unreached::NoRoute) => self.refuse(packet, vip, Event::NoRoute),
         }
         false
     }

@@ -2,6 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use nf_balancing::{
+    link::{is_to_all, Handled},
+    network::Owner,
+};
 use nf_packet::{dissect, protocol, Fragment, Headers, Outcome, Version};
 use nf_runtime::Packet;
 use nf_tables::{Ipv4Flow, Ipv6Flow};
@@ -10,9 +14,8 @@ use crate::{
     connections::is_opening,
     events::Event,
     flow::{AnyFlow, Flow},
-    neighbours::is_to_all,
     pass::Pass,
-    snapshot::{End, Owner, NONE},
+    snapshot::{End, NONE},
     source_nat::FIRST_HEALTH_PORT,
 };
 
@@ -164,6 +167,14 @@ impl Pass<'_> {
         }
     }
 
+    fn arp(&mut self, packet: &mut Packet, offset: usize) {
+        match self.link.arp(packet, offset) {
+            Handled::Malformed => self.refuse(packet, None, Event::Malformed),
+            Handled::ForOthers => self.pass_on(packet),
+            _ => {}
+        }
+    }
+
     fn is_for_health(&self, frame: &[u8], headers: &Headers) -> bool {
         headers.destination_port >= FIRST_HEALTH_PORT
             && headers.protocol == protocol::TCP
@@ -171,9 +182,7 @@ impl Pass<'_> {
     }
 
     fn is_to_own(&self, frame: &[u8], headers: &Headers) -> bool {
-        matches!(
-            self.snapshot.owner(headers.destination(frame)),
-            Some(Owner::Own(_))
-        )
+        let owner = self.snapshot.network.owner(headers.destination(frame));
+        matches!(owner, Some(Owner::Interface(_)))
     }
 }

@@ -3,11 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use nf_arena::Region;
+use nf_balancing::tuple::Tuple;
 use nf_packet::Headers;
 use nf_tables::{Cuckoo, Ipv4Flow, Ipv6Flow, Key};
 use xxhash_rust::xxh3::xxh3_64;
-
-use crate::state::Tuple;
 
 /// A connection in the client's direction: the source is the client, the destination the VIP.
 pub trait Flow: Key {
@@ -54,17 +53,15 @@ pub enum AnyFlow {
     V6(Ipv6Flow),
 }
 
-impl Tuple {
+impl AnyFlow {
     /// None: the IP versions differ.
     #[must_use]
-    pub fn flow(&self) -> Option<AnyFlow> {
-        let source = (self.source.ip(), self.source_port);
-        let destination = (self.destination.ip(), self.destination_port);
-        AnyFlow::new(source, destination, u8::try_from(self.protocol).ok()?)
+    pub fn of_tuple(tuple: &Tuple) -> Option<Self> {
+        let source = (tuple.source.ip(), tuple.source_port);
+        let destination = (tuple.destination.ip(), tuple.destination_port);
+        Self::new(source, destination, u8::try_from(tuple.protocol).ok()?)
     }
-}
 
-impl AnyFlow {
     #[must_use]
     pub fn tuple(&self) -> Tuple {
         match self {

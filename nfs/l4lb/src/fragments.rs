@@ -6,14 +6,14 @@
 use std::net::IpAddr;
 
 use bytemuck::Zeroable;
+use nf_balancing::{network::Owner, tuple::Address};
 use nf_packet::{rewrite_address, Headers, Side};
 use nf_runtime::Packet;
 
 use crate::{
     events::Event,
     pass::Pass,
-    snapshot::Owner,
-    state::{traffic, Address, FragmentKey, FragmentWay},
+    state::{traffic, FragmentKey, FragmentWay},
 };
 
 /// The lifetime of a packet's entry after its last fragment. Senders send all fragments at once. Hosts wait longer (Linux: 30 s), but a host
@@ -41,7 +41,7 @@ impl Pass<'_> {
         };
         let nothing = Address::zeroed();
         let session = if self.snapshot.vips[backend.vip].snat {
-            self.snapshot.interfaces[backend.way.interface].address(backend.address)
+            self.snapshot.local_address(backend)
         } else {
             None
         };
@@ -81,7 +81,7 @@ impl Pass<'_> {
     /// Stores an entry. If the table is full, it replaces the packet that is idle longest, which is complete or never will be.
     fn note(&mut self, packet: &Packet, headers: &Headers, way: FragmentWay) {
         let key = Self::fragment_key(packet, headers);
-        let now = self.context.now();
+        let now = self.link.context.now();
         if self.state.fragments.replace(&key, now, LIFETIME, way) {
             self.count(None, Event::FragmentsFull);
         }
@@ -90,10 +90,13 @@ impl Pass<'_> {
     /// Handles a fragment without ports.
     pub(crate) fn later_fragment(&mut self, packet: &mut Packet, headers: &Headers) {
         let key = Self::fragment_key(packet, headers);
-        let way = self.state.fragments.get(&key, self.context.now(), LIFETIME);
+        let way = self
+            .state
+            .fragments
+            .get(&key, self.link.context.now(), LIFETIME);
         let Some(way) = way else {
-            let ours = self.snapshot.owner(key.destination.ip()) == Some(Owner::Vip)
-                || self.snapshot.owner(key.source.ip()) == Some(Owner::Backend);
+            let ours = self.snapshot.network.owner(key.destination.ip()) == Some(Owner::Vip)
+                || self.snapshot.is_routed(key.source.ip());
             if ours {
                 return self.refuse(packet, None, Event::FragmentWithoutFirst);
             }
@@ -109,7 +112,7 @@ impl Pass<'_> {
                 return self.unresolved(packet, backend);
             };
             if self.encapsulate(packet, headers, backend, key.id as u16) {
-                self.send(packet, backend.way.interface, mac);
+                self.link.send(packet, backend.way.interface, mac);
                 self.count_traffic(number, traffic::PACKETS, bytes);
             }
             return;
@@ -133,7 +136,7 @@ impl Pass<'_> {
             return self.unresolved(packet, backend);
         };
         if self.live_on(packet, headers, backend.vip) {
-            self.send(packet, backend.way.interface, mac);
+            self.link.send(packet, backend.way.interface, mac);
             self.count_traffic(number, traffic::PACKETS, bytes);
         }
     }

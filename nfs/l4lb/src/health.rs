@@ -5,15 +5,18 @@
 
 use std::net::IpAddr;
 
-use nf_balancing::config::{Health, HealthKind};
+use nf_balancing::{
+    config::{Health, HealthKind},
+    frames::Frame,
+    link::TAKEN,
+};
 use nf_packet::{tcp_flags, Headers, Tcp};
 use nf_runtime::Packet;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     events::Event,
-    frames::Frame,
-    pass::{Pass, TAKEN},
+    pass::Pass,
     snapshot::Backend,
     source_nat::FIRST_HEALTH_PORT,
     state::{health, phase, BackendRecord, Probe},
@@ -33,7 +36,7 @@ struct Segment {
 impl Pass<'_> {
     /// Starts checks, retransmits, and times checks out.
     pub(crate) fn check_health(&mut self) {
-        let now = self.context.now();
+        let now = self.link.context.now();
         let snapshot = self.snapshot;
         let checks = self.checks;
         for vip in &snapshot.vips {
@@ -129,12 +132,12 @@ impl Pass<'_> {
         segment: &Segment,
     ) {
         let interface = backend.way.interface;
-        let local: Option<IpAddr> = self.snapshot.interfaces[interface].address(backend.address);
+        let local: Option<IpAddr> = self.snapshot.local_address(backend);
         let (Some(local), Some(mac)) = (local, backend.way.mac()) else {
-            return self.solicit(backend.way.next, interface);
+            return self.link.solicit(backend.way.next, interface);
         };
         let frame = Frame::tcp(
-            (self.mac(interface), mac),
+            (self.link.mac(interface), mac),
             (local, local_port),
             (backend.address, health.port.unwrap_or(backend.port)),
             (segment.sequence, segment.acknowledgement),
@@ -142,7 +145,7 @@ impl Pass<'_> {
             &segment.payload,
         );
         if let Some(frame) = frame {
-            self.out.emit(interface, frame.bytes());
+            self.link.out.emit(interface, frame.bytes());
         }
     }
 

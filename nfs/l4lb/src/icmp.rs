@@ -2,6 +2,11 @@
 
 use std::net::IpAddr;
 
+use nf_balancing::{
+    frames::Frame,
+    link::{Handled, Station, TAKEN},
+    network::Owner,
+};
 use nf_packet::{
     dissect_quoted, icmp4, icmp6, protocol, rewrite_address, rewrite_sequence, Fragment, Headers,
     Icmp, Side, Version,
@@ -11,11 +16,9 @@ use nf_runtime::Packet;
 use crate::{
     events::Event,
     flow::AnyFlow,
-    frames::Frame,
-    pass::{Pass, TAKEN},
-    snapshot::{Backend, Owner},
+    pass::Pass,
+    snapshot::Backend,
     source_nat::{Translated, FIRST_HEALTH_PORT},
-    stations::Station,
 };
 
 impl Pass<'_> {
@@ -29,47 +32,28 @@ impl Pass<'_> {
             return self.control_message(packet, headers);
         }
         let destination = headers.destination(packet.bytes());
-        if self.snapshot.owner(destination) == Some(Owner::Vip) {
+        if self.snapshot.network.owner(destination) == Some(Owner::Vip) {
             return self.refuse(packet, None, Event::ProtocolUnsupported);
         }
         self.not_ours(packet, headers);
     }
 
     fn control_message(&mut self, packet: &mut Packet, headers: &Headers) {
-        let frame = packet.bytes();
-        let (source, destination) = (headers.source(frame), headers.destination(frame));
-        let owner = self.snapshot.owner(destination);
-        if headers.fragment != Fragment::Whole {
-            return match owner {
-                Some(Owner::Vip | Owner::Own(_)) => {
-                    self.refuse(packet, None, Event::IcmpUnsupported)
-                }
-                _ => self.not_ours(packet, headers),
-            };
-        }
-        let Ok(message) = Icmp::new_checked(headers.segment(frame)) else {
-            return self.refuse(packet, None, Event::Malformed);
-        };
-        if !message.checksum_holds(source, destination) {
-            return self.refuse(packet, None, Event::Malformed);
-        }
-        let (kind, is_error) = (message.kind(), message.is_error(headers.version));
-        if headers.version == Version::V6 && self.neighbour_message(packet, headers) {
-            return;
-        }
-        let echo = match headers.version {
-            Version::V4 => (icmp4::ECHO, icmp4::ECHO_REPLY),
-            Version::V6 => (icmp6::ECHO, icmp6::ECHO_REPLY),
-        };
-        match owner {
-            Some(Owner::Vip | Owner::Own(_)) if kind == echo.0 && self.is_to_me(packet) => {
-                self.answer_echo(packet, headers, echo.1);
-            }
-            Some(Owner::Vip) if is_error => self.error_to_vip(packet, headers),
-            Some(Owner::Own(_)) if is_error => self.error_to_own(packet, headers),
-            Some(Owner::Vip | Owner::Own(_)) => self.refuse(packet, None, Event::IcmpUnsupported),
-            _ if is_error => self.error_to_client(packet, headers),
-            _ => self.not_ours(packet, headers),
+        let owner = self
+            .snapshot
+            .network
+            .owner(headers.destination(packet.bytes()));
+        let handled = self.link.icmp(packet, headers);
+        match (handled, owner) {
+            (Handled::Done, _) => {}
+            (Handled::EchoAnswered, _) => self.count(None, Event::EchoAnswered),
+            (Handled::ForOthers, _) => self.pass_on(packet),
+            (Handled::Malformed, _) => self.refuse(packet, None, Event::Malformed),
+            (Handled::Error, Some(Owner::Vip)) => self.error_to_vip(packet, headers),
+            (Handled::Error, Some(Owner::Interface(_))) => self.error_to_own(packet, headers),
+            (Handled::Error, None) => self.error_to_client(packet, headers),
+            (Handled::Unsupported, Some(_)) => self.refuse(packet, None, Event::IcmpUnsupported),
+            (Handled::Unsupported, None) => self.not_ours(packet, headers),
         }
     }
 
@@ -105,7 +89,7 @@ impl Pass<'_> {
         if backend.tunnel.is_some() {
             if self.encapsulate(packet, headers, backend, flow.flow_hash() as u16) {
                 self.count(Some(index), Event::IcmpErrorForwarded);
-                self.send(packet, backend.way.interface, mac);
+                self.link.send(packet, backend.way.interface, mac);
             }
             return;
         }
@@ -121,7 +105,7 @@ impl Pass<'_> {
         let source = headers.source(packet.bytes());
         self.finish(packet, headers, source, backend.address);
         self.count(Some(index), Event::IcmpErrorForwarded);
-        self.send(packet, backend.way.interface, mac);
+        self.link.send(packet, backend.way.interface, mac);
     }
 
     /// Returns the local address and port of a connection with source NAT.
@@ -130,7 +114,7 @@ impl Pass<'_> {
             return None;
         }
         let session = self.records.session(&flow.tuple())?;
-        let local = self.snapshot.interfaces[backend.way.interface].address(backend.address)?;
+        let local = self.snapshot.local_address(backend)?;
         Some((local, session.local_port))
     }
 
@@ -268,7 +252,8 @@ impl Pass<'_> {
         } else {
             1280
         };
-        let (Some(index), Station::Known(interface, mac)) = (service, self.station(client)) else {
+        let (Some(index), Station::Known(interface, mac)) = (service, self.link.station(client))
+        else {
             return orphan(self, packet);
         };
         if mtu < least {
@@ -279,9 +264,9 @@ impl Pass<'_> {
             Version::V6 => (icmp6::PACKET_TOO_BIG, 0, mtu as u32),
         };
         let quote = &inner[..inner.len().min(548)];
-        let macs = (self.mac(interface), mac);
+        let macs = (self.link.mac(interface), mac);
         if let Some(frame) = Frame::icmp(macs, vip, client, kind, quote) {
-            self.out.emit(interface, frame.bytes());
+            self.link.out.emit(interface, frame.bytes());
         }
         self.count(Some(index), Event::IcmpErrorForwarded);
         packet.drop_for(TAKEN);

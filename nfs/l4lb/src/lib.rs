@@ -2,8 +2,8 @@
 //!
 //! Configuration: [`Config`] -> `check` -> `rows` (assigns rows of the state) -> `snapshot` (what workers read). `balancer` puts one in force.
 //!
-//! Packets: `dispatch` (parses a batch, and looks up its flows) -> `connections` (chooses backends), `answers`, `icmp`, `fragments`, `neighbours` ->
-//! `sessions`, `routing` -> `deliver` -> `stations` -> `pass` (the context of the batch). Each is an `impl Pass` and calls only those after it.
+//! Packets: `dispatch` (parses a batch, and looks up its flows) -> `connections` (chooses backends), `answers`, `icmp`, `fragments` ->
+//! `sessions`, `routing` -> `deliver` -> `pass` (the context of the batch). Each is an `impl Pass` and calls only those after it.
 //!
 //! Everything that packets change is in the arena: connections and their sessions in `records`, the one door to their changes, and the rest in `state`.
 
@@ -12,7 +12,6 @@ mod balancer;
 mod cells;
 mod check;
 mod checks;
-mod claims;
 pub mod config;
 mod connections;
 mod control;
@@ -21,12 +20,10 @@ mod dispatch;
 mod events;
 mod flow;
 mod fragments;
-mod frames;
 mod health;
 mod icmp;
 pub mod load;
 pub mod maglev;
-mod neighbours;
 mod offload;
 mod pass;
 mod proxy;
@@ -39,12 +36,11 @@ mod snapshot;
 mod source_nat;
 mod spread;
 mod state;
-mod stations;
 mod stream;
-mod ways;
 
 use std::sync::atomic::Ordering;
 
+use nf_balancing::link::Link;
 use nf_offload::Table;
 use nf_runtime::{
     state::StateBuilder, Batch, Context, CounterSink, Emitted, NetworkFunction, Refusal,
@@ -76,7 +72,12 @@ impl L4lb {
         Pass {
             state,
             snapshot,
-            context,
+            link: Link {
+                network: &snapshot.network,
+                neighbours: &state.neighbours,
+                context,
+                out,
+            },
             checks: &self.checks,
             flooded: &self.flooded,
             worker,
@@ -90,7 +91,6 @@ impl L4lb {
                 self.offload.sampler(context.worker()),
             ),
             behind: 0,
-            out,
         }
     }
 }
@@ -162,12 +162,12 @@ impl NetworkFunction for L4lb {
         let (_, out) = out.parts();
         let mut pass = self.pass(&snapshot, context, out);
         if self.unannounced.swap(false, Ordering::Relaxed) {
-            pass.announce();
+            pass.link.announce();
         }
         let last = self.refreshed.load(Ordering::Relaxed);
         if last == 0 || context.now().saturating_sub(last) >= SECOND {
             self.refreshed.store(context.now(), Ordering::Relaxed);
-            pass.refresh_neighbours();
+            pass.link.refresh();
         }
         pass.check_health();
         let last = self.aged.swap(context.now(), Ordering::Relaxed);

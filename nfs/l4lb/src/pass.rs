@@ -2,8 +2,8 @@
 
 use std::sync::atomic::AtomicBool;
 
-use nf_packet::MacAddress;
-use nf_runtime::{Context, Emitted, Packet};
+use nf_balancing::link::Link;
+use nf_runtime::Packet;
 
 use crate::{
     cells::Worker,
@@ -15,14 +15,11 @@ use crate::{
     state::State,
 };
 
-/// The drop reason of packets that the load balancer itself consumed.
-pub const TAKEN: &str = "for the load balancer";
-
 /// The context of a batch.
 pub struct Pass<'a> {
     pub(crate) state: &'a State,
     pub(crate) snapshot: &'a Snapshot,
-    pub(crate) context: &'a Context<'a>,
+    pub(crate) link: Link<'a>,
     pub(crate) checks: &'a Checks,
     /// Whether a VIP that needs no records has reached its half-open limit.
     pub(crate) flooded: &'a AtomicBool,
@@ -31,25 +28,12 @@ pub struct Pass<'a> {
     pub(crate) records: Records<'a, Sampler<'a>>,
     /// Marks of the connections with segments to send after the batch.
     pub(crate) behind: u64,
-    pub(crate) out: &'a mut Emitted,
 }
 
-impl<'a> Pass<'a> {
-    #[must_use]
-    pub(crate) fn is_to_me(&self, packet: &Packet) -> bool {
-        packet.bytes().first_chunk::<6>() == Some(&self.context.mac(packet.port()))
-    }
-
-    #[must_use]
-    pub(crate) fn mac(&self, port: usize) -> MacAddress {
-        MacAddress(self.context.mac(port))
-    }
-
+impl Pass<'_> {
     /// Passes a packet through to the other port; with one port, drops it.
     pub(crate) fn pass_on(&mut self, packet: &mut Packet) {
-        if self.context.ports() == 2 && packet.port() < 2 && !self.is_to_me(packet) {
-            packet.send(1 - packet.port());
-        } else {
+        if !self.link.pass_on(packet) {
             self.refuse(packet, None, Event::NotForUs);
         }
     }
@@ -72,15 +56,5 @@ impl<'a> Pass<'a> {
         self.state
             .traffic
             .add_all(self.worker, row, column, [1, bytes]);
-    }
-
-    #[inline]
-    pub(crate) fn send(&self, packet: &mut Packet, interface: usize, to: MacAddress) {
-        let from = self.mac(interface);
-        if let Some(stations) = packet.bytes_mut().first_chunk_mut::<12>() {
-            stations[..6].copy_from_slice(&to.0);
-            stations[6..].copy_from_slice(&from.0);
-        }
-        packet.send(interface);
     }
 }

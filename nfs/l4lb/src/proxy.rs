@@ -7,17 +7,12 @@
 //!
 //! A data segment that follows its header in one batch leaves after the batch, and so do the connection's later segments, in order.
 
-use nf_packet::{tcp_flags, Headers, Tcp, TcpOption};
+use nf_balancing::{link::TAKEN, proxy_protocol};
+use nf_packet::{tcp_flags, Headers, Ipv4, Ipv6, Tcp, TcpOption, Version};
 use nf_runtime::Packet;
 
 use crate::{
-    events::Event,
-    flow::Flow,
-    frames,
-    pass::{Pass, TAKEN},
-    records::mark,
-    snapshot::Backend,
-    stream::Session,
+    events::Event, flow::Flow, pass::Pass, records::mark, snapshot::Backend, stream::Session,
 };
 
 impl Pass<'_> {
@@ -55,8 +50,8 @@ impl Pass<'_> {
         {
             return;
         }
-        let (header, length) = frames::proxy_header(flow.source(), flow.destination());
-        let Some(first) = frames::with_payload(packet.bytes(), headers, &header[..length]) else {
+        let (header, length) = proxy_protocol::header(flow.source(), flow.destination());
+        let Some(first) = with_payload(packet.bytes(), headers, &header[..length]) else {
             return;
         };
         if has_more {
@@ -65,9 +60,9 @@ impl Pass<'_> {
             }
             packet.truncate(headers.end as usize);
             if let Some(mac) = backend.way.mac() {
-                self.send(packet, backend.way.interface, mac);
+                self.link.send(packet, backend.way.interface, mac);
             }
-            self.out.emit(backend.way.interface, packet.bytes());
+            self.link.out.emit(backend.way.interface, packet.bytes());
             self.mark_behind(flow);
         }
         let port = packet.port();
@@ -87,7 +82,7 @@ impl Pass<'_> {
 
     /// Sends a packet, whose MAC addresses are set, after the batch.
     pub(crate) fn send_behind(&mut self, packet: &mut Packet, interface: usize) {
-        self.out.emit(interface, packet.bytes());
+        self.link.out.emit(interface, packet.bytes());
         packet.drop_for(TAKEN);
     }
 }
@@ -134,7 +129,7 @@ fn without_fast_open(packet: &mut Packet, headers: &Headers) {
     if option.is_none() && !has_data {
         return;
     }
-    let Some(mut frame) = frames::with_payload(frame, headers, &[]) else {
+    let Some(mut frame) = with_payload(frame, headers, &[]) else {
         return;
     };
     if let Some((at, length)) = option {
@@ -148,4 +143,31 @@ fn without_fast_open(packet: &mut Packet, headers: &Headers) {
     if !packet.fill(port, &frame) {
         packet.drop_for(Event::TooBig.name());
     }
+}
+
+/// Copies a client's segment with `payload` in place of its own, without FIN.
+fn with_payload(request: &[u8], headers: &Headers, payload: &[u8]) -> Option<Vec<u8>> {
+    let tcp = Tcp::new_checked(headers.segment(request)).ok()?;
+    let options_end = usize::from(headers.transport) + tcp.header_length();
+    let mut frame = request[..options_end].to_vec();
+    frame.extend_from_slice(payload);
+    let (source, destination) = (headers.source(request), headers.destination(request));
+    let network = usize::from(headers.network);
+    let length = frame.len() - network;
+    match headers.version {
+        Version::V4 => {
+            let mut ip = Ipv4::new_cut(&mut frame[network..]).ok()?;
+            ip.set_total_length(u16::try_from(length).ok()?);
+            ip.fill_checksum();
+        }
+        Version::V6 => {
+            let mut ip = Ipv6::new_cut(&mut frame[network..]).ok()?;
+            ip.set_payload_length(u16::try_from(length - Ipv6::HEADER).ok()?);
+        }
+    }
+    let mut tcp = Tcp::new_checked(&mut frame[usize::from(headers.transport)..]).ok()?;
+    let flags = tcp.flags() & !tcp_flags::FIN;
+    tcp.set_flags(flags);
+    tcp.fill_checksum(source, destination);
+    Some(frame)
 }

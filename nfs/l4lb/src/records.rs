@@ -15,6 +15,7 @@
 use std::cell::Cell;
 
 use nf_arena::Region;
+use nf_balancing::tuple::Tuple;
 use nf_runtime::{
     state::{FlowTable, StateBuilder},
     Refusal,
@@ -26,7 +27,7 @@ use crate::{
     config,
     flow::{AnyFlow, Flow, Tables},
     snapshot::{Backend, Snapshot},
-    state::{traffic, State, Tuple},
+    state::{traffic, State},
     stream::Session,
 };
 

@@ -1,9 +1,10 @@
 //! Packets that are not for a VIP: those for the load balancer itself, and those that it routes.
 
+use nf_balancing::network::Owner;
 use nf_packet::{decrement_ttl, protocol, Fragment, Headers};
 use nf_runtime::Packet;
 
-use crate::{events::Event, pass::Pass, snapshot::Owner};
+use crate::{events::Event, pass::Pass};
 
 impl Pass<'_> {
     /// Handles a packet that is not for a VIP: it is for the load balancer itself or for another station.
@@ -12,27 +13,20 @@ impl Pass<'_> {
             let frame = packet.bytes();
             (headers.source(frame), headers.destination(frame))
         };
-        match self.snapshot.owner(destination) {
-            Some(Owner::Own(_)) if self.is_to_me(packet) => {
+        match self.snapshot.network.owner(destination) {
+            Some(Owner::Interface(_)) if self.link.is_to_me(packet) => {
                 if headers.protocol == protocol::TCP && headers.fragment == Fragment::Whole {
                     self.health_answer(packet, headers);
                 } else {
                     self.refuse(packet, None, Event::NotForUs);
                 }
             }
-            Some(Owner::Own(_) | Owner::Vip) => self.refuse(packet, None, Event::NotForUs),
-            owner => {
-                // Only backends in mode nat are routed.
-                let for_backend = owner == Some(Owner::Backend)
-                    || self.snapshot.owner(source) == Some(Owner::Backend);
-                if !self.is_to_me(packet) {
-                    self.pass_on(packet);
-                } else if for_backend {
-                    self.route(packet, headers);
-                } else {
-                    self.refuse(packet, None, Event::NotForUs);
-                }
+            Some(_) => self.refuse(packet, None, Event::NotForUs),
+            None if !self.link.is_to_me(packet) => self.pass_on(packet),
+            None if self.snapshot.is_routed(destination) || self.snapshot.is_routed(source) => {
+                self.route(packet, headers);
             }
+            None => self.refuse(packet, None, Event::NotForUs),
         }
     }
 

@@ -3,11 +3,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use nf_balancing::tuple::Address;
 use nf_runtime::Refusal;
 
 use crate::{
     config::{Config, Vip},
-    state::{usage, Address, BackendRecord, Probe, State, VipRecord},
+    state::{usage, BackendRecord, Probe, State, VipRecord},
 };
 
 /// Longer than any record lives after its last packet (15 min and a sixteenth) plus the time until aging finds it.

@@ -1,6 +1,7 @@
 //! Sessions: the state that source NAT (`source_nat`) and the PROXY protocol (`proxy`) add to a connection.
 
 use bytemuck::Zeroable;
+use nf_balancing::{proxy_protocol, tuple::Tuple};
 use nf_packet::{protocol, rewrite_address, tcp_flags, Fragment, Headers, Side};
 use nf_runtime::Packet;
 use nf_tables::{Class, Entry};
@@ -8,10 +9,8 @@ use nf_tables::{Class, Entry};
 use crate::{
     events::Event,
     flow::Flow,
-    frames,
     pass::Pass,
     snapshot::{Backend, Vip},
-    state::Tuple,
     stream::{Segment, Session},
 };
 
@@ -43,7 +42,7 @@ impl Pass<'_> {
         let session = Session {
             local_port,
             inserted: if vip.proxy_protocol {
-                frames::proxy_header_length(vip.address.is_ipv4())
+                proxy_protocol::header_length(vip.address.is_ipv4())
             } else {
                 0
             },
@@ -67,7 +66,7 @@ impl Pass<'_> {
         backend: &Backend,
     ) -> Rewritten {
         let tuple = flow.tuple();
-        let now = self.context.now();
+        let now = self.link.context.now();
         let lifetime = self.snapshot.config.timeouts.of_session(class);
         let segment = segment_of(packet, headers);
         let noted = self.records.update_session(&tuple, lifetime, |session| {
@@ -93,7 +92,7 @@ impl Pass<'_> {
             return Rewritten::Dropped;
         }
         if session.local_port != 0 {
-            let Some(local) = self.local_address(backend) else {
+            let Some(local) = self.snapshot.local_address(backend) else {
                 self.refuse(packet, Some(backend.vip), Event::NoRoute);
                 return Rewritten::Dropped;
             };

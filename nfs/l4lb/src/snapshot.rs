@@ -9,8 +9,8 @@ use std::{
     sync::Arc,
 };
 
-use nf_balancing::config::Health;
-use nf_packet::{MacAddress, Tunnel};
+use nf_balancing::{config::Health, network::Network, ways::Way};
+use nf_packet::Tunnel;
 use nf_tables::Lifetimes;
 
 use crate::{
@@ -18,8 +18,7 @@ use crate::{
     rows::Rows,
     service::{Service, ServiceHasher},
     spread::Spread,
-    state::{health, Address, State},
-    ways::{Interface, Way},
+    state::health,
 };
 
 /// No backend.
@@ -33,7 +32,7 @@ pub struct Snapshot {
     pub vips: Vec<Vip>,
     /// Indexed by the backend number in records. None: not in the configuration, or no longer.
     pub backends: Vec<Option<Backend>>,
-    pub interfaces: Vec<Interface>,
+    pub network: Network,
     services: Services<u32>,
     /// The spread of each VIP, prepared before this instance owns the state.
     spreads: Services<Arc<Spread>>,
@@ -41,11 +40,8 @@ pub struct Snapshot {
     endpoints: Services<End>,
     /// A bit per port from which a backend in mode nat answers. Most packets come from other ports and skip `endpoints`.
     answering_ports: Box<[u64]>,
-    addresses: HashMap<IpAddr, Owner>,
-    /// The next hops of all ways.
-    nexts: HashSet<IpAddr>,
-    /// The configured neighbours.
-    fixed: HashMap<IpAddr, MacAddress>,
+    /// The backends in mode nat, whose packets are routed.
+    routed: HashSet<IpAddr>,
 }
 
 type Services<T> = HashMap<Service, T, BuildHasherDefault<ServiceHasher>>;
@@ -66,16 +62,6 @@ impl Default for End {
             is_translated: false,
         }
     }
-}
-
-/// The owner of an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    Vip,
-    /// The interface with this index.
-    Own(usize),
-    /// A backend in mode nat: the load balancer routes its packets.
-    Backend,
 }
 
 pub struct Vip {
@@ -137,7 +123,7 @@ impl Vip {
 /// A backend of one VIP. The fields that each packet needs come first, so that they share one or two cache lines.
 #[repr(C, align(64))]
 pub struct Backend {
-    pub way: Way,
+    pub way: Arc<Way>,
     /// Index in [`Snapshot::vips`].
     pub vip: usize,
     /// The VIP's identifier: see [`service`](fn@crate::flow::service).
@@ -205,10 +191,17 @@ impl Snapshot {
             .copied()
     }
 
+    /// Tells whether the load balancer routes the packets of this address: a backend in mode nat.
     #[must_use]
-    #[inline]
-    pub fn owner(&self, address: IpAddr) -> Option<Owner> {
-        self.addresses.get(&address).copied()
+    pub fn is_routed(&self, address: IpAddr) -> bool {
+        self.routed.contains(&address)
+    }
+
+    /// Returns the load balancer's own address toward a backend.
+    #[must_use]
+    pub fn local_address(&self, backend: &Backend) -> Option<IpAddr> {
+        self.network
+            .own_address(backend.way.interface, backend.address)
     }
 
     /// Iterates over the backends of all VIPs, with their numbers.
@@ -221,88 +214,5 @@ impl Snapshot {
     #[inline]
     pub fn backend_at(&self, number: u16) -> Option<&Backend> {
         self.backends.get(usize::from(number))?.as_ref()
-    }
-
-    /// Returns the interface and next hop for an address: its own link first, else a gateway.
-    #[must_use]
-    pub fn route(&self, address: IpAddr) -> Option<(usize, IpAddr)> {
-        self.on_link(address)
-            .map(|interface| (interface, address))
-            .or_else(|| {
-                self.gateway(address)
-                    .map(|gateway| (gateway.interface, gateway.next))
-            })
-    }
-
-    #[must_use]
-    pub fn on_link(&self, address: IpAddr) -> Option<usize> {
-        self.interfaces.iter().position(|interface| {
-            interface
-                .prefixes
-                .iter()
-                .any(|prefix| prefix.contains(address))
-        })
-    }
-
-    /// Returns the first gateway of the address's IP version.
-    #[must_use]
-    pub fn gateway(&self, address: IpAddr) -> Option<&Way> {
-        self.interfaces
-            .iter()
-            .flat_map(|interface| &interface.gateways)
-            .find(|gateway| gateway.next.is_ipv4() == address.is_ipv4())
-    }
-
-    /// Every way whose next hop must be resolved.
-    pub fn ways(&self) -> impl Iterator<Item = &Way> {
-        let gateways = self
-            .interfaces
-            .iter()
-            .flat_map(|interface| &interface.gateways);
-        let backends = self.in_use().map(|(_, backend)| &backend.way);
-        gateways.chain(backends)
-    }
-
-    /// Tells whether it is a next hop: a gateway, or a backend on a link.
-    #[must_use]
-    pub fn is_next(&self, address: IpAddr) -> bool {
-        self.nexts.contains(&address)
-    }
-
-    /// Fills in the known neighbours.
-    pub fn resolve(&self, state: &State, now: u64) {
-        for neighbour in &self.config.neighbours {
-            if let Some(mac) = self.fixed(neighbour.address) {
-                self.set_mac(neighbour.address, neighbour.interface, mac);
-            }
-        }
-        for way in self.ways().filter(|way| way.mac().is_none()) {
-            let known = state.neighbours.look(&Address::from(way.next), now);
-            if let Some(neighbour) = known.filter(|neighbour| neighbour.mac != 0) {
-                way.set_mac(Some(MacAddress::from_bits(neighbour.mac)));
-            }
-        }
-    }
-
-    /// Sets a neighbour's MAC address.
-    pub fn set_mac(&self, address: IpAddr, interface: usize, mac: MacAddress) {
-        for way in self.ways() {
-            if way.next == address && way.interface == interface {
-                way.set_mac(Some(mac));
-            }
-        }
-    }
-
-    /// Forgets a neighbour that stopped answering.
-    pub fn forget_mac(&self, address: IpAddr) {
-        self.ways()
-            .filter(|way| way.next == address)
-            .for_each(|way| way.set_mac(None));
-    }
-
-    /// Returns the MAC address of a configured neighbour, which is neither asked for nor learnt.
-    #[must_use]
-    pub fn fixed(&self, address: IpAddr) -> Option<MacAddress> {
-        self.fixed.get(&address).copied()
     }
 }

@@ -2,14 +2,10 @@
 
 use std::net::IpAddr;
 
+use nf_balancing::tuple::{Address, Tuple};
 use nf_tables::{Class, Entry};
 
-use crate::{
-    flow::AnyFlow,
-    pass::Pass,
-    snapshot::Backend,
-    state::{Address, Tuple},
-};
+use crate::{flow::AnyFlow, pass::Pass, snapshot::Backend};
 
 /// The first port reserved for health checks; source NAT uses the ports below.
 pub const FIRST_HEALTH_PORT: u16 = 61_000;
@@ -35,7 +31,7 @@ impl Pass<'_> {
         hash: u64,
         class: Class,
     ) -> Option<u16> {
-        let local = self.local_address(backend)?;
+        let local = self.snapshot.local_address(backend)?;
         let first = (hash % u64::from(LOCAL_PORTS)) as u16;
         (0..TRIES)
             // The stride is coprime to the number of ports.
@@ -44,13 +40,6 @@ impl Pass<'_> {
                 FIRST_LOCAL_PORT + (offset % u32::from(LOCAL_PORTS)) as u16
             })
             .find(|port| self.hold_port(tuple, backend, (local, *port), class))
-    }
-
-    pub(crate) fn local_address(&self, backend: &Backend) -> Option<IpAddr> {
-        self.snapshot
-            .interfaces
-            .get(backend.way.interface)?
-            .address(backend.address)
     }
 
     /// Takes a local port for a connection, or renews it. False: another connection has it and keeps it.
@@ -68,7 +57,7 @@ impl Pass<'_> {
 
     /// Releases a port whose connection was not opened.
     pub(crate) fn release_port(&self, tuple: &Tuple, backend: &Backend, port: u16) {
-        if let Some(local) = self.local_address(backend) {
+        if let Some(local) = self.snapshot.local_address(backend) {
             let answer = answer_tuple(backend.end(), (local, port), tuple.protocol);
             self.records.release_port(&answer);
         }
@@ -93,7 +82,7 @@ impl Pass<'_> {
         self.records
             .session(&client)
             .filter(|session| session.local_port == local.1)?;
-        let flow = client.flow()?;
+        let flow = AnyFlow::of_tuple(&client)?;
         let entry = self.records.named(&flow)?;
         let backend = self.snapshot.backend_at(entry.value)?;
         if backend.end() != end {

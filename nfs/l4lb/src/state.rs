@@ -1,8 +1,7 @@
 //! The state that survives a move, as laid out in the arena. `records` has the rest of it: the connections and their sessions.
 
-use std::net::{IpAddr, Ipv6Addr};
-
 use bytemuck::{Pod, Zeroable};
+use nf_balancing::{tables::Neighbours, tuple::Address};
 use nf_runtime::{
     state::{FlowTable, StateBuilder},
     Refusal,
@@ -18,10 +17,7 @@ use crate::{
 /// The state of one load balancer, without its connections.
 pub struct State {
     pub fragments: FlowTable<FragmentKey, FragmentWay>,
-    /// Next hops: gateways and backends.
-    pub neighbours: FlowTable<Address, Neighbour>,
-    /// Other stations on the links.
-    pub stations: FlowTable<Address, Neighbour>,
+    pub neighbours: Neighbours,
     pub vips: Array<VipRecord>,
     pub backends: Array<BackendRecord>,
     /// Connections per backend.
@@ -53,8 +49,7 @@ impl State {
         let backends = tables.backends;
         Ok(Self {
             fragments: state.flow_table("fragments", tables.fragments)?,
-            neighbours: state.flow_table("neighbours", tables.neighbours)?,
-            stations: state.flow_table("stations", tables.neighbours)?,
+            neighbours: Neighbours::declare(state, tables.neighbours)?,
             vips: Array::declare(state, "vips", vips)?,
             backends: Array::declare(state, "backends", backends)?,
             active: Gauges::declare(state, "active", backends)?,
@@ -71,38 +66,6 @@ impl State {
 /// Columns of [`State::events`], with spares, so that a new event does not change the shape.
 const EVENT_COLUMNS: usize = 24;
 const _: () = assert!(Event::COUNT <= EVENT_COLUMNS);
-
-/// An address as 16 bytes; IPv4 addresses are mapped (RFC 4291, 2.5.5.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Pod, Zeroable)]
-#[repr(C)]
-pub struct Address([u8; 16]);
-
-impl From<IpAddr> for Address {
-    fn from(address: IpAddr) -> Self {
-        Self(match address {
-            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-            IpAddr::V6(address) => address.octets(),
-        })
-    }
-}
-
-impl Address {
-    #[must_use]
-    pub fn ip(self) -> IpAddr {
-        Ipv6Addr::from(self.0).to_canonical()
-    }
-}
-
-/// The addresses, ports and protocol of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct Tuple {
-    pub source: Address,
-    pub destination: Address,
-    pub source_port: u16,
-    pub destination_port: u16,
-    pub protocol: u32,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
@@ -123,25 +86,6 @@ pub struct FragmentWay {
     pub backend: u32,
     /// 1: toward the backend, 2: toward the client.
     pub direction: u32,
-}
-
-/// A neighbour: a station with an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct Neighbour {
-    /// 0: unknown.
-    pub mac: u64,
-    pub interface: u64,
-    pub confirmed: u64,
-    pub asked: u64,
-    /// A MAC address that another station claimed, until the owner of `mac` objects; 0: none.
-    pub claim: u64,
-    pub claimed: u64,
-    /// The MAC address before an announcement, whose owner may still object; 0: none.
-    pub former: u64,
-    pub announced: u64,
-    /// The time of the owner's last objection.
-    pub objected: u64,
 }
 
 /// A VIP's identity, which keeps its row of the gauges and counters.

@@ -23,6 +23,7 @@ use super::{
 use crate::{
     cells::Worker,
     config::{self, WhenDown},
+    flow::AnyFlow,
     records::{NoListener, RecordTables, Records},
     snapshot::{Backend, Snapshot},
     state::{health, traffic, State},
@@ -56,7 +57,7 @@ impl Surroundings<'_> {
 
     /// Returns the record of a connection, renewed, and its backend, if a rule may carry it.
     fn record(&self, requests: &FlowKey) -> Option<(Entry, &Backend)> {
-        let flow = tuple_of(requests).flow()?;
+        let flow = AnyFlow::of_tuple(&tuple_of(requests))?;
         let worker = Worker::of(self.context);
         let records = Records::new(
             self.tables,
@@ -319,9 +320,9 @@ impl Desk {
         backend: &Backend,
     ) -> Option<TargetId> {
         let client = tuple_of(requests).source.ip();
-        let (snapshot, state) = (around.snapshot, around.state);
-        let station = targets::station(snapshot, state, client, around.now())?;
-        let vip = &snapshot.vips[backend.vip];
+        let (network, neighbours) = (&around.snapshot.network, &around.state.neighbours);
+        let station = network.known_station(neighbours, client, around.now())?;
+        let vip = &around.snapshot.vips[backend.vip];
         let key = Station::new(vip.row, station);
         let number = match self.answers.get(&key) {
             Some(number) => *number,

@@ -8,9 +8,10 @@ use std::{
     },
 };
 
+use nf_balancing::tuple::Tuple;
 use nf_offload::FlowKey;
 
-use crate::{flow::Flow, state::Tuple};
+use crate::flow::{AnyFlow, Flow};
 
 /// Places of the filter in front of the map, each with the number of its flows: most flows without a rule have an empty place.
 const PLACES: usize = 1 << 15;
@@ -77,7 +78,7 @@ fn place(hash: u64) -> usize {
 }
 
 fn hash(flow: &FlowKey) -> Option<u64> {
-    Some(tuple_of(flow).flow()?.flow_hash())
+    Some(AnyFlow::of_tuple(&tuple_of(flow))?.flow_hash())
 }
 
 /// Converts a connection's tuple.

@@ -1,7 +1,6 @@
 //! The rewrites that stand for the function: what it would do to a packet of a connection.
 
-use std::net::IpAddr;
-
+use nf_balancing::tuple::Tuple;
 use nf_offload::{Direction, FlowKey, Rewrite, Target, TargetId};
 use nf_packet::MacAddress;
 
@@ -9,7 +8,6 @@ use super::pins::tuple_of;
 use crate::{
     config::Mode,
     snapshot::{Backend, Snapshot, Vip},
-    state::{Address, State, Tuple},
 };
 
 /// Targets of backends have the backend's number, those of answers higher ones.
@@ -56,23 +54,6 @@ pub fn to_client(vip: &Vip, station: MacAddress, own: MacAddress) -> Target {
 
 pub fn id_of(backend: u16) -> TargetId {
     TargetId(backend.into())
-}
-
-/// Returns the MAC address of the next station toward a client, if it is known.
-pub fn station(snapshot: &Snapshot, state: &State, client: IpAddr, now: u64) -> Option<MacAddress> {
-    if let Some(mac) = snapshot.fixed(client) {
-        return Some(mac);
-    }
-    if snapshot.on_link(client).is_none() {
-        return snapshot.gateway(client)?.mac();
-    }
-    let key = Address::from(client);
-    let table = match snapshot.is_next(client) {
-        true => &state.neighbours,
-        false => &state.stations,
-    };
-    let known = table.look(&key, now)?;
-    (known.mac != 0).then(|| MacAddress::from_bits(known.mac))
 }
 
 /// Returns the flow of the answers to a connection's packets.

@@ -5,10 +5,11 @@ use std::{
     sync::Arc,
 };
 
+use nf_balancing::network::Network;
 use nf_packet::{Tunnel, TunnelKind};
 use nf_tables::Lifetimes;
 
-use super::{Backend, Owner, Snapshot, Vip};
+use super::{Backend, Snapshot, Vip};
 use crate::{
     config::{self, Config, Mode},
     flow,
@@ -17,7 +18,6 @@ use crate::{
     service::Service,
     spread::Spread,
     state::{health, BackendRecord, State},
-    ways::{Interface, Way},
 };
 
 impl Snapshot {
@@ -53,20 +53,6 @@ impl Snapshot {
         state: &State,
         old: Option<&Self>,
     ) -> Self {
-        let interfaces: Vec<Interface> = config
-            .interfaces
-            .iter()
-            .enumerate()
-            .map(|(index, interface)| Interface {
-                mtu: interface.mtu.into(),
-                prefixes: interface.addresses.clone(),
-                gateways: interface
-                    .gateways
-                    .iter()
-                    .map(|gateway| Way::new(*gateway, index, interface.mtu.into()))
-                    .collect(),
-            })
-            .collect();
         let mut snapshot = Self {
             lifetimes,
             vips: Vec::new(),
@@ -75,27 +61,15 @@ impl Snapshot {
             spreads: HashMap::default(),
             endpoints: HashMap::default(),
             answering_ports: vec![0; 1 << 10].into_boxed_slice(),
-            addresses: HashMap::new(),
-            nexts: HashSet::new(),
-            fixed: config
-                .neighbours
-                .iter()
-                .filter_map(|neighbour| Some((neighbour.address, neighbour.mac.parse().ok()?)))
-                .collect(),
-            interfaces,
+            routed: HashSet::new(),
+            network: Network::new(&config.interfaces, &config.neighbours),
             wanted: config.clone(),
             config,
         };
-        for (index, interface) in snapshot.interfaces.iter().enumerate() {
-            for prefix in &interface.prefixes {
-                snapshot.addresses.insert(prefix.address, Owner::Own(index));
-            }
-        }
         let wanted = snapshot.config.vips.clone();
         for (index, vip) in wanted.iter().enumerate() {
             snapshot.add(vip, rows.vips[index], &rows.backends[index], state, old);
         }
-        snapshot.nexts = snapshot.ways().map(|way| way.next).collect();
         snapshot
     }
 
@@ -121,15 +95,13 @@ impl Snapshot {
                     end.plain = *number;
                 }
                 self.answering_ports[usize::from(backend.port >> 6)] |= 1 << (backend.port & 63);
-                self.addresses
-                    .entry(backend.address)
-                    .or_insert(Owner::Backend);
+                self.routed.insert(backend.address);
             }
             self.backends[usize::from(*number)] = Some(backend);
         }
         let service = Service::new(vip.address, vip.port, protocol);
         self.services.insert(service, index as u32);
-        self.addresses.insert(vip.address, Owner::Vip);
+        self.network.add_vip(vip.address);
         let capacity = if vip.snat || vip.proxy_protocol {
             self.config.tables.sessions
         } else if vip.address.is_ipv4() {
@@ -160,20 +132,18 @@ impl Snapshot {
     }
 
     fn backend(
-        &self,
+        &mut self,
         vip: &config::Vip,
         backend: &config::Backend,
         index: usize,
         record: &BackendRecord,
     ) -> Backend {
-        let (interface, next) = self.route(backend.address).unwrap_or((0, backend.address));
-        let source = self.interfaces[interface]
-            .address(backend.address)
-            .or_else(|| {
-                self.interfaces
-                    .iter()
-                    .find_map(|interface| interface.address(backend.address))
-            });
+        let way = self.network.add_destination(backend.address);
+        let mut interfaces = self.network.interfaces().iter();
+        let source = self
+            .network
+            .own_address(way.interface, backend.address)
+            .or_else(|| interfaces.find_map(|each| each.address(backend.address)));
         let kind = match vip.mode {
             Mode::Nat => None,
             Mode::Ipip => Some(TunnelKind::Ipip),
@@ -201,7 +171,7 @@ impl Snapshot {
             tunnel: kind
                 .zip(source)
                 .and_then(|(kind, source)| Tunnel::new(source, backend.address, kind).ok()),
-            way: Way::new(next, interface, self.interfaces[interface].mtu),
+            way,
         }
     }
 

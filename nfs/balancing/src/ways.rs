@@ -2,16 +2,21 @@
 
 use std::{
     net::IpAddr,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        atomic::{AtomicU64, Ordering},
+        Arc,
+    },
 };
 
-use nf_balancing::config::Prefix;
 use nf_packet::MacAddress;
 
+use crate::config::Prefix;
+
+/// An interface of the function.
 pub struct Interface {
     pub mtu: usize,
     pub prefixes: Vec<Prefix>,
-    pub gateways: Vec<Way>,
+    pub gateways: Vec<Arc<Way>>,
 }
 
 impl Interface {
@@ -25,8 +30,8 @@ impl Interface {
     }
 }
 
-/// The way to an address: its next hop.
-#[repr(C)]
+/// The way to an address: its next hop. The fields that each packet needs are on one cache line.
+#[repr(C, align(32))]
 pub struct Way {
     /// The MAC address, with bit 48 set where it is known.
     hop: AtomicU64,
@@ -48,6 +53,7 @@ impl Way {
         }
     }
 
+    /// Returns the MAC address of the next hop, if it is known.
     #[must_use]
     #[inline]
     pub fn mac(&self) -> Option<MacAddress> {
@@ -55,7 +61,7 @@ impl Way {
         (hop & KNOWN != 0).then(|| MacAddress::from_bits(hop & (KNOWN - 1)))
     }
 
-    pub fn set_mac(&self, mac: Option<MacAddress>) {
+    pub(crate) fn set_mac(&self, mac: Option<MacAddress>) {
         let hop = mac.map_or(0, |mac| mac.to_bits() | KNOWN);
         self.hop.store(hop, Ordering::Relaxed);
     }

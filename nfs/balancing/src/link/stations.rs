@@ -1,32 +1,47 @@
 //! MAC addresses of the stations on the links: learnt only from ARP and neighbour discovery, refreshed, and forgotten.
-//!
-//! Next hops (gateways and backends) have their own table: only the configuration adds to it, so other stations cannot fill it. Clients on a
-//! link are in a second table, which first evicts those that never answered.
 
 use std::net::IpAddr;
 
 use bytemuck::Zeroable;
 use nf_packet::{Headers, MacAddress};
 
+use super::Link;
 use crate::{
     claims::{Heard, Manner},
     frames::Frame,
-    pass::Pass,
-    snapshot::Owner,
-    state::{Address, Neighbour},
+    tables::Neighbour,
+    tuple::Address,
 };
 
 const SECOND: u64 = 1_000_000_000;
 /// An entry's lifetime without confirmation.
-pub const LIFETIME: u64 = 120 * SECOND;
+const LIFETIME: u64 = 120 * SECOND;
 /// The age at which an entry is stale and its owner is asked again.
 const STALE: u64 = 30 * SECOND;
 /// The time that other stations have to answer the first question.
 const UNANSWERED: u64 = 3 * SECOND;
 
-impl Pass<'_> {
+/// The next station of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Station {
+    /// The interface and the station's MAC address.
+    Known(usize, MacAddress),
+    /// The interface and the station's address. Its MAC address is unknown.
+    Unknown(usize, IpAddr),
+    Nowhere,
+}
+
+/// The reason for which a destination cannot be reached now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreached {
+    /// The next station's MAC address is unknown; it was asked for.
+    Unresolved,
+    NoRoute,
+}
+
+impl Link<'_> {
     /// Learns a station's address. Adds an unknown station only if `is_new` allows it.
-    pub(crate) fn learn(
+    pub(super) fn learn(
         &mut self,
         (address, mac): (IpAddr, MacAddress),
         interface: usize,
@@ -35,12 +50,9 @@ impl Pass<'_> {
     ) {
         if mac.is_multicast()
             || mac.to_bits() == 0
-            || self.snapshot.on_link(address) != Some(interface)
-            || self.snapshot.fixed(address).is_some()
-            || matches!(
-                self.snapshot.owner(address),
-                Some(Owner::Vip | Owner::Own(_))
-            )
+            || self.network.on_link(address) != Some(interface)
+            || self.network.fixed(address).is_some()
+            || self.network.owner(address).is_some()
         {
             return;
         }
@@ -49,13 +61,13 @@ impl Pass<'_> {
             neighbour.interface = interface as u64;
             neighbour.hear(mac.to_bits(), manner, now)
         };
-        let is_next = self.snapshot.is_next(address);
-        let state = self.state;
+        let is_next = self.network.is_next(address);
+        let tables = self.neighbours;
         let known = if is_next {
-            let neighbours = &state.neighbours;
-            neighbours.update_or_insert(&key, now, LIFETIME, Neighbour::zeroed, hear)
+            let next_hops = &tables.next_hops;
+            next_hops.update_or_insert(&key, now, LIFETIME, Neighbour::zeroed, hear)
         } else {
-            state.stations.update(&key, now, LIFETIME, hear)
+            tables.stations.update(&key, now, LIFETIME, hear)
         };
         match known {
             Some(heard) => self.follow(address, interface, mac, heard),
@@ -63,7 +75,7 @@ impl Pass<'_> {
                 let mut neighbour = Neighbour::zeroed();
                 hear(&mut neighbour);
                 // Unanswered questions expire first and make room for known stations.
-                state.stations.replace(&key, now, LIFETIME, neighbour);
+                tables.stations.replace(&key, now, LIFETIME, neighbour);
             }
             None => {}
         }
@@ -72,7 +84,7 @@ impl Pass<'_> {
     /// Applies the consequences of a message from a station.
     fn follow(&mut self, address: IpAddr, interface: usize, mac: MacAddress, heard: Heard) {
         if heard.changed {
-            self.snapshot.set_mac(address, interface, mac);
+            self.network.set_mac(address, interface, mac);
         }
         if let Some(owner) = heard.ask {
             self.probe(address, interface, MacAddress::from_bits(owner));
@@ -81,32 +93,28 @@ impl Pass<'_> {
 
     /// Asks one station whether it still has an address.
     fn probe(&mut self, address: IpAddr, interface: usize, station: MacAddress) {
-        let own = self.own_address(address, interface);
+        let own = self.network.own_address(interface, address);
         let macs = (self.mac(interface), station);
         if let Some(frame) = own.and_then(|own| Frame::probe(macs, own, address)) {
             self.out.emit(interface, frame.bytes());
         }
     }
 
-    fn own_address(&self, like: IpAddr, interface: usize) -> Option<IpAddr> {
-        self.snapshot.interfaces.get(interface)?.address(like)
-    }
-
     /// Asks all stations for an address, at most once a second.
-    pub(crate) fn solicit(&mut self, address: IpAddr, interface: usize) {
+    pub fn solicit(&mut self, address: IpAddr, interface: usize) {
         let (key, now) = (Address::from(address), self.context.now());
         let ask = |neighbour: &mut Neighbour| neighbour.may_ask(now);
-        let state = self.state;
-        let due = if self.snapshot.is_next(address) {
-            let neighbours = &state.neighbours;
-            neighbours.update_or_insert(&key, now, LIFETIME, Neighbour::zeroed, ask)
+        let tables = self.neighbours;
+        let due = if self.network.is_next(address) {
+            let next_hops = &tables.next_hops;
+            next_hops.update_or_insert(&key, now, LIFETIME, Neighbour::zeroed, ask)
         } else {
-            let stations = &state.stations;
+            let stations = &tables.stations;
             stations.amend(&key, now, ask).or_else(|| {
                 stations.update_or_insert(&key, now, UNANSWERED, Neighbour::zeroed, ask)
             })
         };
-        let own = self.own_address(address, interface);
+        let own = self.network.own_address(interface, address);
         if let (Some(true), Some(own)) = (due, own) {
             if let Some(frame) = Frame::solicitation(self.mac(interface), own, address) {
                 self.out.emit(interface, frame.bytes());
@@ -115,9 +123,9 @@ impl Pass<'_> {
     }
 
     /// Asks for a client on a link, so that its MAC address is known when its answer comes. Its packets may be forged, so they do not teach it.
-    pub(crate) fn seek_client(&mut self, frame: &[u8], headers: &Headers) {
+    pub fn seek_client(&mut self, frame: &[u8], headers: &Headers) {
         let client = headers.source(frame);
-        if let Some(interface) = self.snapshot.on_link(client) {
+        if let Some(interface) = self.network.on_link(client) {
             if self.neighbour(client).is_none() {
                 self.solicit(client, interface);
             }
@@ -125,19 +133,19 @@ impl Pass<'_> {
     }
 
     /// Returns the MAC address of a station on a link, if known.
-    pub(crate) fn neighbour(&mut self, address: IpAddr) -> Option<MacAddress> {
-        if let Some(mac) = self.snapshot.fixed(address) {
+    fn neighbour(&mut self, address: IpAddr) -> Option<MacAddress> {
+        if let Some(mac) = self.network.fixed(address) {
             return Some(mac);
         }
         let (key, now) = (Address::from(address), self.context.now());
-        let state = self.state;
-        if self.snapshot.is_next(address) {
-            let neighbour = state.neighbours.look(&key, now)?;
+        let tables = self.neighbours;
+        if self.network.is_next(address) {
+            let neighbour = tables.next_hops.look(&key, now)?;
             return (neighbour.mac != 0).then(|| MacAddress::from_bits(neighbour.mac));
         }
-        let mut settled = state.stations.look(&key, now)?;
+        let mut settled = tables.stations.look(&key, now)?;
         if settled.settle(now) {
-            state
+            tables
                 .stations
                 .update(&key, now, LIFETIME, |entry| entry.settle(now));
         }
@@ -151,7 +159,7 @@ impl Pass<'_> {
         }
         if let Some(owner) = settled.doubted(now) {
             let may_ask = |entry: &mut Neighbour| entry.may_ask(now);
-            if state.stations.amend(&key, now, may_ask) == Some(true) {
+            if tables.stations.amend(&key, now, may_ask) == Some(true) {
                 self.probe(address, interface, MacAddress::from_bits(owner));
             }
         }
@@ -159,16 +167,16 @@ impl Pass<'_> {
     }
 
     /// Refreshes the next hops, once a second: asks where one is unknown, stale or in doubt, and forgets those that do not answer.
-    pub(crate) fn refresh_neighbours(&mut self) {
+    pub fn refresh(&mut self) {
         let now = self.context.now();
-        let snapshot = self.snapshot;
-        for way in snapshot.ways() {
-            if snapshot.fixed(way.next).is_some() {
+        let (network, next_hops) = (self.network, &self.neighbours.next_hops);
+        for way in network.ways() {
+            if network.fixed(way.next).is_some() {
                 continue;
             }
             let key = Address::from(way.next);
             let settled = |neighbour: &mut Neighbour| (neighbour.settle(now), *neighbour);
-            let known = self.state.neighbours.amend(&key, now, settled);
+            let known = next_hops.amend(&key, now, settled);
             let Some((changed, neighbour)) = known.filter(|(_, neighbour)| neighbour.mac != 0)
             else {
                 self.solicit(way.next, way.interface);
@@ -176,20 +184,20 @@ impl Pass<'_> {
             };
             let age = now.saturating_sub(neighbour.confirmed);
             if age > LIFETIME {
-                self.state.neighbours.remove(&key, now);
-                snapshot.forget_mac(way.next);
+                next_hops.remove(&key, now);
+                way.set_mac(None);
                 self.solicit(way.next, way.interface);
                 continue;
             }
             if changed {
                 let mac = MacAddress::from_bits(neighbour.mac);
-                snapshot.set_mac(way.next, way.interface, mac);
+                network.set_mac(way.next, way.interface, mac);
             } else if way.mac().is_none() {
                 way.set_mac(Some(MacAddress::from_bits(neighbour.mac)));
             }
             if let Some(owner) = neighbour.doubted(now) {
                 let may_ask = |entry: &mut Neighbour| entry.may_ask(now);
-                if self.state.neighbours.amend(&key, now, may_ask) == Some(true) {
+                if next_hops.amend(&key, now, may_ask) == Some(true) {
                     self.probe(way.next, way.interface, MacAddress::from_bits(owner));
                 }
             } else if age > STALE {
@@ -198,15 +206,16 @@ impl Pass<'_> {
         }
     }
 
-    /// Returns the interface and next hop for an address.
-    pub(crate) fn station(&mut self, address: IpAddr) -> Station {
-        if let Some(interface) = self.snapshot.on_link(address) {
+    /// Returns the next station toward an address. A station on a link is asked again if its entry is stale or in doubt.
+    #[must_use]
+    pub fn station(&mut self, address: IpAddr) -> Station {
+        if let Some(interface) = self.network.on_link(address) {
             return match self.neighbour(address) {
                 Some(mac) => Station::Known(interface, mac),
                 None => Station::Unknown(interface, address),
             };
         }
-        match self.snapshot.gateway(address) {
+        match self.network.gateway(address) {
             Some(way) => match way.mac() {
                 Some(mac) => Station::Known(way.interface, mac),
                 None => Station::Unknown(way.interface, way.next),
@@ -214,12 +223,19 @@ impl Pass<'_> {
             None => Station::Nowhere,
         }
     }
-}
 
-/// The next station of a packet.
-pub(crate) enum Station {
-    Known(usize, MacAddress),
-    /// The address is known, the MAC address is not.
-    Unknown(usize, IpAddr),
-    Nowhere,
+    /// Returns the interface and the MAC address of the next station toward an address, and asks for the latter if it is unknown.
+    ///
+    /// # Errors
+    /// If the packet must be dropped or wait.
+    pub fn reach(&mut self, address: IpAddr) -> Result<(usize, MacAddress), Unreached> {
+        match self.station(address) {
+            Station::Known(interface, mac) => Ok((interface, mac)),
+            Station::Unknown(interface, next) => {
+                self.solicit(next, interface);
+                Err(Unreached::Unresolved)
+            }
+            Station::Nowhere => Err(Unreached::NoRoute),
+        }
+    }
 }

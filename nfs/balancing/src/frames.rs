@@ -1,13 +1,15 @@
-//! Frames that the load balancer originates.
+//! Frames that a function originates.
 
 use std::net::IpAddr;
 
 use nf_packet::{
     ethertype, protocol, Arp, ArpOperation, Ethernet, Headers, Icmp, Ipv4, Ipv6, MacAddress,
-    NeighbourMessage, NeighbourSolicitation, Tcp, Version,
+    NeighbourAdvertisement, NeighbourMessage, NeighbourSolicitation, Tcp, Version,
 };
 
 const ETHERNET: usize = 14;
+/// The MAC address of the group of all IPv6 nodes.
+const ALL_NODES: MacAddress = MacAddress([0x33, 0x33, 0, 0, 0, 1]);
 
 /// A frame under construction, long enough for an ICMP message or a health check's request.
 pub struct Frame {
@@ -148,6 +150,23 @@ impl Frame {
         frame
     }
 
+    /// Builds the announcement of an own address to all stations (RFC 5227, RFC 4861, 7.2.6).
+    #[must_use]
+    pub fn announcement(mac: MacAddress, own: IpAddr) -> Option<Self> {
+        match own {
+            IpAddr::V4(_) => Self::question((mac, MacAddress::BROADCAST), own, own, own),
+            IpAddr::V6(target) => {
+                let to = IpAddr::from([0xff02, 0, 0, 0, 0, 0, 0, 1]);
+                let message = NeighbourMessage::Advertisement(NeighbourAdvertisement {
+                    target,
+                    target_mac: Some(mac),
+                    solicited: false,
+                });
+                Self::neighbour((mac, ALL_NODES), own, to, message)
+            }
+        }
+    }
+
     /// Builds a request for `target` from `own` to all stations.
     #[must_use]
     pub fn solicitation(mac: MacAddress, own: IpAddr, target: IpAddr) -> Option<Self> {
@@ -248,72 +267,4 @@ fn back(request: &[u8]) -> Option<(MacAddress, MacAddress)> {
     let ethernet = Ethernet::new_checked(request).ok()?;
     // An answer would have the same VLAN tags, but this module writes none.
     Some((ethernet.destination(), ethernet.source()))
-}
-
-/// Builds the header of the PROXY protocol, version 2 (haproxy's proxy-protocol.txt, 2.2): PROXY, TCP.
-#[must_use]
-pub fn proxy_header(client: (IpAddr, u16), vip: (IpAddr, u16)) -> ([u8; 52], usize) {
-    let mut header = [0; 52];
-    header[..12].copy_from_slice(b"\r\n\r\n\0\r\nQUIT\n");
-    header[12] = 0x21;
-    let length = match (client.0, vip.0) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            header[13] = 0x11;
-            header[16..20].copy_from_slice(&source.octets());
-            header[20..24].copy_from_slice(&destination.octets());
-            8
-        }
-        (source, destination) => {
-            let octets = |address: IpAddr| match address {
-                IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-                IpAddr::V6(address) => address.octets(),
-            };
-            header[13] = 0x21;
-            header[16..32].copy_from_slice(&octets(source));
-            header[32..48].copy_from_slice(&octets(destination));
-            32
-        }
-    };
-    header[16 + length..][..2].copy_from_slice(&client.1.to_be_bytes());
-    header[18 + length..][..2].copy_from_slice(&vip.1.to_be_bytes());
-    header[14..16].copy_from_slice(&(length as u16 + 4).to_be_bytes());
-    (header, 20 + length)
-}
-
-/// The length of [`proxy_header`] for clients of this IP version.
-#[must_use]
-pub const fn proxy_header_length(is_ipv4: bool) -> u16 {
-    if is_ipv4 {
-        28
-    } else {
-        52
-    }
-}
-
-/// Copies a client's segment with `payload` in place of its own and without FIN and PSH.
-#[must_use]
-pub fn with_payload(request: &[u8], headers: &Headers, payload: &[u8]) -> Option<Vec<u8>> {
-    let tcp = Tcp::new_checked(headers.segment(request)).ok()?;
-    let options_end = usize::from(headers.transport) + tcp.header_length();
-    let mut frame = request[..options_end].to_vec();
-    frame.extend_from_slice(payload);
-    let (source, destination) = (headers.source(request), headers.destination(request));
-    let network = usize::from(headers.network);
-    let length = frame.len() - network;
-    match headers.version {
-        Version::V4 => {
-            let mut ip = Ipv4::new_cut(&mut frame[network..]).ok()?;
-            ip.set_total_length(u16::try_from(length).ok()?);
-            ip.fill_checksum();
-        }
-        Version::V6 => {
-            let mut ip = Ipv6::new_cut(&mut frame[network..]).ok()?;
-            ip.set_payload_length(u16::try_from(length - Ipv6::HEADER).ok()?);
-        }
-    }
-    let mut tcp = Tcp::new_checked(&mut frame[usize::from(headers.transport)..]).ok()?;
-    let flags = tcp.flags() & !(nf_packet::tcp_flags::FIN);
-    tcp.set_flags(flags);
-    tcp.fill_checksum(source, destination);
-    Some(frame)
 }

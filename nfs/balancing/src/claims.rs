@@ -1,10 +1,10 @@
 //! Claims: decides whether to believe a station about its own address.
 //!
 //! Any station on a link can forge ARP and neighbour discovery. A known MAC address is therefore replaced only if its owner does not object: the
-//! load balancer asks it at its old MAC address and waits [`PATIENCE`] for an answer. An announcement to all stations, as hosts send after a move,
+//! function asks it at its old MAC address and waits [`PATIENCE`] for an answer. An announcement to all stations, as hosts send after a move,
 //! is believed at once and reverted if the former owner answers; after an objection, announcements wait as well.
 
-use crate::state::Neighbour;
+use crate::tables::Neighbour;
 
 const SECOND: u64 = 1_000_000_000;
 /// The time in which an owner can object.
@@ -17,7 +17,7 @@ const WARY: u64 = 60 * SECOND;
 pub enum Manner {
     /// To all stations, unasked.
     Announced,
-    /// To the load balancer, asked or not.
+    /// To the function, asked or not.
     Told,
 }
 
