@@ -16,6 +16,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("ports", &[]),
     ("tables", &["arena"]),
     ("offload", &["packet"]),
+    ("splice", &["packet"]),
     ("runtime", &["arena", "offload", "ports"]),
     ("balancing", &["packet", "runtime"]),
     (

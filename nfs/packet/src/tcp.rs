@@ -96,11 +96,18 @@ impl<T: AsRef<[u8]>> Tcp<T> {
         field::get16(self.buffer.as_ref(), 16)
     }
 
+    /// Returns the bytes of the header with its options.
+    #[must_use]
+    #[inline]
+    pub fn header(&self) -> &[u8] {
+        &self.buffer.as_ref()[..self.header_length()]
+    }
+
     #[must_use]
     #[inline]
     pub fn options(&self) -> TcpOptions<'_> {
         TcpOptions {
-            bytes: &self.buffer.as_ref()[..self.header_length()],
+            bytes: self.header(),
             at: Tcp::MIN_HEADER,
         }
     }
@@ -162,11 +169,20 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Tcp<T> {
 
     #[inline]
     pub fn set_flags(&mut self, value: u8) {
+        let old = field::get16(self.buffer.as_ref(), 12);
+        self.replace16(12, (old & 0xff00) | u16::from(value));
+    }
+
+    #[inline]
+    pub fn set_window(&mut self, value: u16) {
+        self.replace16(14, value);
+    }
+
+    fn replace16(&mut self, at: usize, value: u16) {
         let bytes = self.buffer.as_mut();
-        let old = field::get16(bytes, 12);
-        let new = (old & 0xff00) | u16::from(value);
-        field::set16(bytes, 12, new);
-        let delta = checksum::Delta::default().replace16(old, new);
+        let old = field::get16(bytes, at);
+        field::set16(bytes, at, value);
+        let delta = checksum::Delta::default().replace16(old, value);
         let sum = delta.apply(field::get16(bytes, 16));
         field::set16(bytes, 16, sum);
     }
