@@ -6,6 +6,8 @@
 //! a function's `create` must not either. When that instance has stopped, the runtime calls `resumed`. If it died instead, [`Repairs`]
 //! run first.
 
+mod byte_queue;
+mod chunk_pool;
 #[cfg(test)]
 mod crash;
 mod flow_table;
@@ -15,6 +17,8 @@ mod slots;
 mod spin;
 mod words;
 
+pub use byte_queue::ByteQueue;
+pub use chunk_pool::{Chunk, ChunkPool, CHUNK_BYTES};
 pub use flow_table::FlowTable;
 pub use slab::{Slab, SlabId};
 
@@ -108,6 +112,28 @@ impl StateBuilder {
         let slab = Slab::open(region.clone(), capacity);
         self.on_repair(move || Slab::<V>::open(region.clone(), capacity).repair());
         Ok(slab)
+    }
+
+    /// Declares a pool of `capacity` chunks of `chunk_bytes` bytes, usually [`CHUNK_BYTES`].
+    ///
+    /// # Errors
+    /// If there are more than 16,777,216, or they are not whole cache lines, and those of [`region`](Self::region).
+    pub fn chunk_pool(
+        &mut self,
+        name: &str,
+        capacity: usize,
+        chunk_bytes: usize,
+    ) -> Result<ChunkPool, Refusal> {
+        let capacity = slots::checked(name, capacity)?;
+        let chunk_bytes = ChunkPool::<Region>::checked(name, chunk_bytes)?;
+        let region = self.region(
+            name,
+            &ChunkPool::<Region>::layout(capacity, chunk_bytes),
+            ChunkPool::<Region>::words(capacity, chunk_bytes),
+        )?;
+        let pool = ChunkPool::open(region.clone(), capacity, chunk_bytes);
+        self.on_repair(move || ChunkPool::open(region.clone(), capacity, chunk_bytes).repair());
+        Ok(pool)
     }
 
     /// Returns the arena with all declared structures, its clock, and the repairs to run if its last owner died.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nf_arena::Memory;
+use nf_arena::{Memory, BLOCK_WORDS};
 
 /// The words of a cache line.
 pub(super) const LINE: usize = 8;
@@ -61,6 +61,53 @@ pub(super) fn write_changes(memory: &impl Memory, start: usize, before: &[u8], a
             }
         }
     }
+}
+
+/// Copies bytes from the `offset`th byte after the word `start` on.
+#[inline]
+pub(super) fn read_bytes(memory: &impl Memory, start: usize, offset: usize, bytes: &mut [u8]) {
+    let mut index = start + offset / 8;
+    let skipped = offset % 8;
+    let (first, rest) = bytes.split_at_mut(bytes.len().min((8 - skipped) % 8));
+    if !first.is_empty() {
+        first.copy_from_slice(&load(&memory.words()[index])[skipped..][..first.len()]);
+        index += 1;
+    }
+    read_words(memory, index, rest);
+}
+
+/// Copies bytes to where [`read_bytes`] finds them; keeps all others.
+#[inline]
+pub(super) fn write_bytes(memory: &impl Memory, start: usize, offset: usize, bytes: &[u8]) {
+    let Some(last) = bytes.len().checked_sub(1) else {
+        return;
+    };
+    let (from, to) = (start + offset / 8, start + (offset + last) / 8);
+    let skipped = offset % 8;
+    let (first, rest) = bytes.split_at(bytes.len().min((8 - skipped) % 8));
+    let mut words = memory.words()[from..=to].iter();
+    if let (false, Some(word)) = (first.is_empty(), words.as_slice().first()) {
+        merge(word, skipped, first);
+        words.next();
+    }
+    let mut whole = rest.chunks_exact(8);
+    for (chunk, to) in whole.by_ref().zip(words.by_ref()) {
+        to.store(word(chunk), Ordering::Relaxed);
+    }
+    if let (false, Some(word)) = (whole.remainder().is_empty(), words.next()) {
+        merge(word, 0, whole.remainder());
+    }
+    (from..to)
+        .step_by(BLOCK_WORDS)
+        .chain([to])
+        .for_each(|index| memory.touch(index));
+}
+
+/// Replaces some bytes of a word.
+fn merge(word: &AtomicU64, offset: usize, bytes: &[u8]) {
+    let mut whole = load(word);
+    whole[offset..][..bytes.len()].copy_from_slice(bytes);
+    word.store(u64::from_le_bytes(whole), Ordering::Relaxed);
 }
 
 /// Returns up to 8 bytes as a word.
