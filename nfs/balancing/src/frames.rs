@@ -11,6 +11,14 @@ const ETHERNET: usize = 14;
 /// The MAC address of the group of all IPv6 nodes.
 const ALL_NODES: MacAddress = MacAddress([0x33, 0x33, 0, 0, 0, 1]);
 
+/// A TCP segment to send.
+pub struct Segment {
+    pub sequence: u32,
+    pub acknowledgement: u32,
+    pub flags: u8,
+    pub payload: Vec<u8>,
+}
+
 /// A frame under construction, long enough for an ICMP message or a health check's request.
 pub struct Frame {
     bytes: [u8; Self::MOST],

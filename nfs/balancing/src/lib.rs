@@ -4,7 +4,7 @@
 //! addresses, and the `ways` to its destinations.
 //!
 //! Packets: `link` answers for the function's addresses and finds stations, with the neighbours that `tables` keeps in the arena (`claims`
-//! decides what to believe). `frames` and `proxy_protocol` build what a function originates.
+//! decides what to believe). `frames` and `proxy_protocol` build what a function originates. `health` checks backends, whose records `checks` locks.
 //!
 //! # A function that owns addresses
 //!
@@ -96,9 +96,11 @@
 //! ```
 
 pub mod check;
+pub mod checks;
 mod claims;
 pub mod config;
 pub mod frames;
+pub mod health;
 pub mod link;
 pub mod network;
 pub mod proxy_protocol;

@@ -5,11 +5,12 @@ use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock,
 };
 
+use nf_balancing::checks::Checks;
 use nf_runtime::{state::StateBuilder, Refusal};
 
 use crate::{
-    check::check, checks::Checks, config::Config, offload::Offload, records::RecordTables,
-    rows::Patience, snapshot::Snapshot, state::State,
+    check::check, config::Config, offload::Offload, records::RecordTables, rows::Patience,
+    snapshot::Snapshot, state::State,
 };
 
 /// The network function `l4lb`.

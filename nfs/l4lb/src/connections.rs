@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use nf_balancing::frames::Frame;
+use nf_balancing::{frames::Frame, health};
 use nf_packet::{protocol, rewrite_address, tcp_flags, Fragment, Headers, Side};
 use nf_runtime::Packet;
 use nf_tables::{Class, Entry, Full};
@@ -14,7 +14,7 @@ use crate::{
     pass::Pass,
     sessions::Rewritten,
     snapshot::{Backend, Vip, NONE},
-    state::{health, traffic},
+    state::traffic,
 };
 
 impl Pass<'_> {

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::atomic::Ordering};
 
+use nf_balancing::health;
 use nf_offload::Direction;
 use nf_runtime::{CounterSink, Refusal};
 use serde_json::{json, Value};
@@ -11,7 +12,7 @@ use crate::{
     events::Event,
     snapshot::{Backend, Snapshot, Vip},
     source_nat::LOCAL_PORTS,
-    state::{health, traffic, State},
+    state::{traffic, State},
 };
 
 impl L4lb {

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use nf_balancing::{
+    health,
     link::{is_to_all, Handled},
     network::Owner,
 };
@@ -16,7 +17,6 @@ use crate::{
     flow::{AnyFlow, Flow},
     pass::Pass,
     snapshot::{End, NONE},
-    source_nat::FIRST_HEALTH_PORT,
 };
 
 /// The size of a batch.
@@ -176,7 +176,7 @@ impl Pass<'_> {
     }
 
     fn is_for_health(&self, frame: &[u8], headers: &Headers) -> bool {
-        headers.destination_port >= FIRST_HEALTH_PORT
+        headers.destination_port >= health::FIRST_PORT
             && headers.protocol == protocol::TCP
             && self.is_to_own(frame, headers)
     }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use nf_balancing::{
     frames::Frame,
+    health,
     link::{Handled, Station, TAKEN},
     network::Owner,
 };
@@ -13,13 +14,7 @@ use nf_packet::{
 };
 use nf_runtime::Packet;
 
-use crate::{
-    events::Event,
-    flow::AnyFlow,
-    pass::Pass,
-    snapshot::Backend,
-    source_nat::{Translated, FIRST_HEALTH_PORT},
-};
+use crate::{events::Event, flow::AnyFlow, pass::Pass, snapshot::Backend, source_nat::Translated};
 
 impl Pass<'_> {
     /// Handles every protocol besides TCP and UDP.
@@ -125,7 +120,7 @@ impl Pass<'_> {
         };
         let bytes = quoted_bytes(packet, headers);
         let (local, target) = (quoted.source(bytes), quoted.destination(bytes));
-        if quoted.protocol == protocol::TCP && quoted.source_port >= FIRST_HEALTH_PORT {
+        if quoted.protocol == protocol::TCP && quoted.source_port >= health::FIRST_PORT {
             // It concerns a health check, which will time out.
             return packet.drop_for(TAKEN);
         }

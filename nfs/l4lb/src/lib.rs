@@ -11,7 +11,6 @@ mod answers;
 mod balancer;
 mod cells;
 mod check;
-mod checks;
 pub mod config;
 mod connections;
 mod control;

@@ -2,12 +2,11 @@
 
 use std::sync::atomic::AtomicBool;
 
-use nf_balancing::link::Link;
+use nf_balancing::{checks::Checks, link::Link};
 use nf_runtime::Packet;
 
 use crate::{
     cells::Worker,
-    checks::Checks,
     events::Event,
     offload::{Offload, Sampler},
     records::Records,

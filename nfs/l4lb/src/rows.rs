@@ -3,12 +3,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use nf_balancing::tuple::Address;
+use nf_balancing::{health, tuple::Address};
 use nf_runtime::Refusal;
 
 use crate::{
     config::{Config, Vip},
-    state::{usage, BackendRecord, Probe, State, VipRecord},
+    state::{usage, BackendRecord, State, VipRecord},
 };
 
 /// Longer than any record lives after its last packet (15 min and a sixteenth) plus the time until aging finds it.
@@ -242,9 +242,9 @@ impl State {
             vip_protocol,
             usage: usage::USED,
             drained: 0,
-            health: crate::state::health::UNKNOWN,
+            health: health::UNKNOWN,
             retired: 0,
-            probe: Probe::default(),
+            probe: health::Probe::default(),
         };
         self.backends.put(number, &fresh);
     }

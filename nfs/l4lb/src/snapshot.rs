@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use nf_balancing::{config::Health, network::Network, ways::Way};
+use nf_balancing::{config::Health, health, network::Network, ways::Way};
 use nf_packet::Tunnel;
 use nf_tables::Lifetimes;
 
@@ -18,7 +18,6 @@ use crate::{
     rows::Rows,
     service::{Service, ServiceHasher},
     spread::Spread,
-    state::health,
 };
 
 /// No backend.

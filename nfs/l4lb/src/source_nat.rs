@@ -2,17 +2,17 @@
 
 use std::net::IpAddr;
 
-use nf_balancing::tuple::{Address, Tuple};
+use nf_balancing::{
+    health,
+    tuple::{Address, Tuple},
+};
 use nf_tables::{Class, Entry};
 
 use crate::{flow::AnyFlow, pass::Pass, snapshot::Backend};
 
-/// The first port reserved for health checks; source NAT uses the ports below.
-pub const FIRST_HEALTH_PORT: u16 = 61_000;
-
 const FIRST_LOCAL_PORT: u16 = 1024;
-/// The number of local ports toward one backend from one address.
-pub const LOCAL_PORTS: u16 = FIRST_HEALTH_PORT - FIRST_LOCAL_PORT;
+/// The number of local ports toward one backend from one address. The ports above are for health checks.
+pub const LOCAL_PORTS: u16 = health::FIRST_PORT - FIRST_LOCAL_PORT;
 /// Attempts to find a free port for a connection.
 const TRIES: u16 = 64;
 

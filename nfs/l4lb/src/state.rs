@@ -1,7 +1,7 @@
 //! The state that survives a move, as laid out in the arena. `records` has the rest of it: the connections and their sessions.
 
 use bytemuck::{Pod, Zeroable};
-use nf_balancing::{tables::Neighbours, tuple::Address};
+use nf_balancing::{health, tables::Neighbours, tuple::Address};
 use nf_runtime::{
     state::{FlowTable, StateBuilder},
     Refusal,
@@ -112,11 +112,21 @@ pub struct BackendRecord {
     pub usage: u8,
     /// Drained by request. The configuration's `drain` is not stored here.
     pub drained: u8,
-    /// [`health`]
+    /// [`UNKNOWN`](health::UNKNOWN), [`UP`](health::UP) or [`DOWN`](health::DOWN).
     pub health: u8,
     /// The time of retirement.
     pub retired: u64,
-    pub probe: Probe,
+    pub probe: health::Probe,
+}
+
+impl BackendRecord {
+    /// Returns the parts that health checks change.
+    pub fn checked(&mut self) -> health::Record<'_> {
+        health::Record {
+            health: &mut self.health,
+            probe: &mut self.probe,
+        }
+    }
 }
 
 /// The use of a backend record. A retired one is reused only when no connection can refer to it.
@@ -124,39 +134,4 @@ pub mod usage {
     pub const FREE: u8 = 0;
     pub const USED: u8 = 1;
     pub const RETIRED: u8 = 2;
-}
-
-pub mod health {
-    /// Not checked yet; the backend takes connections.
-    pub const UNKNOWN: u8 = 0;
-    pub const UP: u8 = 1;
-    pub const DOWN: u8 = 2;
-}
-
-/// The phase of a health check.
-pub mod phase {
-    pub const IDLE: u8 = 0;
-    pub const SYN_SENT: u8 = 1;
-    pub const REQUEST_SENT: u8 = 2;
-}
-
-/// The progress of a health check.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct Probe {
-    /// [`phase`]
-    pub phase: u8,
-    pub reserved: u8,
-    /// Consecutive checks whose result contradicts `health`.
-    pub streak: u16,
-    pub local_port: u16,
-    pub status: u16,
-    /// The sequence number of the check's SYN.
-    pub sequence: u32,
-    /// The next sequence number expected from the backend.
-    pub expected: u32,
-    /// Three deadlines: the check fails; it retransmits; the next one starts.
-    pub deadline: u64,
-    pub resend: u64,
-    pub next: u64,
 }

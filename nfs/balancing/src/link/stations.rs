@@ -8,9 +8,10 @@ use nf_packet::{Headers, MacAddress};
 use super::Link;
 use crate::{
     claims::{Heard, Manner},
-    frames::Frame,
+    frames::{Frame, Segment},
     tables::Neighbour,
     tuple::Address,
+    ways::Way,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -119,6 +120,31 @@ impl Link<'_> {
             if let Some(frame) = Frame::solicitation(self.mac(interface), own, address) {
                 self.out.emit(interface, frame.bytes());
             }
+        }
+    }
+
+    /// Sends a TCP segment from the function's own address on a way and this port; asks for the next hop if its MAC address is unknown.
+    pub fn send_segment(
+        &mut self,
+        way: &Way,
+        from: u16,
+        (address, port): (IpAddr, u16),
+        segment: &Segment,
+    ) {
+        let own = self.network.own_address(way.interface, address);
+        let (Some(own), Some(mac)) = (own, way.mac()) else {
+            return self.solicit(way.next, way.interface);
+        };
+        let frame = Frame::tcp(
+            (self.mac(way.interface), mac),
+            (own, from),
+            (address, port),
+            (segment.sequence, segment.acknowledgement),
+            segment.flags,
+            &segment.payload,
+        );
+        if let Some(frame) = frame {
+            self.out.emit(way.interface, frame.bytes());
         }
     }
 

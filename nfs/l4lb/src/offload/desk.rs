@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use nf_balancing::health;
 use nf_offload::{
     Direction, Driver, Event, FlowKey, Ledger, Limits, Live, Outcome, Promoter, Refused, Table,
     TargetId,
@@ -26,7 +27,7 @@ use crate::{
     flow::AnyFlow,
     records::{NoListener, RecordTables, Records},
     snapshot::{Backend, Snapshot},
-    state::{health, traffic, State},
+    state::{traffic, State},
 };
 
 const MILLISECOND: u64 = 1_000_000;

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use nf_balancing::network::Network;
+use nf_balancing::{health, network::Network};
 use nf_packet::{Tunnel, TunnelKind};
 use nf_tables::Lifetimes;
 
@@ -17,7 +17,7 @@ use crate::{
     rows::{Patience, Rows},
     service::Service,
     spread::Spread,
-    state::{health, BackendRecord, State},
+    state::{BackendRecord, State},
 };
 
 impl Snapshot {

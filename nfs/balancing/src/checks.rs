@@ -1,4 +1,4 @@
-//! The lock of the backends' records, and the news for the next snapshot.
+//! The lock of the backends' records, and the news of their health.
 
 use std::sync::{
     atomic::{AtomicBool, Ordering},
