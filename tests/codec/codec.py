@@ -1,25 +1,9 @@
 """The Rust codec as a filter: `oneswitch/openflow/examples/codec`."""
 
 import json
-import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
-
-ROOT = Path(__file__).parents[2]
-
-
-def build() -> Path:
-    """Compile the filter; return its path."""
-    found = shutil.which("cargo", path=f"{ROOT}/.venv/bin{os.pathsep}{os.environ['PATH']}")
-    assert found, "cargo is not installed: make build"
-    command = [found, "build", "--locked", "--package=openflow13", "--example=codec", "--message-format=json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    messages = [json.loads(line) for line in done.stdout.splitlines()]
-    built = [message["executable"] for message in messages if message.get("executable")]
-    return Path(built[-1])
 
 
 def code_of(refusal: dict[str, Any]) -> tuple[int, ...]:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.codec.codec import Codec, build
+from tests.codec.codec import Codec
 from tests.codec.wire import Connection
+from tests.crates import build_example
 from tests.unoctl.dummy_ovs import DummySwitch
 
 BRIDGE = "br0"
@@ -14,7 +15,7 @@ BRIDGE = "br0"
 
 @pytest.fixture(scope="session")
 def program() -> Path:
-    return build()
+    return build_example("openflow13", "codec")
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ use memchr::memchr;
 
 use crate::{
     end::empty_lines,
-    fields::{check_lines, is_token, line_end, text, Head, Header},
+    fields::{check_lines, elements, is_token, line_end, text, Head, Header},
     framing::Framing,
     target::Authority,
     Body, Fault, Limits, Rejection, Target, Version,
@@ -120,7 +120,9 @@ impl<'a> Fields<'a> {
             6 if header.is("expect") => {
                 self.expects_continue |= header.value.eq_ignore_ascii_case(b"100-continue");
             }
-            17 if header.is("sec-websocket-key") => self.websocket_key = true,
+            17 if header.is("sec-websocket-key") => {
+                self.websocket_key = is_websocket_key(header.value);
+            }
             _ => self.framing.read(header)?,
         }
         Ok(())
@@ -172,17 +174,24 @@ impl<'a> Fields<'a> {
 
     /// RFC 9110 7.8: on this connection only, and never in HTTP/1.0.
     fn upgrade(&self, version: Version) -> Result<Option<&'a str>, Fault> {
-        let asked = self.framing.connection_upgrade && version == Version::Http11;
+        let asked = self.framing.connection_upgrade;
         let Some(protocols) = self.framing.upgrade.filter(|_| asked) else {
             return Ok(None);
         };
-        if protocols.eq_ignore_ascii_case("websocket") && !self.websocket_key {
-            // RFC 6455 4.1. Without a handshake, a backend that ignores Upgrade would read the tunnel as requests.
-            let expected = "a Sec-WebSocket-Key beside it";
+        let websocket = |protocol: &[u8]| protocol.eq_ignore_ascii_case(b"websocket");
+        if elements(protocols.as_bytes()).any(websocket) && !self.websocket_key {
+            // Without a handshake, a backend that ignores Upgrade would read the tunnel as requests.
+            let expected = "a Sec-WebSocket-Key of 16 bytes in base64 beside it (RFC 6455 4.1)";
             return Err(Fault::new("Upgrade", protocols.as_bytes(), expected));
         }
-        Ok(Some(protocols))
+        Ok((version == Version::Http11).then_some(protocols))
     }
+}
+
+/// Tells whether a key encodes 16 bytes in base64, as HAProxy and backends expect.
+fn is_websocket_key(value: &[u8]) -> bool {
+    let digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    value.len() == 24 && value[..22].iter().all(digit) && value.ends_with(b"==")
 }
 
 #[cfg(test)]
@@ -342,11 +351,22 @@ mod tests {
         );
         let websocket = "Connection: Upgrade\r\nUpgrade: WebSocket\r\n";
         assert_eq!(status(&head("1.1", websocket)), 400);
-        let keyed = format!("{websocket}Sec-WebSocket-Key: x\r\n");
-        assert_eq!(
-            parse(&head("1.1", &keyed)).unwrap().upgrade,
-            Some("WebSocket")
-        );
+        assert_eq!(status(&head("1.0", websocket)), 400);
+        let listed = "Connection: Upgrade\r\nUpgrade: h2c, websocket\r\n";
+        assert_eq!(status(&head("1.1", listed)), 400);
+        let keyed = |key: &str| format!("{websocket}Sec-WebSocket-Key: {key}\r\n");
+        let valid = head("1.1", &keyed("dGhlIHNhbXBsZSBub25jZQ=="));
+        assert_eq!(parse(&valid).unwrap().upgrade, Some("WebSocket"));
+        for key in [
+            "",
+            "x",
+            "dGhlIHNhbXBsZSBub25jZQ=",
+            "dGhlIHNhbXBsZSBub25jZQ=a",
+            "dGhlIHNhbXBsZSBub25j;Q==",
+            "dGhlIHNhbXBsZSBub25jZ===",
+        ] {
+            assert_eq!(status(&head("1.1", &keyed(key))), 400, "{key}");
+        }
         assert!(
             !parse(&head("1.0", "Expect: 100-continue\r\n"))
                 .unwrap()
