@@ -196,7 +196,7 @@ impl Pass<'_> {
             rewrite_address(inner, quoted, Side::Source, client, port);
         }
         if let Some(session) = session {
-            rewrite_sequence(inner, quoted, |number| session.for_client(number));
+            rewrite_sequence(inner, quoted, |number| session.map().back(number));
         }
         // An error from the backend comes from the VIP's address; a router's keeps its source.
         let source = headers.source(packet.bytes());

@@ -10,6 +10,7 @@
 use nf_balancing::{link::TAKEN, proxy_protocol};
 use nf_packet::{tcp_flags, Headers, Ipv4, Ipv6, Tcp, TcpOption, Version};
 use nf_runtime::Packet;
+use nf_splice::options::translate_blocks;
 
 use crate::{
     events::Event, flow::Flow, pass::Pass, records::mark, snapshot::Backend, stream::Session,
@@ -33,15 +34,15 @@ impl Pass<'_> {
             return;
         };
         let sequence = tcp.sequence();
-        let place = sequence.wrapping_sub(session.start) as i32;
-        let missing = session.acknowledged == 0;
-        if missing && (place < 0 || (place == 0 && flags & tcp_flags::RST != 0)) {
+        let shifted = session.map().forward(sequence);
+        let may_be_missing = session.acknowledged == 0 && sequence == session.start;
+        if !may_be_missing {
+            return tcp.set_sequence(shifted);
+        }
+        if flags & tcp_flags::RST != 0 {
             return;
         }
         let has_more = !tcp.payload().is_empty() || flags & tcp_flags::FIN != 0;
-        if !(missing && place == 0) {
-            return tcp.set_sequence(sequence.wrapping_add(session.inserted.into()));
-        }
         // The segment gets a new checksum below, which must not hide a wrong one.
         let frame = packet.bytes();
         let ends = (headers.source(frame), headers.destination(frame));
@@ -56,7 +57,7 @@ impl Pass<'_> {
         };
         if has_more {
             if let Ok(mut tcp) = Tcp::new_checked(headers.segment_mut(packet.bytes_mut())) {
-                tcp.set_sequence(sequence.wrapping_add(session.inserted.into()));
+                tcp.set_sequence(shifted);
             }
             packet.truncate(headers.end as usize);
             if let Some(mac) = backend.way.mac() {
@@ -96,18 +97,12 @@ impl Session {
         let Ok(mut tcp) = Tcp::new_checked(headers.segment_mut(packet.bytes_mut())) else {
             return;
         };
+        let map = self.map();
         if tcp.flags() & tcp_flags::ACK != 0 {
-            tcp.set_acknowledgement(self.for_client(tcp.acknowledgement()));
+            tcp.set_acknowledgement(map.back(tcp.acknowledgement()));
         }
-        let selective: Option<(usize, usize)> = tcp
-            .options()
-            .find(|option| option.kind == TcpOption::SACK)
-            .map(|option| (option.at, option.data.len()));
-        if let Some((at, length)) = selective {
-            for edge in (at..at + length / 4 * 4).step_by(4) {
-                tcp.replace32(edge, self.for_client(tcp.word(edge)));
-            }
-        }
+        // The client judges malformed options.
+        let _ = translate_blocks(&mut tcp, &map);
     }
 }
 

@@ -6,6 +6,7 @@
 
 use bytemuck::{Pod, Zeroable};
 use nf_packet::{tcp_flags, Headers, Tcp};
+use nf_splice::{segment::is_after, Map};
 use nf_tables::Class;
 
 /// The bytes of one direction.
@@ -69,11 +70,6 @@ impl Segment {
     fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
-}
-
-/// Tells whether a number follows another, modulo 2^32.
-const fn is_after(number: u32, other: u32) -> bool {
-    number.wrapping_sub(other) as i32 > 0
 }
 
 impl Progress {
@@ -149,12 +145,11 @@ impl Session {
             return;
         }
         if has_ack && self.is_answered() {
-            let arrived = segment.acknowledgement.wrapping_sub(self.start) as i32;
-            if self.inserted > 0 && arrived >= i32::from(self.inserted) {
+            let mut map = self.map();
+            if map.settle(segment.acknowledgement) > 0 {
                 self.acknowledged = 1;
             }
-            let own = self.for_client(segment.acknowledgement);
-            self.client.acknowledge(own);
+            self.client.acknowledge(map.back(segment.acknowledgement));
         }
         self.backend.pass(segment);
     }
@@ -190,16 +185,16 @@ impl Session {
         self.backend = Progress::default();
     }
 
-    /// Translates the backend's position in the stream for the client: inside the header, no byte of the client has arrived.
+    /// Returns the map of the client's bytes: until the backend has acknowledged the header, it is an insertion before them.
     #[must_use]
-    pub fn for_client(&self, number: u32) -> u32 {
-        let place = number.wrapping_sub(self.start) as i32;
-        if place <= 0 {
-            number
-        } else {
-            let own = (place - i32::from(self.inserted)).max(0);
-            self.start.wrapping_add(own as u32)
+    pub fn map(&self) -> Map {
+        if self.acknowledged != 0 {
+            return Map::with_delta(self.inserted.into());
         }
+        let mut map = Map::default();
+        // A new map has room for the only region.
+        let _ = map.insert(self.start, 0, self.inserted.into());
+        map
     }
 }
 
@@ -305,6 +300,20 @@ mod tests {
             (session.acknowledged, session.client.acknowledged),
             (1, 1005)
         );
+    }
+
+    #[test]
+    fn acknowledgements_are_translated_beyond_two_gibibytes() {
+        let mut session = session(1000, 28);
+        for step in 1..=5_u32 {
+            let sent = step.wrapping_mul(1 << 30).wrapping_sub(7);
+            session.note_client(
+                &segment(ACK, 1000_u32.wrapping_add(sent), 5, 500),
+                Class::Established,
+            );
+            session.note_backend(&segment(ACK, 500, 0, 1028_u32.wrapping_add(sent)));
+            assert_eq!(session.client.acknowledged, 1000_u32.wrapping_add(sent));
+        }
     }
 
     #[test]

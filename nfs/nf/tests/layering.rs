@@ -27,6 +27,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "offload",
             "packet",
             "runtime",
+            "splice",
             "tables",
         ],
     ),

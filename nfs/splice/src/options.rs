@@ -135,20 +135,14 @@ impl Translation<'_> {
             self.set_timestamps(tcp, at);
             return Ok(());
         }
-        check(tcp)?;
         if tcp.flags() & tcp_flags::SYN != 0 {
-            return Ok(());
+            return check(tcp);
         }
-        let mut at = Tcp::MIN_HEADER;
-        while let Some(option) = next_option(tcp.header(), at)? {
-            match option.kind {
-                kind::SACK => set_blocks(tcp, &option, self.blocks),
-                kind::TIMESTAMPS => self.set_timestamps(tcp, option.data),
-                _ => {}
-            }
-            at = option.end;
-        }
-        Ok(())
+        each_option(tcp, |tcp, option| match option.kind {
+            kind::SACK => set_blocks(tcp, option, self.blocks),
+            kind::TIMESTAMPS => self.set_timestamps(tcp, option.data),
+            _ => {}
+        })
     }
 
     fn set_timestamps<T: AsRef<[u8]> + AsMut<[u8]>>(&mut self, tcp: &mut Tcp<T>, at: usize) {
@@ -159,6 +153,22 @@ impl Translation<'_> {
             tcp.replace32(at + 4, self.echo.back(echo));
         }
     }
+}
+
+/// Translates the SACK blocks of a segment in place, and updates the checksum; `map` is that of the bytes that the segment's sender receives.
+/// Blocks without a byte of the other side become NOPs.
+///
+/// # Errors
+/// If an option is malformed. Nothing is changed then.
+pub fn translate_blocks<T: AsRef<[u8]> + AsMut<[u8]>>(
+    tcp: &mut Tcp<T>,
+    map: &Map,
+) -> Result<(), Malformed> {
+    each_option(tcp, |tcp, option| {
+        if option.kind == kind::SACK {
+            set_blocks(tcp, option, map);
+        }
+    })
 }
 
 /// Returns the place of TSval if timestamps are the only option, in the usual layout, and the segment is not a SYN.
@@ -218,6 +228,20 @@ fn next_option(header: &[u8], mut at: usize) -> Result<Option<Place>, Malformed>
 fn check<T: AsRef<[u8]>>(tcp: &Tcp<T>) -> Result<(), Malformed> {
     let (header, mut at) = (tcp.header(), Tcp::MIN_HEADER);
     while let Some(option) = next_option(header, at)? {
+        at = option.end;
+    }
+    Ok(())
+}
+
+/// Changes each option, if all are well-formed.
+fn each_option<T: AsRef<[u8]> + AsMut<[u8]>>(
+    tcp: &mut Tcp<T>,
+    mut change: impl FnMut(&mut Tcp<T>, &Place),
+) -> Result<(), Malformed> {
+    check(tcp)?;
+    let mut at = Tcp::MIN_HEADER;
+    while let Some(option) = next_option(tcp.header(), at)? {
+        change(tcp, &option);
         at = option.end;
     }
     Ok(())
