@@ -5,6 +5,9 @@
 //!
 //! Packets: `link` answers for the function's addresses and finds stations, with the neighbours that `tables` keeps in the arena (`claims`
 //! decides what to believe). `frames` and `proxy_protocol` build what a function originates. `health` checks backends, whose records `checks` locks.
+//! `service` finds the VIP of a packet; `spread` chooses among its open backends, by a table of `maglev` or in turn.
+//!
+//! State: `cells` has arrays, gauges and counters in the arena, and `load` measures util+ with them.
 //!
 //! # A function that owns addresses
 //!
@@ -95,6 +98,7 @@
 //! # assert_eq!(closed.take_emitted().len(), 1, "asks for the gateway");
 //! ```
 
+pub mod cells;
 pub mod check;
 pub mod checks;
 mod claims;
@@ -102,8 +106,12 @@ pub mod config;
 pub mod frames;
 pub mod health;
 pub mod link;
+pub mod load;
+pub mod maglev;
 pub mod network;
 pub mod proxy_protocol;
+pub mod service;
+pub mod spread;
 pub mod tables;
 pub mod tuple;
 pub mod ways;

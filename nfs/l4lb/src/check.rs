@@ -9,14 +9,12 @@ use std::collections::HashMap;
 use nf_balancing::{
     check::{self, Addresses},
     config::wrong,
+    maglev,
 };
 use nf_runtime::Refusal;
 use nf_tables::Lifetimes;
 
-use crate::{
-    config::{Backend, Config, Mode, Protocol, Vip},
-    maglev,
-};
+use crate::config::{Backend, Config, Mode, Protocol, Vip};
 
 /// The maximum of backends: a connection's record has 16 bits for the backend, and the last value means none.
 pub const MOST_BACKENDS: usize = 0xffff;

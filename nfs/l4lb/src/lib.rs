@@ -9,7 +9,6 @@
 
 mod answers;
 mod balancer;
-mod cells;
 mod check;
 pub mod config;
 mod connections;
@@ -21,32 +20,27 @@ mod flow;
 mod fragments;
 mod health;
 mod icmp;
-pub mod load;
-pub mod maglev;
 mod offload;
 mod pass;
 mod proxy;
 mod records;
 mod routing;
 mod rows;
-mod service;
 mod sessions;
 mod snapshot;
 mod source_nat;
-mod spread;
 mod state;
 mod stream;
 
 use std::sync::atomic::Ordering;
 
-use nf_balancing::link::Link;
+use nf_balancing::{cells::Worker, link::Link};
 use nf_offload::Table;
 use nf_runtime::{
     state::StateBuilder, Batch, Context, CounterSink, Emitted, NetworkFunction, Refusal,
 };
 
 pub use balancer::L4lb;
-use cells::Worker;
 pub use config::Config;
 use offload::Surroundings;
 use pass::Pass;

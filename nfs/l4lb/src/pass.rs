@@ -2,11 +2,10 @@
 
 use std::sync::atomic::AtomicBool;
 
-use nf_balancing::{checks::Checks, link::Link};
+use nf_balancing::{cells::Worker, checks::Checks, link::Link};
 use nf_runtime::Packet;
 
 use crate::{
-    cells::Worker,
     events::Event,
     offload::{Offload, Sampler},
     records::Records,

@@ -15,7 +15,7 @@
 use std::cell::Cell;
 
 use nf_arena::Region;
-use nf_balancing::tuple::Tuple;
+use nf_balancing::{cells::Worker, tuple::Tuple};
 use nf_runtime::{
     state::{FlowTable, StateBuilder},
     Refusal,
@@ -23,7 +23,6 @@ use nf_runtime::{
 use nf_tables::{Class, Cuckoo, Entry, Full, Insertion, Now};
 
 use crate::{
-    cells::Worker,
     config,
     flow::{AnyFlow, Flow, Tables},
     snapshot::{Backend, Snapshot},

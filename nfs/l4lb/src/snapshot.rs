@@ -2,22 +2,22 @@
 
 mod build;
 
-use std::{
-    collections::{HashMap, HashSet},
-    hash::BuildHasherDefault,
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{collections::HashSet, net::IpAddr, sync::Arc};
 
-use nf_balancing::{config::Health, health, network::Network, ways::Way};
+use nf_balancing::{
+    config::Health,
+    health,
+    network::Network,
+    service::{Service, Services},
+    spread::Spread,
+    ways::Way,
+};
 use nf_packet::Tunnel;
 use nf_tables::Lifetimes;
 
 use crate::{
     config::{Algorithm, Config, Mode, WhenDown},
     rows::Rows,
-    service::{Service, ServiceHasher},
-    spread::Spread,
 };
 
 /// No backend.
@@ -42,8 +42,6 @@ pub struct Snapshot {
     /// The backends in mode nat, whose packets are routed.
     routed: HashSet<IpAddr>,
 }
-
-type Services<T> = HashMap<Service, T, BuildHasherDefault<ServiceHasher>>;
 
 /// The backends in mode nat that share an endpoint.
 #[derive(Clone, Copy, Debug)]

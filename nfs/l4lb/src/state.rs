@@ -1,18 +1,19 @@
 //! The state that survives a move, as laid out in the arena. `records` has the rest of it: the connections and their sessions.
 
 use bytemuck::{Pod, Zeroable};
-use nf_balancing::{health, tables::Neighbours, tuple::Address};
+use nf_balancing::{
+    cells::{Array, Gauges, Stripes},
+    health,
+    load::Load,
+    tables::Neighbours,
+    tuple::Address,
+};
 use nf_runtime::{
     state::{FlowTable, StateBuilder},
     Refusal,
 };
 
-use crate::{
-    cells::{Array, Gauges, Stripes},
-    config::Tables,
-    events::Event,
-    load::Load,
-};
+use crate::{config::Tables, events::Event};
 
 /// The state of one load balancer, without its connections.
 pub struct State {

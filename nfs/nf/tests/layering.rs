@@ -18,7 +18,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("offload", &["packet"]),
     ("splice", &["packet"]),
     ("runtime", &["arena", "offload", "ports"]),
-    ("balancing", &["packet", "runtime"]),
+    ("balancing", &["arena", "packet", "runtime"]),
     (
         "l4lb",
         &[

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use nf_balancing::health;
+use nf_balancing::{cells::Worker, health};
 use nf_offload::{
     Direction, Driver, Event, FlowKey, Ledger, Limits, Live, Outcome, Promoter, Refused, Table,
     TargetId,
@@ -22,7 +22,6 @@ use super::{
     targets::{self, FIRST_ANSWER},
 };
 use crate::{
-    cells::Worker,
     config::{self, WhenDown},
     flow::AnyFlow,
     records::{NoListener, RecordTables, Records},

@@ -9,14 +9,12 @@ use std::{
 };
 
 use bytemuck::{Pod, Zeroable};
+use nf_balancing::cells::{Array, Gauges};
 use nf_offload::{Addition, CounterId, Direction, Row, Rows, Tally, Writer};
 use nf_packet::MacAddress;
 use nf_runtime::{state::StateBuilder, Refusal};
 
-use crate::{
-    cells::{Array, Gauges},
-    config::Tables,
-};
+use crate::config::Tables;
 
 /// Words of the life: the instance's identity, two words, its epoch, and whether it has a baseline.
 const EPOCH: usize = 2;

@@ -5,11 +5,11 @@ use std::sync::{
     Mutex, PoisonError,
 };
 
+use nf_balancing::cells::Stripes;
 use nf_offload::FlowKey;
 
 use super::pins::key_of;
 use crate::{
-    cells::Stripes,
     flow::Flow,
     records::{Change, Listener},
 };

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use nf_balancing::{health, network::Network};
+use nf_balancing::{health, maglev::Candidate, network::Network, service::Service, spread::Spread};
 use nf_packet::{Tunnel, TunnelKind};
 use nf_tables::Lifetimes;
 
@@ -13,10 +13,7 @@ use super::{Backend, Snapshot, Vip};
 use crate::{
     config::{self, Config, Mode},
     flow,
-    maglev::Candidate,
     rows::{Patience, Rows},
-    service::Service,
-    spread::Spread,
     state::{BackendRecord, State},
 };
 

@@ -1,6 +1,13 @@
 //! Keys and hash of the maps that find VIPs and backends.
 
-use std::{hash::Hasher, net::IpAddr};
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+    net::IpAddr,
+};
+
+/// A map by service.
+pub type Services<T> = HashMap<Service, T, BuildHasherDefault<ServiceHasher>>;
 
 /// An address, port and protocol as two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,17 +15,20 @@ pub struct Array<T> {
 impl<T: Pod> Array<T> {
     const WORDS: usize = size_of::<T>() / 8;
 
-    pub(crate) fn declare(
-        state: &mut StateBuilder,
-        name: &str,
-        count: usize,
-    ) -> Result<Self, Refusal> {
+    /// # Errors
+    /// If memory runs out, or the adopted state has another shape.
+    pub fn declare(state: &mut StateBuilder, name: &str, count: usize) -> Result<Self, Refusal> {
         const { assert!(size_of::<T>() % 8 == 0) };
         let layout = format!("{name} v1, {} bytes", size_of::<T>());
         Ok(Self {
             region: state.region(name, &layout, count * Self::WORDS)?,
             of: PhantomData,
         })
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     #[must_use]
@@ -64,11 +67,9 @@ pub struct Gauges {
 }
 
 impl Gauges {
-    pub(crate) fn declare(
-        state: &mut StateBuilder,
-        name: &str,
-        count: usize,
-    ) -> Result<Self, Refusal> {
+    /// # Errors
+    /// If memory runs out, or the adopted state has another shape.
+    pub fn declare(state: &mut StateBuilder, name: &str, count: usize) -> Result<Self, Refusal> {
         Ok(Self {
             region: state.region(name, "gauges v1", count)?,
         })
@@ -128,7 +129,9 @@ impl Stripes {
     /// The number of parts. Additional workers share parts, with atomic additions.
     pub const PARTS: usize = 16;
 
-    pub(crate) fn declare(
+    /// # Errors
+    /// If memory runs out, or the adopted state has another shape.
+    pub fn declare(
         state: &mut StateBuilder,
         name: &str,
         rows: usize,
