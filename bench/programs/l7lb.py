@@ -1,0 +1,277 @@
+"""A layer-7 load balancer compared with HAProxy and nginx: CPU time per request beyond that of client and server.
+
+Each is alone on a core, between the same two veth pairs; wrk and an nginx that serves files share the other core. CPU
+time is that of all these programs and of the kernel's packet threads, less the same with client and server connected
+directly. All take turns; the figures are medians. Ratios compare `--sut` (by default `l7lb`) with the named one:
+
+`keepalive_ratio`: 1 KB over kept connections, to HAProxy. `newconn_ratio`: a connection for each request, to HAProxy.
+`large_gso_ratio_nginx`: 100 KB with offloads on, to nginx. `large_nogso_ratio_haproxy`: 100 KB without, to HAProxy.
+`packets_...`: packets that its interfaces receive per request. For each system: `requests_per_s`,
+`connections_per_s`, `p99_us` at half of HAProxy's rate, and `memory_per_connection`, bytes without the kernel's.
+`goodput_ratio` (not with `--quick`): 100 KB answers per second with 1 % loss and 50 ms toward the client, to HAProxy.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lab.web_path.balancers import BALANCERS, Running, find
+from lab.web_path.impairment import Faults
+from lab.web_path.origins import nginx_origin
+from lab.web_path.path import CLIENT, ORIGINS, WebPath
+
+SMALL, LARGE = 1_000, 100_000
+_CLIENT_CORE, _BALANCER_CORE = 0, 1
+_CONNECTIONS, _LARGE_CONNECTIONS = 32, 8
+_IDLE = 1_000
+_PACED_CLIENTS = 16
+_IDLE_CLIENT = """
+import socket, sys
+opened = []
+for _ in range(int(sys.argv[2])):
+    opened.append(socket.create_connection((sys.argv[1], 80), timeout=30))
+    opened[-1].sendall(b"GET /small HTTP/1.1\\r\\nHost: web\\r\\n\\r\\n")
+    while not opened[-1].recv(65536).endswith(b"x"):
+        pass
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+@dataclass(frozen=True)
+class Load:
+    """A kind of request."""
+
+    name: str
+    file: str
+    connections: int
+    close: bool = False
+    offloads: bool = True
+
+
+LOADS = (
+    Load("keepalive", "small", _CONNECTIONS),
+    Load("newconn", "small", _CONNECTIONS, close=True),
+    Load("large_gso", "large", _LARGE_CONNECTIONS),
+    Load("large_nogso", "large", _LARGE_CONNECTIONS, offloads=False),
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The figures of a system under a load."""
+
+    per_s: float
+    cpu_us: float
+    machine_us: float
+    received: float
+    sent: float
+
+
+@dataclass
+class Stand:
+    """A running system with its client and servers."""
+
+    name: str
+    path: WebPath
+    origin: Running
+    balancer: Running | None
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+
+    def median(self, load: str, figure: str) -> float:
+        """Return the median of a figure."""
+        return statistics.median(getattr(each, figure) for each in self.samples[load])
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="shorter: done in 50 s")
+    parser.add_argument("--sut", choices=BALANCERS, default="l7lb", help="the measured load balancer (default: l7lb)")
+    arguments = parser.parse_args()
+    seconds, rounds = (1, 2) if arguments.quick else (4, 5)
+    report: dict[str, Any] = {"sut": arguments.sut, "load_average": os.getloadavg()[0]}
+    systems = {"direct": None, "haproxy": "haproxy", "nginx": "nginx", "sut": arguments.sut}
+    with tempfile.TemporaryDirectory(prefix="uno-l7lb-") as directory, contextlib.ExitStack() as stack:
+        files = Path(directory) / "files"
+        files.mkdir()
+        Path(directory).chmod(0o755)
+        (files / "small").write_bytes(b"x" * SMALL)
+        (files / "large").write_bytes(b"x" * LARGE)
+        stands = {
+            (name, offloads): stack.enter_context(stand(name, kind, Path(directory), files, offloads=offloads))
+            for name, kind in systems.items()
+            for offloads in (True, False)
+            if offloads or name != "nginx"
+        }
+        for _ in range(rounds):
+            for load in LOADS:
+                for each in (each for (_, offloads), each in stands.items() if offloads == load.offloads):
+                    measure(each, load, seconds)
+        half = stands["haproxy", True].median("keepalive", "per_s") / 2
+        for name in ("haproxy", "nginx", "sut"):
+            with_offloads = stands[name, True]
+            report[f"p99_us_{name}"] = p99_us(with_offloads, half, 1 if arguments.quick else 10, Path(directory))
+            report[f"memory_per_connection_{name}"] = memory_per_connection(with_offloads)
+        report |= figures(stands)
+        if not arguments.quick:
+            report["goodput_ratio"] = goodput_ratio(arguments.sut, Path(directory), files)
+    print(json.dumps(report))
+
+
+@contextlib.contextmanager
+def stand(
+    name: str, kind: str | None, directory: Path, files: Path, *, offloads: bool = False, impaired: bool = False
+) -> Iterator[Stand]:
+    """Start a system; no `kind`: the client is connected to the servers."""
+    home = directory / f"{name}-{offloads}-{impaired}"
+    home.mkdir(mode=0o755)
+    with contextlib.ExitStack() as stack:
+        path = stack.enter_context(WebPath(offloads=offloads, direct=kind is None, impaired=impaired))
+        path.run(CLIENT, "sysctl", "-qw", "net.ipv4.ip_local_port_range=1024 65000")
+        origin = stack.enter_context(nginx_origin(path, home, files, _CLIENT_CORE))
+        balancer = stack.enter_context(BALANCERS[kind](path, home, ORIGINS, _BALANCER_CORE)) if kind else None
+        yield Stand(name, path, origin, balancer)
+
+
+# ---- measuring
+
+
+def measure(each: Stand, load: Load, seconds: int) -> None:
+    """Put a load on a system for a while, and keep the figures."""
+    packets = each.path.packets() if each.balancer else (0, 0)
+    machine, own = machine_ns(), own_ns(each)
+    requests, took = wrk(each, load, seconds)
+    machine, own = machine_ns() - machine, own_ns(each) - own
+    after = each.path.packets() if each.balancer else (0, 0)
+    received, sent = ((last - first) / requests for first, last in zip(packets, after, strict=True))
+    sample = Sample(requests / took, own / requests / 1e3, machine / requests / 1e3, received, sent)
+    print(f"... {load.name} {each.name}: {sample}", file=sys.stderr)
+    each.samples.setdefault(load.name, []).append(sample)
+
+
+def wrk(each: Stand, load: Load, seconds: int) -> tuple[int, float]:
+    """Return the number of requests answered, and the seconds.
+
+    Raises:
+        SystemExit: some failed.
+    """
+    headers = ["-H", "Connection: close"] if load.close else []
+    argv = [find("wrk"), "-t", "1", "-c", str(load.connections), "-d", f"{seconds}s", "--timeout", "20s", *headers]
+    said = each.path.run(
+        CLIENT, "taskset", "--cpu-list", str(_CLIENT_CORE), *argv, f"http://{each.path.target}/{load.file}"
+    )
+    found = re.search(r"(\d+) requests in ([\d.]+)(ms|s)", said)
+    if not found or int(found[1]) == 0 or "Socket errors" in said or "Non-2xx" in said:
+        raise SystemExit(f"{load.name} through {each.name} failed: {said}")
+    return int(found[1]), float(found[2]) / (1000 if found[3] == "ms" else 1)
+
+
+def own_ns(each: Stand) -> int:
+    """Return the CPU time of the server, the load balancer, ended clients, and the kernel's packet threads."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    running = [each.origin, *([each.balancer] if each.balancer else [])]
+    total = sum(program.cpu_ns() for program in running) + round((ended.ru_utime + ended.ru_stime) * 1e9)
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            if comm.read_text().startswith("ksoftirqd/"):
+                total += int((comm.parent / "schedstat").read_text().split()[0])
+    return total
+
+
+def machine_ns() -> int:
+    """Return the CPU time of the whole machine, in steps of a clock tick."""
+    user, nice, system, _, _, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split(maxsplit=8)[1:8])
+    return (user + nice + system + irq + softirq) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def p99_us(each: Stand, per_s: float, seconds: int, directory: Path) -> float:
+    """Return the 99th percentile of the time to an answer at a steady rate."""
+    log = directory / "h2load.log"
+    log.unlink(missing_ok=True)
+    rate = max(1, round(per_s / _PACED_CLIENTS))
+    argv = [find("h2load"), "--h1", "-c", str(_PACED_CLIENTS), "--rps", str(rate), "-D", str(seconds)]
+    each.path.run(CLIENT, *argv, f"--log-file={log}", f"http://{each.path.target}/small")
+    answers = [line.split("\t") for line in log.read_text().splitlines()]
+    failed = sum(status != "200" for _, status, _ in answers)
+    if failed:
+        raise SystemExit(f"{failed} of {len(answers)} requests through {each.name} failed")
+    times = sorted(int(took) for _, _, took in answers)
+    return float(times[len(times) * 99 // 100])
+
+
+def memory_per_connection(each: Stand) -> float:
+    """Return the growth of the balancer's memory by an idle connection that has had one answer."""
+    assert each.balancer is not None
+    before = each.balancer.memory()
+    argv = [sys.executable, "-c", _IDLE_CLIENT, each.path.target, str(_IDLE)]
+    with each.path.popen(CLIENT, argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        if client.stdout.readline() != "ready\n":
+            raise SystemExit(f"{_IDLE} connections through {each.name} were not answered")
+        after = each.balancer.memory()
+        client.communicate("\n")
+    return round((after - before) / _IDLE, 1)
+
+
+def goodput_ratio(sut: str, directory: Path, files: Path) -> float:
+    """Return the answers per second over a long and lossy path, relative to HAProxy's."""
+    load, rates = Load("goodput", "large", _CONNECTIONS, offloads=False), {}
+    for name, kind in (("haproxy", "haproxy"), ("sut", sut)):
+        with stand(name, kind, directory, files, impaired=True) as each:
+            assert each.path.front is not None
+            each.path.front.set(1, Faults(loss=0.01, delay_ms=25))
+            requests, took = wrk(each, load, 20)
+            rates[name] = requests / took
+    print(f"... goodput: {rates}", file=sys.stderr)
+    return round(rates["sut"] / rates["haproxy"], 3)
+
+
+# ---- reporting
+
+
+def figures(stands: dict[tuple[str, bool], Stand]) -> dict[str, Any]:
+    """Return the ratios, and the figures that they come from."""
+
+    def beyond(name: str, load: Load, figure: str = "cpu_us") -> float:
+        direct = stands["direct", load.offloads].median(load.name, figure)
+        return stands[name, load.offloads].median(load.name, figure) - direct
+
+    def ratio(load: Load, peer: str, figure: str = "cpu_us") -> float:
+        return round(beyond("sut", load, figure) / beyond(peer, load, figure), 3)
+
+    keepalive, newconn, large_gso, large_nogso = LOADS
+    compared = {
+        "keepalive_ratio": (keepalive, "haproxy"),
+        "newconn_ratio": (newconn, "haproxy"),
+        "large_gso_ratio_nginx": (large_gso, "nginx"),
+        "large_nogso_ratio_haproxy": (large_nogso, "haproxy"),
+    }
+    report: dict[str, Any] = {key: ratio(*each) for key, each in compared.items()}
+    # The whole machine's CPU time has other programs in it, and is the check on a quiet machine.
+    report["machine_ratios"] = {key: ratio(*each, "machine_us") for key, each in compared.items()}
+    for load in (keepalive, newconn):
+        report[f"packets_{load.name}"] = round(stands["sut", True].median(load.name, "received"), 2)
+    for (name, offloads), each in stands.items():
+        for load in (load for load in LOADS if load.offloads == offloads):
+            report[f"{load.name}_{name}"] = {
+                "per_s": round(each.median(load.name, "per_s")),
+                "cpu_us": round(each.median(load.name, "cpu_us"), 2),
+                "machine_us": round(each.median(load.name, "machine_us"), 2),
+                "received": round(each.median(load.name, "received"), 2),
+                "sent": round(each.median(load.name, "sent"), 2),
+            }
+    report["requests_per_s"] = round(stands["sut", True].median("keepalive", "per_s"))
+    report["connections_per_s"] = round(stands["sut", True].median("newconn", "per_s"))
+    return report
