@@ -109,6 +109,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         self.do_POST()
 
+    def handle_expect_100(self) -> bool:
+        """Let the client send the body now."""
+        goes_on = super().handle_expect_100()
+        self.wfile.flush()
+        return goes_on
+
     def _body(self, trailers: dict[str, str]) -> Any:
         """Yield the pieces of the request's body; add what follows it to the trailers."""
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):

@@ -1,0 +1,105 @@
+"""``python -m tests.l7lb.raw_clients NAME ADDRESS PORT``: clients that no stock program is; each prints what it saw."""
+
+import hashlib
+import json
+import random
+import sys
+from typing import Any
+
+import requests
+
+from tests.l7lb.bodies import LARGEST, body, chunked
+from tests.l7lb.http_client import Connection, Settings
+
+Target = tuple[str, int]
+
+
+def slow(target: Target) -> object:
+    """Send a head and a body byte by byte, then take the answer in small pieces."""
+    data = body(1, 300)
+    head = f"POST /echo HTTP/1.1\r\nHost: web\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+    with Connection(target, Settings(receive_buffer=2304)) as connection:
+        connection.send([bytes([byte]) for byte in head + data])
+        echoed = connection.answer().body == data
+        connection.send([b"GET /bytes?seed=2&size=200000 HTTP/1.1\r\nHost: web\r\n\r\n"])
+        return [echoed, connection.answer().body == body(2, 200_000)]
+
+
+def trailers(target: Target) -> object:
+    """Send a chunked body with a trailer, and receive one."""
+    data = body(3, 70_000)
+    head = b"POST /sha256 HTTP/1.1\r\nHost: web\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n"
+    with Connection(target, Settings()) as connection:
+        connection.send([head, chunked(data, 3, {"X-Sum": "a sum"})])
+        told: dict[str, Any] = json.loads(connection.answer().body)
+        connection.send([b"GET /chunks?seed=4&size=70000 HTTP/1.1\r\nHost: web\r\n\r\n"])
+        answer = connection.answer()
+    expected = hashlib.sha256(body(4, 70_000)).hexdigest()
+    return {
+        "sent": told["sha256"] == hashlib.sha256(data).hexdigest(),
+        "sent_trailers": told["trailers"],
+        "received": answer.body == body(4, 70_000),
+        "received_trailer": answer.trailers.get("x-sha256") == expected,
+    }
+
+
+def websocket(target: Target) -> object:
+    """Upgrade a connection, then send bytes of all lengths each way."""
+    request = (
+        "GET /socket HTTP/1.1\r\nHost: web\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    choose, echoed = random.Random(5), 0
+    with Connection(target, Settings()) as connection:
+        connection.send([request.encode()])
+        answer = connection.answer()
+        for number in range(100):
+            # What looks like a request is none after the upgrade.
+            data = request.encode() if number % 10 == 0 else body(number, choose.randrange(1, 100_000))
+            connection.send([data])
+            echoed += connection.exactly(len(data)) == data
+        connection.finish()
+    return [answer.status, answer.headers["sec-websocket-accept"], echoed]
+
+
+def pipelined(target: Target) -> object:
+    """Send 50 requests at once; return which answers are right, and by how many servers."""
+    asked = [(seed, seed * 977 % 5000) for seed in range(50)]
+    with Connection(target, Settings()) as connection:
+        lines = [f"GET /bytes?seed={seed}&size={size} HTTP/1.1\r\nHost: web\r\n\r\n".encode() for seed, size in asked]
+        connection.send([b"".join(lines)])
+        answers = [connection.answer() for _ in asked]
+        connection.finish()
+    right = [answer.body == body(*each) for each, answer in zip(asked, answers, strict=True)]
+    return [sum(right), len({answer.headers["x-origin"] for answer in answers})]
+
+
+def session(target: Target) -> object:
+    """Use the library requests: one session, bodies as bytes and as a generator."""
+    host = f"[{target[0]}]" if ":" in target[0] else target[0]
+    base, right, origins = f"http://{host}:{target[1]}", 0, set()
+    with requests.Session() as opened:
+        opened.trust_env = False
+        for seed in range(20):
+            answer = opened.get(f"{base}/bytes", params={"seed": seed, "size": seed * 5000}, timeout=60)
+            right += answer.content == body(seed, seed * 5000)
+            origins.add(answer.headers["X-Origin"])
+        data = body(9, LARGEST)
+        right += opened.post(f"{base}/echo", data=data, timeout=60).content == data
+        pieces = (data[at : at + 10_000] for at in range(0, len(data), 10_000))
+        right += opened.post(f"{base}/echo", data=pieces, timeout=60).content == data
+        right += (
+            opened.head(f"{base}/bytes", params={"seed": 1, "size": 1234}, timeout=60).headers["Content-Length"]
+            == "1234"
+        )
+    return [right, len(origins)]
+
+
+def main() -> None:
+    """The command."""
+    clients = {each.__name__: each for each in (slow, trailers, websocket, pipelined, session)}
+    print(json.dumps(clients[sys.argv[1]]((sys.argv[2], int(sys.argv[3])))))
+
+
+if __name__ == "__main__":
+    main()
