@@ -60,7 +60,8 @@ impl Link<'_> {
         let (key, now) = (Address::from(address), self.context.now());
         let hear = |neighbour: &mut Neighbour| {
             neighbour.interface = interface as u64;
-            neighbour.hear(mac.to_bits(), manner, now)
+            let heard = neighbour.hear(mac.to_bits(), manner, now);
+            (heard, MacAddress::from_bits(neighbour.mac))
         };
         let is_next = self.network.is_next(address);
         let tables = self.neighbours;
@@ -71,7 +72,7 @@ impl Link<'_> {
             tables.stations.update(&key, now, LIFETIME, hear)
         };
         match known {
-            Some(heard) => self.follow(address, interface, mac, heard),
+            Some((heard, mac)) => self.follow(address, interface, mac, heard),
             None if is_new && !is_next => {
                 let mut neighbour = Neighbour::zeroed();
                 hear(&mut neighbour);
@@ -82,7 +83,7 @@ impl Link<'_> {
         }
     }
 
-    /// Applies the consequences of a message from a station.
+    /// Applies the consequences of a message. `mac`: the neighbour's MAC address after it, which may be another station's than the sender's.
     fn follow(&mut self, address: IpAddr, interface: usize, mac: MacAddress, heard: Heard) {
         if heard.changed {
             self.network.set_mac(address, interface, mac);
@@ -201,10 +202,12 @@ impl Link<'_> {
                 continue;
             }
             let key = Address::from(way.next);
-            let settled = |neighbour: &mut Neighbour| (neighbour.settle(now), *neighbour);
+            let settled = |neighbour: &mut Neighbour| {
+                neighbour.settle(now);
+                *neighbour
+            };
             let known = next_hops.amend(&key, now, settled);
-            let Some((changed, neighbour)) = known.filter(|(_, neighbour)| neighbour.mac != 0)
-            else {
+            let Some(neighbour) = known.filter(|neighbour| neighbour.mac != 0) else {
                 self.solicit(way.next, way.interface);
                 continue;
             };
@@ -215,12 +218,7 @@ impl Link<'_> {
                 self.solicit(way.next, way.interface);
                 continue;
             }
-            if changed {
-                let mac = MacAddress::from_bits(neighbour.mac);
-                network.set_mac(way.next, way.interface, mac);
-            } else if way.mac().is_none() {
-                way.set_mac(Some(MacAddress::from_bits(neighbour.mac)));
-            }
+            way.set_mac(Some(MacAddress::from_bits(neighbour.mac)));
             if let Some(owner) = neighbour.doubted(now) {
                 let may_ask = |entry: &mut Neighbour| entry.may_ask(now);
                 if next_hops.amend(&key, now, may_ask) == Some(true) {
