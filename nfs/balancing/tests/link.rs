@@ -322,11 +322,11 @@ fn it_asks_for_a_station_once_a_second_and_sends_when_it_is_known() {
         let output = node.process(0, &segment("10.0.0.50"));
         assert_eq!(output, Output::Dropped("unresolved"));
     }
-    let all = (MacAddress::BROADCAST, "10.0.0.50".to_owned());
-    assert_eq!(asked(&mut node), [all.clone()]);
+    let all = || (MacAddress::BROADCAST, "10.0.0.50".to_owned());
+    assert_eq!(asked(&mut node), [all()]);
     node.advance(SECOND);
     node.process(0, &segment("10.0.0.50"));
-    assert_eq!(asked(&mut node), [all]);
+    assert_eq!(asked(&mut node), [all()]);
     node.process(
         0,
         &arp(ArpOperation::Reply, ("10.0.0.50", OTHER), "10.0.0.2"),
