@@ -84,7 +84,7 @@ def frames(interface: str, *sizes: str) -> None:
 
 
 _ETH_P_ALL = 3
-_SOL_PACKET, _PACKET_AUXDATA = 263, 8
+_SOL_PACKET, _PACKET_AUXDATA, _PACKET_VNET_HDR = 263, 8, 15
 _TAGS = ("81000005", "81006fff", "88a800078100c005")
 """VLAN tags before the EtherType: one, one with all priority bits, and two nested ones."""
 
@@ -105,15 +105,26 @@ def tagged_source(interface: str) -> None:
 
 def tagged_sink(interface: str) -> None:
     """Report the received frames of this kind, with the tag that the kernel removed inserted again."""
+    _frames_of_type(interface, b"\x88\xb6", len(_TAGS))
+
+
+def frame_sink(interface: str, source: str, count: str) -> None:
+    """Report this many received frames from a MAC address, with the tag that the kernel removed inserted again."""
+    _frames_of_type(interface, bytes.fromhex(source), int(count))
+
+
+def _frames_of_type(interface: str, mark: bytes, count: int) -> None:
+    """Report frames with these bytes in their first 24."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL)) as raw:
         raw.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
         raw.bind((interface, _ETH_P_ALL))
         raw.settimeout(5)
         ready()
         came: list[str] = []
-        while len(came) < len(_TAGS):
-            frame, extra, _, _ = raw.recvmsg(2048, 64)
-            if b"\x88\xb6" not in frame[12:24]:
+        while len(came) < count:
+            frame, extra, _, _ = raw.recvmsg(1 << 17, 64)
+            if mark not in frame[:24]:
                 continue
             for level, kind, data in extra:
                 if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA):
@@ -122,6 +133,18 @@ def tagged_sink(interface: str) -> None:
                         frame = frame[:12] + struct.pack(">HH", tpid, tci) + frame[12:]
             came.append(frame.hex())
     print(json.dumps(came))
+
+
+def offloaded_source(interface: str) -> None:
+    """Send the frames of standard input, one per line, in hexadecimal digits and after a ``virtio_net_hdr``."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+        raw.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
+        raw.bind((interface, 0))
+        ready()
+        frames = [bytes.fromhex(line) for line in sys.stdin]
+        for frame in frames:
+            raw.send(frame)
+    print(json.dumps(len(frames)))
 
 
 if __name__ == "__main__":

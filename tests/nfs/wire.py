@@ -72,9 +72,9 @@ class Wire:
         """Run a command to its end; return its output."""
         return self._hosts.run(host, *command, check=check)
 
-    def peer(self, host: str, *arguments: str) -> "Peer":
-        """Start a program of peers.py and wait until it is ready."""
-        return Peer([*self.enter(host), sys.executable, str(PEERS), *arguments])
+    def peer(self, host: str, *arguments: str, lines: Sequence[str] = ()) -> "Peer":
+        """Start a program of peers.py and wait until it is ready; it reads ``lines`` from its standard input."""
+        return Peer([*self.enter(host), sys.executable, str(PEERS), *arguments], lines)
 
     def ping(self, target: str = "10.9.0.2", *, count: int = 3, size: int = 56) -> None:
         """Ping from a. Every echo must return, however late on a busy machine: hence one at a time."""
@@ -84,38 +84,44 @@ class Wire:
 
     def nf(self, *options: str, kind: str = "forward", config: str = "") -> "Nf":
         """Start an instance on n0 and n1 and wait until it answers."""
-        return Nf(self, kind, config, options)
+        path = self.directory / "nf.toml"
+        path.write_text(config)
+        command = [nf_program(), "run", kind, f"--config={path}", "--port=n0", "--port=n1", f"--control={self.control}"]
+        return Nf(self, [*command, *options])
+
+    @property
+    def control(self) -> Path:
+        """The control socket of the instance to start next."""
+        return self.directory / "nf.sock"
 
 
 class Peer:
     """A program of peers.py."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
+    def __init__(self, command: Sequence[str], lines: Sequence[str]) -> None:
+        self._lines = "".join(f"{line}\n" for line in lines)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+        )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line == "ready\n", line
 
     def result(self) -> Any:
         """Wait for its end; return its report."""
-        said, _ = self._process.communicate(timeout=60)
+        said, _ = self._process.communicate(self._lines, timeout=60)
         assert self._process.returncode == 0, said
         return json.loads(said)
 
 
 class Nf:
-    """A running instance; leaving the context ends it."""
+    """A running instance, whose control socket is ``wire.control``; leaving the context ends it."""
 
-    def __init__(self, wire: Wire, kind: str, config: str, options: Sequence[str]) -> None:
-        path = wire.directory / "nf.toml"
-        path.write_text(config)
-        self.socket = wire.directory / "nf.sock"
+    def __init__(self, wire: Wire, command: Sequence[str]) -> None:
+        self.socket = wire.control
         self.log = wire.directory / "nf.log"
-        command = [nf_program(), "run", kind, f"--config={path}", "--port=n0", "--port=n1", f"--control={self.socket}"]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*wire.enter("nf"), *command, *options], stderr=log, stdout=log, env=environment()
-            )
+            self.process = subprocess.Popen([*wire.enter("nf"), *command], stderr=log, stdout=log, env=environment())
         self._client: socket.socket | None = None
         self._await_up()
 

@@ -27,9 +27,14 @@ pub(crate) struct Files<'a> {
 struct Replay<N> {
     loaded: Loaded<N>,
     batch: Batch,
-    writer: Writer,
+    out: Out,
     now: u64,
     next_tick: u64,
+}
+
+/// What becomes of packets.
+struct Out {
+    writer: Writer,
     sent: u64,
     dropped: Map<String, serde_json::Value>,
 }
@@ -42,12 +47,14 @@ pub(crate) fn replay<N: NetworkFunction>(files: &Files<'_>) -> Result<(), Failur
     let mut reader = Reader::open(files.input)?;
     let mut replay = Replay {
         loaded: Loaded::<N>::new(arena, config)?,
-        batch: Batch::new(),
-        writer: Writer::create(files.output)?,
+        batch: Batch::of(N::LARGE_FRAMES),
+        out: Out {
+            writer: Writer::create(files.output)?,
+            sent: 0,
+            dropped: Map::new(),
+        },
         now: 0,
         next_tick: 0,
-        sent: 0,
-        dropped: Map::new(),
     };
     let mut count = 0_u64;
     loop {
@@ -62,12 +69,12 @@ pub(crate) fn replay<N: NetworkFunction>(files: &Files<'_>) -> Result<(), Failur
         count += 1;
         replay.process()?;
     }
-    replay.writer.finish()?;
+    replay.out.writer.finish()?;
     let mut counters = CounterSink::new(N::KIND);
     let context = Context::new(replay.now, 0, 1, &MACS);
     replay.loaded.function.counters(&context, &mut counters);
     let summary = json!({
-        "packets_in": count, "packets_out": replay.sent, "packets_dropped": replay.dropped, "counters": counters.json(),
+        "packets_in": count, "packets_out": replay.out.sent, "packets_dropped": replay.out.dropped, "counters": counters.json(),
     });
     println!("{summary}");
     Ok(())
@@ -93,7 +100,7 @@ impl<N: NetworkFunction> Replay<N> {
             self.next_tick += TICK_NS;
             let mut emitted = Batch::new();
             self.loaded.function.tick(&self.context(), &mut emitted);
-            self.write(&mut emitted)?;
+            self.out.write(self.now, &mut emitted)?;
         }
         self.now = time;
         Ok(())
@@ -103,17 +110,16 @@ impl<N: NetworkFunction> Replay<N> {
         self.batch.filled(1);
         let context = Context::new(self.now, 0, 1, &MACS);
         self.loaded.function.process(&mut self.batch, &context);
-        let mut batch = std::mem::take(&mut self.batch);
-        let written = self.write(&mut batch);
-        self.batch = batch;
-        written
+        self.out.write(self.now, &mut self.batch)
     }
 
     fn context(&self) -> Context<'static> {
         Context::new(self.now, 0, 1, &MACS)
     }
+}
 
-    fn write(&mut self, batch: &mut Batch) -> Result<(), PortError> {
+impl Out {
+    fn write(&mut self, now: u64, batch: &mut Batch) -> Result<(), PortError> {
         for packet in batch.packets() {
             if let Verdict::Drop(reason) = packet.verdict() {
                 let count = self.dropped.entry(reason).or_insert(json!(0));
@@ -121,8 +127,7 @@ impl<N: NetworkFunction> Replay<N> {
             }
         }
         for (_, frame) in batch.leaving() {
-            self.writer.write(Duration::from_nanos(self.now), frame)?;
-            self.sent += 1;
+            self.sent += self.writer.write(Duration::from_nanos(now), frame)?;
         }
         Ok(())
     }

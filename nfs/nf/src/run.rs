@@ -46,7 +46,7 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
     let mut signals = Signals::new([SIGTERM, SIGINT])
         .map_err(|error| Failure::new(format!("cannot wait for signals: {error}")))?;
     let _claims = claim_ports(running, N::KIND)?;
-    let ports = open_ports(running)?;
+    let ports = open_ports(running, N::LARGE_FRAMES)?;
     let names = running.ports.join(", ");
     let instance = Instance::<N>::start(
         Options {
@@ -133,10 +133,10 @@ fn claim_when_free(name: &str, holder: &str) {
     }
 }
 
-fn open_ports(running: &Running<'_>) -> Result<Vec<Port>, Failure> {
+fn open_ports(running: &Running<'_>, large: bool) -> Result<Vec<Port>, Failure> {
     let each = running.ports.iter().enumerate();
     each.map(|(index, name)| {
-        let port = open(name, index, running.workers, running.backend)?;
+        let port = open(name, index, running.workers, running.backend, large)?;
         eprintln!("nf: {name}: {}, {}", port.backend, port.how);
         port.notes
             .iter()

@@ -96,4 +96,37 @@ impl Delta {
     pub fn apply(self, checksum: u16) -> u16 {
         !fold(u64::from(!checksum) + self.0)
     }
+
+    /// Returns the updated sum of a pseudo-header: the field of a checksum that is left to a network card. Collect changes of addresses and of the length
+    /// only, since the field covers nothing else.
+    #[must_use]
+    #[inline]
+    pub fn apply_to_sum(self, sum: u16) -> u16 {
+        fold(u64::from(sum) + self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_updated_sum_is_that_of_the_new_pseudo_header() {
+        let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
+        let v6 = |last| IpAddr::V6(Ipv6Addr::new(0xfd00, 1, 2, 3, 4, 5, 6, last));
+        let bytes = |address: IpAddr| match address {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        };
+        for (from, old, new) in [
+            (address(1), address(2), address(250)),
+            (v6(1), v6(2), v6(0xfffe)),
+        ] {
+            let sum = |to, length| fold(pseudo_header(from, to, 6, length));
+            let delta = Delta::default()
+                .replace(&bytes(old), &bytes(new))
+                .replace16(60_000, 1_480);
+            assert_eq!(delta.apply_to_sum(sum(old, 60_000)), sum(new, 1_480));
+        }
+    }
 }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nf_ports::{open, Choice, Packet};
+use nf_ports::{open, Choice, Frame, Packet};
 
 fn frame(bytes: usize, flow: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 9, 2, 2, 0, 0, 0, 9, 1, 8, 0, 0x45, 0];
@@ -30,7 +30,7 @@ fn frame(bytes: usize, flow: usize) -> Vec<u8> {
 fn main() {
     let arguments: Vec<String> = env::args().collect();
     let number = |index: usize| arguments[index].parse::<u64>().unwrap();
-    let mut port = open(&arguments[2], 0, 1, Choice::Packet).unwrap();
+    let mut port = open(&arguments[2], 0, 1, Choice::Packet, false).unwrap();
     let queue = &mut port.queues[0];
     let start = Instant::now();
     let end = start + Duration::from_secs(number(3));
@@ -39,9 +39,9 @@ fn main() {
         let frames: Vec<Vec<u8>> = (0..number(5))
             .map(|flow| frame(number(4) as usize, flow as usize))
             .collect();
-        let all: Vec<&[u8]> = frames
+        let all: Vec<Frame> = frames
             .iter()
-            .map(Vec::as_slice)
+            .map(|frame| Frame::from(&frame[..]))
             .cycle()
             .take(4096)
             .collect();

@@ -9,7 +9,7 @@
 
 use std::net::Ipv4Addr;
 
-use nf_ports::{open, Choice};
+use nf_ports::{open, Choice, Frame};
 
 const BATCH: usize = 64;
 /// The shortest frame: Ethernet, IPv4, UDP and 18 bytes.
@@ -55,7 +55,7 @@ fn main() {
         .map(|byte| u8::from_str_radix(byte, 16).unwrap())
         .collect();
     let (flows, count): (usize, usize) = (flows.parse().unwrap(), count.parse().unwrap());
-    let mut port = open(interface, 0, 1, Choice::Packet).unwrap();
+    let mut port = open(interface, 0, 1, Choice::Packet, false).unwrap();
     let to = <[u8; 6]>::try_from(bytes).unwrap();
     let address = address.parse().unwrap();
     let frames: Vec<_> = (0..flows)
@@ -63,8 +63,8 @@ fn main() {
         .collect();
     let (mut sent, mut next, before) = (0, 0, cpu_ns());
     while sent < count {
-        let batch: [&[u8]; BATCH] =
-            std::array::from_fn(|index| &frames[(next + index) % flows][..]);
+        let batch: [Frame; BATCH] =
+            std::array::from_fn(|index| Frame::from(&frames[(next + index) % flows][..]));
         next = (next + BATCH) % flows;
         sent += port.queues[0].transmit(&batch);
         while !port.queues[0].flush() {

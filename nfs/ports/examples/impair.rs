@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nf_ports::{open, Choice, Packet, Port};
+use nf_ports::{open, Choice, Frame, Packet, Port};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 const BURST: usize = 64;
@@ -181,7 +181,7 @@ impl Direction {
                 .map(|(_, frame)| frame)
                 .collect()
         };
-        let frames: Vec<&[u8]> = due.iter().map(Vec::as_slice).collect();
+        let frames: Vec<Frame> = due.iter().map(|frame| Frame::from(&frame[..])).collect();
         self.counts.refused += (frames.len() - to.queues[0].transmit(&frames)) as u64;
     }
 
@@ -273,7 +273,7 @@ fn main() {
     let [_, first, second] = &arguments[..] else {
         panic!("usage: impair INTERFACE INTERFACE");
     };
-    let mut ports = [first, second].map(|name| open(name, 0, 1, Choice::Packet).unwrap());
+    let mut ports = [first, second].map(|name| open(name, 0, 1, Choice::Packet, false).unwrap());
     let mut directions = [Direction::default(), Direction::default()];
     let mut overruns = [0, 0];
     let mut packets: Vec<Packet> = (0..BURST).map(|_| Packet::new()).collect();

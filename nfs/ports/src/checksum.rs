@@ -48,28 +48,32 @@ struct Segment {
     end: usize,
 }
 
-/// Returns the position of the TCP or UDP segment, and the folded sum of its pseudo-header. None for everything else, and for fragments.
-fn transport(frame: &[u8]) -> Option<(Segment, u16)> {
+/// Returns the EtherType behind any VLAN tags, and the position of the header that follows.
+pub(crate) fn network(frame: &[u8]) -> Option<(u16, usize)> {
     const TAGS: [u16; 2] = [0x8100, 0x88a8];
-    let half = |at: usize| {
-        frame
-            .get(at..)?
-            .first_chunk()
-            .map(|bytes| u16::from_be_bytes(*bytes))
-    };
     let mut at = 12;
-    while TAGS.contains(&half(at)?) {
+    while TAGS.contains(&half(frame, at)?) {
         at += 4;
     }
-    let (ethertype, ip) = (half(at)?, at + 2);
+    Some((half(frame, at)?, at + 2))
+}
+
+fn half(frame: &[u8], at: usize) -> Option<u16> {
+    let bytes = frame.get(at..)?.first_chunk()?;
+    Some(u16::from_be_bytes(*bytes))
+}
+
+/// Returns the position of the TCP or UDP segment, and the folded sum of its pseudo-header. None for everything else, and for fragments.
+fn transport(frame: &[u8]) -> Option<(Segment, u16)> {
+    let (ethertype, ip) = network(frame)?;
     let (protocol, addresses, start, end) = match ethertype {
         0x0800 => {
             // A fragment's checksum covers the whole datagram.
-            if half(ip + 6)? & 0x3fff != 0 {
+            if half(frame, ip + 6)? & 0x3fff != 0 {
                 return None;
             }
             let header = usize::from(frame.get(ip)? & 0xf) * 4;
-            let end = ip + usize::from(half(ip + 2)?);
+            let end = ip + usize::from(half(frame, ip + 2)?);
             (
                 *frame.get(ip + 9)?,
                 frame.get(ip + 12..ip + 20)?,
@@ -78,7 +82,7 @@ fn transport(frame: &[u8]) -> Option<(Segment, u16)> {
             )
         }
         0x86dd => {
-            let end = ip + 40 + usize::from(half(ip + 4)?);
+            let end = ip + 40 + usize::from(half(frame, ip + 4)?);
             (
                 *frame.get(ip + 6)?,
                 frame.get(ip + 8..ip + 40)?,
@@ -101,7 +105,7 @@ fn transport(frame: &[u8]) -> Option<(Segment, u16)> {
 }
 
 /// Sums 16-bit words; an odd last byte is the upper half of one.
-fn sum(bytes: &[u8]) -> u64 {
+pub(crate) fn sum(bytes: &[u8]) -> u64 {
     let chunks = bytes.chunks_exact(4);
     let rest = chunks.remainder();
     // Sums 32-bit words; folding adds the carries out of the lower 16 bits (RFC 1071, section 2).
@@ -117,7 +121,7 @@ fn sum(bytes: &[u8]) -> u64 {
     sum
 }
 
-fn fold(mut sum: u64) -> u16 {
+pub(crate) fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }

@@ -5,6 +5,7 @@
 mod checksum;
 mod claim;
 mod error;
+mod frame;
 mod interface;
 pub mod memory;
 mod open;
@@ -12,11 +13,14 @@ mod packet;
 mod packet_socket;
 pub mod pcap;
 mod queue;
+mod segment;
 mod system;
 mod xdp;
 
 pub use claim::{claim, Claim};
 pub use error::PortError;
+pub use frame::{Frame, Network, Offloads, PartialChecksum, Segments, MAX_LARGE_FRAME};
 pub use open::{open, Choice};
 pub use packet::{Mac, Packet, Verdict, HEADROOM, MAX_FRAME};
 pub use queue::{Backend, Event, Events, Port, Queue};
+pub use segment::{finish, Unfit};

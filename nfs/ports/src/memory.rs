@@ -14,16 +14,25 @@ use std::{
 use rustix::event::{eventfd, EventfdFlags};
 
 use crate::{
+    frame::{Frame, Offloads},
     packet::{Mac, Packet},
     queue::{Backend, Event, Events, Port, Queue},
+    segment::finish,
 };
 
 /// The frames that a queue holds in each direction; further frames are lost, as with a network card.
 const CAPACITY: usize = 1 << 16;
 
+/// The frames on the way.
+#[derive(Default)]
+struct Frames {
+    toward: VecDeque<(Vec<u8>, Offloads)>,
+    /// Complete frames, as on a wire.
+    away: VecDeque<Vec<u8>>,
+}
+
 struct Shared {
-    /// Frames toward the port, and frames away from it.
-    frames: Mutex<[VecDeque<Vec<u8>>; 2]>,
+    frames: Mutex<Frames>,
     left: Condvar,
     /// An eventfd that is readable while there are frames to receive.
     bell: OwnedFd,
@@ -31,7 +40,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn frames(&self) -> MutexGuard<'_, [VecDeque<Vec<u8>>; 2]> {
+    fn frames(&self) -> MutexGuard<'_, Frames> {
         // Each change is one call on a queue, so the queues are consistent even after a panic.
         self.frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -45,6 +54,8 @@ struct MemoryQueue {
     shared: Arc<Shared>,
     port: usize,
     events: Arc<Events>,
+    /// Memory for segments.
+    buffer: Vec<u8>,
 }
 
 /// Creates a port with this many queues, and their other ends. `index` is the port number that its packets carry.
@@ -65,6 +76,7 @@ pub fn port(index: usize, mac: Mac, queues: usize) -> io::Result<(Port, Vec<Wire
             shared: Arc::clone(&shared),
             port: index,
             events: Arc::clone(&events),
+            buffer: Vec::new(),
         };
         opened.push(Box::new(queue) as Box<dyn Queue>);
         all_events.push(events);
@@ -89,22 +101,29 @@ pub fn port(index: usize, mac: Mac, queues: usize) -> io::Result<(Port, Vec<Wire
 }
 
 impl Wire {
-    /// Sends a frame to the port.
+    /// Sends a complete frame to the port.
     pub fn send(&self, frame: &[u8]) {
+        self.send_with(Frame::from(frame));
+    }
+
+    /// Sends a frame to the port, with work that is left to a network card.
+    pub fn send_with(&self, frame: Frame<'_>) {
         let mut frames = self.0.frames();
-        if frames[0].len() == CAPACITY {
+        if frames.toward.len() == CAPACITY {
             self.0.overruns.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        frames[0].push_back(frame.to_vec());
+        frames
+            .toward
+            .push_back((frame.bytes.to_vec(), frame.offloads));
         // So few frames cannot overflow it, and an unread bell is readable anyway.
         let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Returns the next frame that the port sent, without waiting.
+    /// Returns the next frame that the port sent, as it appears on the wire, without waiting.
     #[must_use]
     pub fn receive(&self) -> Option<Vec<u8>> {
-        self.0.frames()[1].pop_front()
+        self.0.frames().away.pop_front()
     }
 
     /// Returns the next frame that the port sent; None after a timeout.
@@ -113,7 +132,7 @@ impl Wire {
         let end = Instant::now() + timeout;
         let mut frames = self.0.frames();
         loop {
-            if let Some(frame) = frames[1].pop_front() {
+            if let Some(frame) = frames.away.pop_front() {
                 return Some(frame);
             }
             let left = end.checked_duration_since(Instant::now())?;
@@ -125,7 +144,7 @@ impl Wire {
     /// Returns the number of frames that the port has not received yet.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.0.frames()[0].len()
+        self.0.frames().toward.len()
     }
 }
 
@@ -134,23 +153,41 @@ impl Queue for MemoryQueue {
         let mut frames = self.shared.frames();
         let mut count = 0;
         while count < into.len() {
-            let Some(frame) = frames[0].pop_front() else {
+            let Some((bytes, offloads)) = frames.toward.pop_front() else {
                 let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
                 break;
             };
-            if into[count].fill(self.port, &frame) {
+            let frame = Frame {
+                bytes: &bytes,
+                offloads,
+            };
+            if into[count].fill_with(self.port, frame) {
+                if offloads.segments().is_some() {
+                    self.events.add(Event::Merged, 1);
+                }
                 count += 1;
-            } else {
+            } else if offloads.is_none() {
                 self.events.add(Event::TooLong, 1);
+            } else {
+                self.events.add(Event::Unsegmented, 1);
             }
         }
         Ok(count)
     }
 
-    fn transmit(&mut self, frames: &[&[u8]]) -> usize {
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> usize {
         let mut queues = self.shared.frames();
-        let taken = frames.len().min(CAPACITY - queues[1].len());
-        queues[1].extend(frames[..taken].iter().map(|frame| frame.to_vec()));
+        let mut taken = 0;
+        for frame in frames {
+            if queues.away.len() >= CAPACITY {
+                break;
+            }
+            let away = &mut queues.away;
+            let done = finish(*frame, &mut self.buffer, |frame| {
+                away.push_back(frame.to_vec())
+            });
+            taken += usize::from(done.is_ok());
+        }
         self.shared.left.notify_all();
         self.events
             .add(Event::NotSent, (frames.len() - taken) as u64);
@@ -194,7 +231,10 @@ mod tests {
         assert_eq!(queue.receive(&mut packets).unwrap(), 1);
         assert!(!readable(queue.as_ref()));
         assert_eq!(port.events[0].get(Event::TooLong), 1);
-        assert_eq!(queue.transmit(&[b"a", b"b"]), 2);
+        assert_eq!(
+            queue.transmit(&[Frame::from(&b"a"[..]), Frame::from(&b"b"[..])]),
+            2
+        );
         assert_eq!(wires[0].receive().unwrap(), b"a");
         assert_eq!(
             wires[0].receive_within(Duration::from_secs(9)).unwrap(),

@@ -12,11 +12,18 @@ pub enum Choice {
     Packet,
 }
 
-/// Opens an interface with one queue per worker. `index` is the port number that its packets carry.
+/// Opens an interface with one queue per worker. `index` is the port number that its packets carry. `large`: the packets are
+/// [large](crate::Packet::large), which only AF_PACKET makes use of.
 ///
 /// # Errors
 /// If the interface does not exist, or cannot be used like this; the error says what to do.
-pub fn open(name: &str, index: usize, queues: usize, choice: Choice) -> Result<Port, PortError> {
+pub fn open(
+    name: &str,
+    index: usize,
+    queues: usize,
+    choice: Choice,
+    large: bool,
+) -> Result<Port, PortError> {
     let interface = Interface::look(name)?;
     let queues = queues.max(1);
     if !interface.is_up {
@@ -26,12 +33,18 @@ pub fn open(name: &str, index: usize, queues: usize, choice: Choice) -> Result<P
         });
     }
     match choice {
-        Choice::Packet => packet_socket::open(&interface, index, queues),
+        Choice::Packet => packet_socket::open(&interface, index, queues, large),
         Choice::Xdp => xdp::open(&interface, index, queues),
+        Choice::Auto if large => {
+            let mut port = packet_socket::open(&interface, index, queues, large)?;
+            port.how
+                .push_str("; chosen because AF_XDP does not have frames of several segments");
+            Ok(port)
+        }
         Choice::Auto => match xdp::open(&interface, index, queues) {
             Ok(port) => Ok(port),
             Err(refused) => {
-                let mut port = packet_socket::open(&interface, index, queues)?;
+                let mut port = packet_socket::open(&interface, index, queues, large)?;
                 port.how
                     .push_str(&format!("; AF_XDP was not possible: {refused}"));
                 Ok(port)

@@ -1,5 +1,7 @@
 //! A packet: a frame's bytes with room around them, its port of arrival, and its verdict.
 
+use crate::frame::{Frame, Offloads, MAX_LARGE_FRAME};
+
 /// The minimum room in front of a received frame, for headers that a network function adds.
 pub const HEADROOM: usize = 128;
 
@@ -11,7 +13,8 @@ const START: usize = HEADROOM + 64;
 
 /// An odd number of cache lines, so that the packets' headers do not share a few sets of the cache.
 const STORAGE: usize = START + MAX_FRAME;
-const _: () = assert!(STORAGE % 128 == 64);
+const LARGE_STORAGE: usize = START + MAX_LARGE_FRAME;
+const _: () = assert!(STORAGE % 128 == 64 && LARGE_STORAGE % 128 == 64);
 
 /// A MAC address.
 pub type Mac = [u8; 6];
@@ -37,6 +40,9 @@ pub struct Packet {
     end: usize,
     port: usize,
     verdict: Verdict,
+    offloads: Offloads,
+    /// The value of `start` when `offloads` was set: offsets in it count from there.
+    offloads_from: usize,
 }
 
 impl Default for Packet {
@@ -49,13 +55,39 @@ impl Packet {
     /// Creates an empty packet.
     #[must_use]
     pub fn new() -> Self {
+        Self::with_storage(STORAGE)
+    }
+
+    /// Creates an empty packet that can hold frames of several segments, up to [`MAX_LARGE_FRAME`], and keeps checksums partial.
+    #[must_use]
+    pub fn large() -> Self {
+        Self::with_storage(LARGE_STORAGE)
+    }
+
+    fn with_storage(bytes: usize) -> Self {
         Self {
-            storage: vec![0; STORAGE].into_boxed_slice(),
+            storage: vec![0; bytes].into_boxed_slice(),
             start: START,
             end: START,
             port: 0,
             verdict: Verdict::NONE,
+            offloads: Offloads::None,
+            offloads_from: START,
         }
+    }
+
+    /// Tells whether it can hold frames of several segments.
+    #[inline]
+    #[must_use]
+    pub fn is_large(&self) -> bool {
+        self.storage.len() == LARGE_STORAGE
+    }
+
+    /// Returns the length of the longest frame that it can receive.
+    #[inline]
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.storage.len() - START
     }
 
     /// Returns the frame, from the destination MAC address on, without checksum.
@@ -69,6 +101,39 @@ impl Packet {
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.storage[self.start..self.end]
+    }
+
+    /// Returns the frame with its offloads.
+    #[inline]
+    #[must_use]
+    pub fn frame(&self) -> Frame<'_> {
+        Frame {
+            bytes: self.bytes(),
+            offloads: self.offloads(),
+        }
+    }
+
+    /// Returns what the sender left to a network card. Only a [large](Self::large) packet has offloads; a function that adds or removes bytes in front
+    /// of the TCP header with [`push_front`](Self::push_front) or [`pop_front`](Self::pop_front) need not adjust them.
+    #[inline]
+    #[must_use]
+    pub fn offloads(&self) -> Offloads {
+        let Some(checksum) = self.offloads.checksum() else {
+            return Offloads::None;
+        };
+        let start = usize::from(checksum.start) + self.offloads_from;
+        let start = start.checked_sub(self.start).map(u16::try_from);
+        match start {
+            Some(Ok(start)) => self.offloads.with_start(start),
+            // The header is no longer in the frame.
+            _ => Offloads::None,
+        }
+    }
+
+    /// Sets what is left to the output, which completes or splits the frame as this says.
+    pub fn set_offloads(&mut self, offloads: Offloads) {
+        self.offloads = offloads;
+        self.offloads_from = self.start;
     }
 
     /// Returns the frame's length in bytes.
@@ -163,30 +228,41 @@ impl Packet {
         self.verdict = Verdict::Drop(reason);
     }
 
-    /// Returns the space for receiving a frame, [`MAX_FRAME`] bytes; call [`received`](Self::received) afterwards.
+    /// Returns the space for receiving a frame, [`longest`](Self::longest) bytes; call [`received`](Self::received) afterwards.
     #[inline]
     #[must_use]
     pub fn space(&mut self) -> &mut [u8] {
         &mut self.storage[START..]
     }
 
-    /// Makes the first `length` bytes of [`space`](Self::space), at most [`MAX_FRAME`], a frame from the port with this index.
+    /// Makes the first `length` bytes of [`space`](Self::space) a complete frame from the port with this index.
     #[inline]
     pub fn received(&mut self, port: usize, length: usize) {
         self.start = START;
-        self.end = START + length.min(MAX_FRAME);
+        self.end = START + length.min(self.longest());
         self.port = port;
         self.verdict = Verdict::NONE;
+        self.offloads = Offloads::None;
     }
 
-    /// Copies a frame as if it had arrived by the port with this index. Returns false, without a change, if it is longer than [`MAX_FRAME`].
+    /// Copies a complete frame as if it had arrived by the port with this index. Returns false, without a change, if it is longer than
+    /// [`longest`](Self::longest).
     #[must_use]
     pub fn fill(&mut self, port: usize, frame: &[u8]) -> bool {
-        if frame.len() > MAX_FRAME {
+        self.fill_with(port, Frame::from(frame))
+    }
+
+    /// Copies a frame with its offloads. Returns false, without a change, if it is longer than [`longest`](Self::longest), or has offloads
+    /// and the packet is not [large](Self::large).
+    #[must_use]
+    pub fn fill_with(&mut self, port: usize, frame: Frame<'_>) -> bool {
+        let length = frame.bytes.len();
+        if length > self.longest() || !frame.offloads.is_none() && !self.is_large() {
             return false;
         }
-        self.space()[..frame.len()].copy_from_slice(frame);
-        self.received(port, frame.len());
+        self.space()[..length].copy_from_slice(frame.bytes);
+        self.received(port, length);
+        self.set_offloads(frame.offloads);
         true
     }
 }
@@ -244,5 +320,41 @@ mod tests {
         packet.send(1);
         assert!(packet.fill(0, b"two"));
         assert_eq!((packet.headroom(), packet.verdict()), (room, Verdict::NONE));
+    }
+
+    #[test]
+    fn a_large_packet_keeps_offloads_where_the_header_is() {
+        use crate::frame::{Network, PartialChecksum, Segments};
+        let segments = Segments {
+            network: Network::Ipv4,
+            size: 1448.try_into().unwrap(),
+            is_ecn: false,
+        };
+        let at = |start| Offloads::Segments(PartialChecksum { start, field: 16 }, segments);
+        let bytes = [7; MAX_LARGE_FRAME];
+        let frame = Frame {
+            bytes: &bytes,
+            offloads: at(34),
+        };
+        let mut large = Packet::large();
+        assert!(large.is_large() && !Packet::new().is_large());
+        assert!(large.fill_with(1, frame));
+        assert_eq!(large.frame(), frame);
+        assert!(large.push_front(4).is_some());
+        assert_eq!(large.offloads(), at(38));
+        assert!(large.pop_front(38).is_some());
+        assert_eq!(large.offloads(), at(0));
+        assert!(large.pop_front(1).is_some());
+        assert_eq!(large.offloads(), Offloads::None);
+        large.set_offloads(at(20));
+        assert_eq!(large.offloads(), at(20));
+        large.received(0, 60);
+        assert_eq!(large.offloads(), Offloads::None);
+        assert!(!large.fill(0, &[0; MAX_LARGE_FRAME + 1]));
+        let short = Frame {
+            bytes: &bytes[..60],
+            offloads: at(34),
+        };
+        assert!(!Packet::new().fill_with(0, short));
     }
 }

@@ -3,6 +3,7 @@
 //! It uses plain sockets with many frames per call. Several workers have one socket each in a fanout group, over which the kernel spreads flows by hash.
 
 pub(crate) mod sockets;
+mod virtio;
 
 use std::{
     io,
@@ -15,37 +16,18 @@ use libc::{c_int, iovec, mmsghdr};
 use crate::{
     checksum,
     error::PortError,
+    frame::{Frame, Offloads},
     interface::Interface,
     packet::{Packet, MAX_FRAME},
     queue::{Backend, Event, Events, Port, Queue},
     system::{check, ioctl, zeroed, Plain},
 };
+use virtio::VirtioHeader;
 
 /// The maximum of frames per call.
 const BURST: usize = 64;
 /// The size of the first call: usually few frames wait, and each one requested costs time.
 const FIRST_BURST: usize = 4;
-
-/// `struct virtio_net_hdr`, native byte order: the offloads that a frame still needs.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Offload {
-    flags: u8,
-    segmentation: u8,
-    header_length: u16,
-    segment_size: u16,
-    checksum_start: u16,
-    checksum_offset: u16,
-}
-const NEEDS_CHECKSUM: u8 = 1;
-const NO_OFFLOAD: Offload = Offload {
-    flags: 0,
-    segmentation: 0,
-    header_length: 0,
-    segment_size: 0,
-    checksum_start: 0,
-    checksum_offset: 0,
-};
 
 /// The room for one `tpacket_auxdata` beside a frame.
 const CONTROL: usize = 64;
@@ -77,7 +59,7 @@ unsafe impl Plain for iovec {}
 
 /// The buffers of a call, reused because setting them up is expensive.
 struct Buffers {
-    offloads: [Offload; BURST],
+    headers: [VirtioHeader; BURST],
     controls: [Control; BURST],
     vectors: [[iovec; 2]; BURST],
     messages: [mmsghdr; BURST],
@@ -94,12 +76,17 @@ pub(crate) struct PacketQueue {
     events: Arc<Events>,
 }
 
-/// Opens an interface with this many queues.
-pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<Port, PortError> {
+/// Opens an interface with this many queues. `large`: its packets can hold merged frames.
+pub(crate) fn open(
+    interface: &Interface,
+    port: usize,
+    queues: usize,
+    large: bool,
+) -> Result<Port, PortError> {
     let name = &interface.name;
     let sockets = sockets::open(interface, queues)?;
     let mut notes = Vec::new();
-    if interface.merges {
+    if interface.merges && !large {
         notes.push(format!(
             "{name} merges frames (GRO, LRO), and merged frames above {MAX_FRAME} bytes are dropped: ethtool -K {name} gro off lro off"
         ));
@@ -137,7 +124,7 @@ impl PacketQueue {
             port,
             burst: FIRST_BURST,
             buffers: Box::new(Buffers {
-                offloads: [NO_OFFLOAD; BURST],
+                headers: [VirtioHeader::COMPLETE; BURST],
                 controls: [Control([0; CONTROL]); BURST],
                 vectors: [[zeroed(); 2]; BURST],
                 messages: [zeroed(); BURST],
@@ -153,8 +140,8 @@ impl PacketQueue {
             let space = packet.space();
             buffers.vectors[index] = [
                 vector(
-                    std::ptr::from_mut(&mut buffers.offloads[index]).cast(),
-                    size_of::<Offload>(),
+                    std::ptr::from_mut(&mut buffers.headers[index]).cast(),
+                    size_of::<VirtioHeader>(),
                 ),
                 vector(space.as_mut_ptr().cast(), space.len()),
             ];
@@ -190,11 +177,11 @@ impl PacketQueue {
     /// Makes a packet of the message with this index. Returns false if it cannot be processed.
     fn accept(&self, index: usize, packet: &mut Packet) -> bool {
         let message = &self.buffers.messages[index];
-        let offload = self.buffers.offloads[index];
-        let Some(length) = (message.msg_len as usize).checked_sub(size_of::<Offload>()) else {
+        let header = self.buffers.headers[index];
+        let Some(length) = (message.msg_len as usize).checked_sub(size_of::<VirtioHeader>()) else {
             return false;
         };
-        if offload.segmentation != 0 {
+        if header.has_segments() && !packet.is_large() {
             self.events.add(Event::Unsegmented, 1);
             return false;
         }
@@ -202,14 +189,23 @@ impl PacketQueue {
             self.events.add(Event::TooLong, 1);
             return false;
         }
+        let Some(offloads) = header.offloads(length) else {
+            self.events.add(Event::Unsegmented, 1);
+            return false;
+        };
         packet.received(self.port, length);
-        if offload.flags & NEEDS_CHECKSUM != 0 {
-            let (start, offset) = (
-                usize::from(offload.checksum_start),
-                usize::from(offload.checksum_offset),
-            );
-            if checksum::complete(packet.bytes_mut(), start, offset) {
-                self.events.add(Event::ChecksumCompleted, 1);
+        match offloads {
+            Offloads::None => {}
+            Offloads::Checksum(checksum) if !packet.is_large() => {
+                let (start, field) = (checksum.start.into(), checksum.field.into());
+                if checksum::complete(packet.bytes_mut(), start, field) {
+                    self.events.add(Event::ChecksumCompleted, 1);
+                }
+            }
+            Offloads::Checksum(_) => packet.set_offloads(offloads),
+            Offloads::Segments(..) => {
+                packet.set_offloads(offloads);
+                self.events.add(Event::Merged, 1);
             }
         }
         if let Some(tag) = self.tag(index) {
@@ -297,7 +293,7 @@ impl Queue for PacketQueue {
         }
     }
 
-    fn transmit(&mut self, frames: &[&[u8]]) -> usize {
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> usize {
         let mut taken = 0;
         for chunk in frames.chunks(BURST) {
             taken += self.transmit_chunk(chunk);
@@ -321,13 +317,14 @@ impl Queue for PacketQueue {
 
 impl PacketQueue {
     /// Sends a chunk. A refused frame (longer than the MTU, for example) is skipped; if nothing can be sent any more, so is the rest.
-    fn transmit_chunk(&mut self, frames: &[&[u8]]) -> usize {
+    fn transmit_chunk(&mut self, frames: &[Frame<'_>]) -> usize {
         let buffers = &mut *self.buffers;
-        let mut none = NO_OFFLOAD;
         for (index, frame) in frames.iter().enumerate() {
+            let (bytes, header) = (frame.bytes, &mut buffers.headers[index]);
+            *header = VirtioHeader::of(frame);
             buffers.vectors[index] = [
-                vector(std::ptr::from_mut(&mut none).cast(), size_of::<Offload>()),
-                vector(frame.as_ptr().cast_mut().cast(), frame.len()),
+                vector(std::ptr::from_mut(header).cast(), size_of::<VirtioHeader>()),
+                vector(bytes.as_ptr().cast_mut().cast(), bytes.len()),
             ];
             let header = &mut buffers.messages[index].msg_hdr;
             header.msg_iov = buffers.vectors[index].as_mut_ptr();
@@ -338,7 +335,7 @@ impl PacketQueue {
         let (mut next, mut taken) = (0, 0);
         while next < frames.len() {
             let rest = &mut buffers.messages[next..frames.len()];
-            // SAFETY: the messages point to `none` and to the frames, which outlive the call and are only read by the kernel.
+            // SAFETY: the messages point to `headers` of the buffers and to the frames, which outlive the call and are only read by the kernel.
             let count = unsafe {
                 libc::sendmmsg(
                     self.socket.as_raw_fd(),

@@ -12,7 +12,12 @@ use pcap_file::{
     DataLink, TsResolution,
 };
 
-use crate::{error::PortError, packet::Packet};
+use crate::{
+    error::PortError,
+    frame::Frame,
+    packet::Packet,
+    segment::{finish, Unfit},
+};
 
 /// A reader of a capture file.
 pub struct Reader {
@@ -26,6 +31,8 @@ pub struct Reader {
 pub struct Writer {
     path: PathBuf,
     writer: PcapWriter<BufWriter<File>>,
+    /// Memory for segments.
+    buffer: Vec<u8>,
 }
 
 fn error(path: &Path, reason: impl std::fmt::Display) -> PortError {
@@ -88,15 +95,34 @@ impl Writer {
         Ok(Self {
             path: path.to_owned(),
             writer,
+            buffer: Vec::new(),
         })
     }
 
+    /// Writes a frame as it appears on the wire: in segments, if its offloads say so. Returns the number of frames written.
+    ///
     /// # Errors
-    /// If the disk is full.
-    pub fn write(&mut self, time: Duration, frame: &[u8]) -> Result<(), PortError> {
-        let packet = PcapPacket::new(time, frame.len() as u32, frame);
-        let written = self.writer.write_packet(&packet);
-        written.map(drop).map_err(|cause| error(&self.path, cause))
+    /// If the disk is full, or the offloads do not fit the frame.
+    pub fn write(&mut self, time: Duration, frame: Frame<'_>) -> Result<u64, PortError> {
+        let (mut count, mut failed) = (0, None);
+        let writer = &mut self.writer;
+        let finished = finish(frame, &mut self.buffer, |bytes| {
+            let packet = PcapPacket::new(time, bytes.len() as u32, bytes);
+            failed = failed.take().or(writer.write_packet(&packet).err());
+            count += 1;
+        });
+        if let Some(cause) = failed {
+            return Err(error(&self.path, cause));
+        }
+        if let Err(Unfit) = finished {
+            let reason = format!(
+                "a frame of {} bytes whose headers do not fit its offloads {:?}",
+                frame.bytes.len(),
+                frame.offloads
+            );
+            return Err(error(&self.path, reason));
+        }
+        Ok(count)
     }
 
     /// Flushes buffered packets.
@@ -118,9 +144,9 @@ mod tests {
         let path = std::env::temp_dir().join(format!("nf-pcap-{}", std::process::id()));
         let time = Duration::new(1_700_000_000, 123_456_789);
         let mut writer = Writer::create(&path).unwrap();
-        writer.write(time, &[7; 60]).unwrap();
-        writer.write(time, &[8; 9000]).unwrap();
-        writer.write(time, &[9; 60_000]).unwrap();
+        for frame in [&[7; 60][..], &[8; 9000], &[9; 60_000]] {
+            assert_eq!(writer.write(time, frame.into()).unwrap(), 1);
+        }
         writer.finish().unwrap();
         let mut reader = Reader::open(&path).unwrap();
         let mut packet = Packet::new();

@@ -9,18 +9,21 @@ use std::{
     },
 };
 
-use crate::packet::{Mac, Packet};
+use crate::{
+    frame::Frame,
+    packet::{Mac, Packet},
+};
 
 /// One queue of a port. It belongs to one worker, which also sends by it.
 pub trait Queue: Send {
-    /// Receives frames into packets, from the first on, without waiting; returns their number.
+    /// Receives frames into packets, from the first on, without waiting; returns their number. Only large packets get frames with offloads.
     ///
     /// # Errors
     /// If the interface is down or gone; it may come back.
     fn receive(&mut self, into: &mut [Packet]) -> io::Result<usize>;
 
-    /// Sends frames in this order; returns the number taken. The others are lost and counted in the queue's [`Events`].
-    fn transmit(&mut self, frames: &[&[u8]]) -> usize;
+    /// Sends frames in this order, with what their offloads say; returns the number taken. The others are lost and counted in the queue's [`Events`].
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> usize;
 
     /// Tells whether every taken frame has left. The caller repeats it until it returns true.
     fn flush(&mut self) -> bool {
@@ -49,15 +52,18 @@ pub enum Event {
     NotSent,
     /// It arrived by a receive queue without an AF_XDP socket. The frame was passed on, at a higher cost.
     Unbound,
+    /// Several segments in one, passed on as such.
+    Merged,
 }
 
 impl Event {
-    const ALL: [(Self, &'static str); 5] = [
+    const ALL: [(Self, &'static str); 6] = [
         (Self::TooLong, "receive_too_long"),
         (Self::Unsegmented, "receive_unsegmented"),
         (Self::ChecksumCompleted, "receive_checksums_completed"),
         (Self::NotSent, "transmit_lost"),
         (Self::Unbound, "receive_unbound_queues"),
+        (Self::Merged, "receive_merged"),
     ];
 }
 

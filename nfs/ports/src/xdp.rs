@@ -22,10 +22,12 @@ use libc::{c_int, sockaddr_xdp, xdp_mmap_offsets, xdp_statistics, xdp_umem_reg};
 use crate::{
     checksum,
     error::{system, PortError},
+    frame::Frame,
     interface::Interface,
     packet::{Packet, MAX_FRAME},
     packet_socket::sockets,
     queue::{Backend, Event, Events, Port, Queue},
+    segment::finish,
     system::{bind, check, get_option, set_option, socket, zeroed, Plain},
 };
 use beside::Beside;
@@ -76,6 +78,8 @@ struct XdpQueue {
     port: usize,
     completes_checksums: bool,
     events: Arc<Events>,
+    /// Memory for segments.
+    buffer: Vec<u8>,
 }
 
 /// Opens an interface with this many queues.
@@ -127,6 +131,7 @@ pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<
             port,
             completes_checksums,
             events: Arc::clone(events),
+            buffer: Vec::new(),
         };
         Box::new(queue) as Box<dyn Queue>
     });
@@ -324,6 +329,54 @@ impl XdpQueue {
     }
 }
 
+/// The result of putting a frame into the transmit ring.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Put {
+    Taken,
+    /// It is too long, empty, or has offloads that do not fit it.
+    Refused,
+    /// No frame can leave now.
+    Full,
+}
+
+impl XdpQueue {
+    #[inline]
+    fn put(&mut self, frame: &[u8]) -> Put {
+        if self.free.is_empty() {
+            self.transmit.submit();
+            // Frames that cannot leave now are counted by `transmit`, with those that found no chunk.
+            let _ = self.kick();
+            self.reclaim();
+        }
+        if frame.len() > self.chunk as usize || frame.is_empty() {
+            return Put::Refused;
+        }
+        let Some(address) = self.free.pop() else {
+            return Put::Full;
+        };
+        self.memory.write(address, frame);
+        self.transmit.push(address, frame.len() as u32);
+        Put::Taken
+    }
+
+    /// Puts a frame into the ring after completing its checksum and splitting it: AF_XDP has no offloads.
+    fn put_finished(&mut self, frame: Frame<'_>) -> Put {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut put = Put::Taken;
+        let finished = finish(frame, &mut buffer, |segment| {
+            if put == Put::Taken {
+                put = self.put(segment);
+            }
+        });
+        self.buffer = buffer;
+        if finished.is_ok() {
+            put
+        } else {
+            Put::Refused
+        }
+    }
+}
+
 impl Queue for XdpQueue {
     fn receive(&mut self, into: &mut [Packet]) -> io::Result<usize> {
         let mut kept = 0;
@@ -364,24 +417,19 @@ impl Queue for XdpQueue {
         Ok(kept + self.beside.receive(&mut into[kept..]))
     }
 
-    fn transmit(&mut self, frames: &[&[u8]]) -> usize {
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> usize {
         let mut taken = 0;
         for frame in frames {
-            if self.free.is_empty() {
-                self.transmit.submit();
-                // Frames that cannot leave now are counted below, with those that found no chunk.
-                let _ = self.kick();
-                self.reclaim();
-            }
-            if frame.len() > self.chunk as usize || frame.is_empty() {
-                continue;
-            }
-            let Some(address) = self.free.pop() else {
-                break;
+            let put = if frame.offloads.is_none() {
+                self.put(frame.bytes)
+            } else {
+                self.put_finished(*frame)
             };
-            self.memory.write(address, frame);
-            self.transmit.push(address, frame.len() as u32);
-            taken += 1;
+            match put {
+                Put::Taken => taken += 1,
+                Put::Refused => {}
+                Put::Full => break,
+            }
         }
         self.transmit.submit();
         // An interface that is down keeps the frames in the ring until it is up.

@@ -1,6 +1,6 @@
 //! Batches: packets that are decided together.
 
-use nf_ports::{Packet, Verdict};
+use nf_ports::{Frame, Packet, Verdict};
 
 use crate::emitted::Emitted;
 
@@ -31,7 +31,7 @@ pub struct Leaving<'a> {
     next_emitted: usize,
 }
 
-/// The error of a full batch, or of a frame that is too long.
+/// The error of a full batch, or of a frame that a packet cannot hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
@@ -48,11 +48,25 @@ impl Batch {
     /// Creates an empty batch. Allocates once: a batch is reused.
     #[must_use]
     pub fn new() -> Self {
+        Self::of(false)
+    }
+
+    /// Creates an empty batch, whose packets are [large](Packet::large) if `large`: for a function with
+    /// [large frames](crate::NetworkFunction::LARGE_FRAMES).
+    #[must_use]
+    pub fn of(large: bool) -> Self {
+        let packet = if large { Packet::large } else { Packet::new };
         Self {
-            packets: (0..Self::MAX).map(|_| Packet::new()).collect(),
+            packets: (0..Self::MAX).map(|_| packet()).collect(),
             count: 0,
             emitted: Emitted::default(),
         }
+    }
+
+    /// Returns the length of the longest frame that a packet can receive.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.packets[0].longest()
     }
 
     #[inline]
@@ -96,8 +110,16 @@ impl Batch {
     /// # Errors
     /// If the batch is full, or the frame too long.
     pub fn push(&mut self, port: usize, frame: &[u8]) -> Result<(), NoRoom> {
+        self.push_with(port, Frame::from(frame))
+    }
+
+    /// Adds a packet with offloads.
+    ///
+    /// # Errors
+    /// Those of [`push`](Self::push), or if the frame has offloads and packets are not [large](Packet::large).
+    pub fn push_with(&mut self, port: usize, frame: Frame<'_>) -> Result<(), NoRoom> {
         let packet = self.packets.get_mut(self.count).ok_or(NoRoom)?;
-        if !packet.fill(port, frame) {
+        if !packet.fill_with(port, frame) {
             return Err(NoRoom);
         }
         self.count += 1;
@@ -133,7 +155,7 @@ impl Batch {
     }
 
     /// Iterates over the added frames: port and frame.
-    pub fn emitted(&self) -> impl ExactSizeIterator<Item = (usize, &[u8])> {
+    pub fn emitted(&self) -> impl ExactSizeIterator<Item = (usize, Frame<'_>)> {
         self.emitted.all()
     }
 
@@ -145,7 +167,7 @@ impl Batch {
 }
 
 impl<'a> Iterator for Leaving<'a> {
-    type Item = (usize, &'a [u8]);
+    type Item = (usize, Frame<'a>);
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -163,7 +185,7 @@ impl<'a> Iterator for Leaving<'a> {
             let packet = self.packets.get(self.next)?;
             self.next += 1;
             if let Verdict::Send(port) = packet.verdict() {
-                return Some((port, packet.bytes()));
+                return Some((port, packet.frame()));
             }
         }
     }
@@ -201,7 +223,10 @@ mod tests {
         }
         assert!(!batch.emit(1, b"one more"));
         assert_eq!(batch.emitted().len(), MAX_EMITTED);
-        assert_eq!(batch.emitted().next(), Some((1, &b"frame"[..])));
+        assert_eq!(
+            batch.emitted().next(),
+            Some((1, Frame::from(&b"frame"[..])))
+        );
         assert_eq!(batch.emit_refused(), 2);
         batch.clear();
         assert_eq!((batch.emitted().len(), batch.emit_refused()), (0, 0));
@@ -214,7 +239,7 @@ mod tests {
     }
 
     fn texts(batch: &mut Batch) -> Vec<(usize, String)> {
-        let text = |frame: &[u8]| String::from_utf8(frame.to_vec()).unwrap();
+        let text = |frame: Frame| String::from_utf8(frame.bytes.to_vec()).unwrap();
         let all = batch.leaving().map(|(port, frame)| (port, text(frame)));
         all.collect()
     }
@@ -275,6 +300,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         /// The model: each packet, followed by the frames with its index; then those that follow all.
         #[test]
         fn frames_leave_in_the_order_of_the_model(

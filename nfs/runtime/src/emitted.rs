@@ -1,6 +1,6 @@
 //! The frames that a network function sends besides the packets of a batch.
 
-use nf_ports::MAX_FRAME;
+use nf_ports::{Frame, Offloads, MAX_FRAME, MAX_LARGE_FRAME};
 
 /// The maximum of frames that a network function can add to one batch: 64 KiB in segments of 1,460 bytes for each packet.
 pub const MAX_EMITTED: usize = 64 * 45;
@@ -28,6 +28,7 @@ struct Added {
     end: usize,
     port: usize,
     after: usize,
+    offloads: Offloads,
 }
 
 impl Default for Emitted {
@@ -57,19 +58,33 @@ impl Emitted {
     /// Sends a frame by the port with this index, in the place that [`follow`](Self::follow) has set. Returns false if it cannot: more than
     /// [`MAX_EMITTED`] frames or [`MAX_EMITTED_BYTES`] bytes in one batch, or a frame that is too long. The runtime counts those.
     pub fn emit(&mut self, port: usize, frame: &[u8]) -> bool {
-        let (start, end) = (self.bytes.len(), self.bytes.len() + frame.len());
-        if frame.len() > MAX_FRAME || self.frames.len() == MAX_EMITTED || end > MAX_EMITTED_BYTES {
+        self.emit_parts(port, &[frame], Offloads::None)
+    }
+
+    /// Sends a frame given in parts, for example headers and payload, like [`emit`](Self::emit). The output computes the checksum and splits the frame
+    /// if `offloads` says so: a frame of several segments has up to [`MAX_LARGE_FRAME`] bytes. A function need not take such frames to send them.
+    pub fn emit_parts(&mut self, port: usize, parts: &[&[u8]], offloads: Offloads) -> bool {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        let longest = match offloads {
+            Offloads::Segments(..) => MAX_LARGE_FRAME,
+            Offloads::None | Offloads::Checksum(_) => MAX_FRAME,
+        };
+        let (start, end) = (self.bytes.len(), self.bytes.len() + length);
+        if length > longest || self.frames.len() == MAX_EMITTED || end > MAX_EMITTED_BYTES {
             self.refused += 1;
             return false;
         }
         let after = self.after;
         self.is_sorted &= self.frames.last().is_none_or(|last| last.after <= after);
-        self.bytes.extend_from_slice(frame);
+        for part in parts {
+            self.bytes.extend_from_slice(part);
+        }
         self.frames.push(Added {
             start,
             end,
             port,
             after,
+            offloads,
         });
         true
     }
@@ -85,15 +100,22 @@ impl Emitted {
 
     /// Returns the frame at this position if it leaves before the packet with the index `next`: its port and content.
     #[inline]
-    pub(crate) fn before(&self, next: usize, position: usize) -> Option<(usize, &[u8])> {
-        let frame = self.frames.get(position)?;
-        (frame.after < next).then(|| (frame.port, &self.bytes[frame.start..frame.end]))
+    pub(crate) fn before(&self, next: usize, position: usize) -> Option<(usize, Frame<'_>)> {
+        let added = self.frames.get(position)?;
+        (added.after < next).then(|| self.content(added))
     }
 
     /// Iterates over ports and frames.
-    pub(crate) fn all(&self) -> impl ExactSizeIterator<Item = (usize, &[u8])> {
-        let content = |frame: &Added| (frame.port, &self.bytes[frame.start..frame.end]);
-        self.frames.iter().map(content)
+    pub(crate) fn all(&self) -> impl ExactSizeIterator<Item = (usize, Frame<'_>)> {
+        self.frames.iter().map(|added| self.content(added))
+    }
+
+    fn content(&self, added: &Added) -> (usize, Frame<'_>) {
+        let frame = Frame {
+            bytes: &self.bytes[added.start..added.end],
+            offloads: added.offloads,
+        };
+        (added.port, frame)
     }
 
     pub(crate) fn refused(&self) -> u64 {

@@ -17,6 +17,9 @@ pub trait NetworkFunction: Send + Sync + Sized + 'static {
     const SUMMARY: &'static str;
     /// Whether it asks a faster table to carry flows: it has `offload`.
     const OFFLOADS: bool = false;
+    /// Whether it takes frames of several segments (GSO, GRO) and partial checksums: see [`Packet::offloads`](crate::Packet::offloads). A function that
+    /// does not gets complete frames only.
+    const LARGE_FRAMES: bool = false;
     /// The version of its state's meaning; raise it when the meaning changes.
     const SCHEMA: u32;
     /// The configuration. Unknown keys are errors if the type says so: `#[serde(deny_unknown_fields)]`.

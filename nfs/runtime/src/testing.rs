@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use nf_arena::{Arena, ArenaBuilder};
-use nf_ports::{Mac, Verdict};
+use nf_ports::{finish, Frame, Mac, Offloads, Packet, Verdict};
 
 use crate::{state::StateBuilder, Batch, Context, CounterSink, NetworkFunction, Refusal};
 
@@ -58,7 +58,7 @@ impl<N: NetworkFunction> Harness<N> {
         let harness = Self {
             function,
             arena,
-            batch: Batch::new(),
+            batch: Batch::of(N::LARGE_FRAMES),
             emitted: Vec::new(),
             macs: Self::macs(2),
             now,
@@ -119,47 +119,63 @@ impl<N: NetworkFunction> Harness<N> {
     /// # Panics
     /// If a frame is longer than a packet can be.
     pub fn process_all(&mut self, frames: &[(usize, &[u8])]) -> Vec<Output> {
-        let mut outputs = Vec::with_capacity(frames.len());
-        for chunk in frames.chunks(Batch::MAX) {
-            self.fill(chunk);
-            let context = Context::new(self.now, 0, 1, &self.macs);
-            self.function.process(&mut self.batch, &context);
-            outputs.extend(
-                self.batch
-                    .packets()
-                    .iter()
-                    .map(|packet| match packet.verdict() {
-                        Verdict::Send(port) => Output::Sent(port, packet.bytes().to_vec()),
-                        Verdict::Drop(reason) => Output::Dropped(reason),
-                    }),
-            );
-            self.collect_emitted();
-        }
-        outputs
+        let chunks = frames.chunks(Batch::MAX);
+        chunks.flat_map(|chunk| self.process_chunk(chunk)).collect()
     }
 
-    /// Processes packets (port, frame) in one batch; returns the frames that leave, those that the function has added included, in order.
-    ///
-    /// # Panics
-    /// If a frame is longer than a packet can be, or there are more than [`Batch::MAX`].
-    pub fn process_leaving(&mut self, frames: &[(usize, &[u8])]) -> Vec<(usize, Vec<u8>)> {
+    fn process_chunk<'a, F: Into<Frame<'a>> + Copy>(
+        &mut self,
+        frames: &[(usize, F)],
+    ) -> Vec<Output> {
         self.fill(frames);
         let context = Context::new(self.now, 0, 1, &self.macs);
         self.function.process(&mut self.batch, &context);
-        let leaving = self.batch.leaving();
-        leaving
-            .map(|(port, frame)| (port, frame.to_vec()))
-            .collect()
+        self.collect_emitted();
+        let output = |packet: &Packet| match packet.verdict() {
+            Verdict::Send(port) => Output::Sent(port, packet.bytes().to_vec()),
+            Verdict::Drop(reason) => Output::Dropped(reason),
+        };
+        self.batch.packets().iter().map(output).collect()
     }
 
-    fn fill(&mut self, frames: &[(usize, &[u8])]) {
+    /// Processes packets (port, frame) in one batch; returns the frames that leave, those that the function has added included, in order and as they
+    /// appear on the wire: complete, and in segments.
+    ///
+    /// # Panics
+    /// If a packet cannot hold a frame, there are more than [`Batch::MAX`], or a frame's headers do not fit its offloads.
+    pub fn process_leaving<'a, F: Into<Frame<'a>> + Copy>(
+        &mut self,
+        frames: &[(usize, F)],
+    ) -> Vec<(usize, Vec<u8>)> {
+        self.fill(frames);
+        let context = Context::new(self.now, 0, 1, &self.macs);
+        self.function.process(&mut self.batch, &context);
+        let mut out = Vec::new();
+        for (port, frame) in self.batch.leaving() {
+            to_wire(port, frame, &mut out);
+        }
+        out
+    }
+
+    /// Processes one packet with offloads; returns the result, and the offloads that it has then.
+    ///
+    /// # Panics
+    /// If the packet cannot hold the frame.
+    pub fn process_frame(&mut self, port: usize, frame: Frame<'_>) -> (Output, Offloads) {
+        let output = self.process_chunk(&[(port, frame)]).remove(0);
+        (output, self.batch.packets()[0].offloads())
+    }
+
+    fn fill<'a, F: Into<Frame<'a>> + Copy>(&mut self, frames: &[(usize, F)]) {
         self.batch.clear();
         for (port, frame) in frames {
-            let pushed = self.batch.push(*port, frame);
+            let frame = (*frame).into();
+            let pushed = self.batch.push_with(*port, frame);
             assert!(
                 pushed.is_ok(),
-                "a frame of {} bytes, in a batch of {}, does not fit",
-                frame.len(),
+                "a frame of {} bytes with offloads {:?}, in a batch of {}, does not fit",
+                frame.bytes.len(),
+                frame.offloads,
                 frames.len()
             );
         }
@@ -174,12 +190,12 @@ impl<N: NetworkFunction> Harness<N> {
     }
 
     fn collect_emitted(&mut self) {
-        let emitted = self.batch.emitted();
-        self.emitted
-            .extend(emitted.map(|(port, frame)| (port, frame.to_vec())));
+        for (port, frame) in self.batch.emitted() {
+            to_wire(port, frame, &mut self.emitted);
+        }
     }
 
-    /// Returns the frames (port, frame) that the function has added since the last call.
+    /// Returns the frames (port, frame) that the function has added since the last call, as they appear on the wire.
     pub fn take_emitted(&mut self) -> Vec<(usize, Vec<u8>)> {
         std::mem::take(&mut self.emitted)
     }
@@ -190,4 +206,17 @@ impl<N: NetworkFunction> Harness<N> {
         self.function.counters(&self.context(), &mut out);
         out.json()
     }
+}
+
+/// Appends a frame as it appears on the wire.
+fn to_wire(port: usize, frame: Frame<'_>, out: &mut Vec<(usize, Vec<u8>)>) {
+    let finished = finish(frame, &mut Vec::new(), |bytes| {
+        out.push((port, bytes.to_vec()));
+    });
+    assert!(
+        finished.is_ok(),
+        "a frame of {} bytes: its headers do not fit {:?}",
+        frame.bytes.len(),
+        frame.offloads
+    );
 }

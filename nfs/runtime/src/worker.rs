@@ -7,7 +7,7 @@ mod totals;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nf_ports::{Mac, Queue, Verdict};
+use nf_ports::{Frame, Mac, Queue, Verdict};
 
 use self::idle::Idle;
 pub(crate) use self::{
@@ -56,7 +56,7 @@ impl<N: NetworkFunction> Worker<N> {
             index: self.index,
         };
         let mut loaded = self.slot.get();
-        let mut batch = Batch::new();
+        let mut batch = Batch::of(N::LARGE_FRAMES);
         let mut idle = Idle::default();
         let mut next_tick = Instant::now();
         let mut sources = 0;
@@ -196,7 +196,7 @@ impl<N: NetworkFunction> Worker<N> {
             let Some(queue) = self.intake.queue(port) else {
                 continue;
             };
-            let mut frames: [&[u8]; Batch::MAX] = [&[]; Batch::MAX];
+            let mut frames = [Frame::from(&[][..]); Batch::MAX];
             let mut count = 0;
             for (_, frame) in batch.leaving().filter(|(to, _)| *to == port) {
                 frames[count] = frame;
@@ -233,7 +233,8 @@ impl<N: NetworkFunction> Worker<N> {
     }
 }
 
-fn transmit(queue: &mut dyn Queue, frames: &[&[u8]], totals: &Totals) {
+fn transmit(queue: &mut dyn Queue, frames: &[Frame<'_>], totals: &Totals) {
     let taken = queue.transmit(frames);
-    totals.sent(taken, frames[..taken].iter().map(|frame| frame.len()).sum());
+    let bytes = frames[..taken].iter().map(|frame| frame.bytes.len()).sum();
+    totals.sent(taken, bytes);
 }

@@ -215,12 +215,12 @@ impl Intake {
         let ports = self.queues.len();
         for step in 0..ports {
             let port = (self.first + step) % ports;
-            let room = sink.room().min(Batch::MAX);
+            let room = sink.room(batch.longest()).min(Batch::MAX);
             self.blocked |= room == 0;
             let count = self.receive_from(port, &mut batch.free()[..room]);
             for packet in &batch.free()[..count] {
                 moved.received_bytes += packet.len();
-                sink.put(port, packet.bytes());
+                sink.put(port, packet.frame());
             }
             moved.received += count;
         }
@@ -267,9 +267,10 @@ impl Intake {
         let mut backlog = 0;
         self.quota = usize::MAX;
         if self.has_backlog() {
+            let longest = batch.longest();
             let packet = &mut batch.free()[0];
-            while sink.room() > 0 && self.next_of_backlog(packet) == Taken::Frame {
-                sink.put(packet.port(), packet.bytes());
+            while sink.room(longest) > 0 && self.next_of_backlog(packet) == Taken::Frame {
+                sink.put(packet.port(), packet.frame());
                 backlog += 1;
             }
         }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use nf_arena::{Arena, Region};
+use nf_ports::Frame;
 
 use super::{
     outcome::Outcome,
@@ -216,7 +217,7 @@ impl Receiver {
                     sender.say(verdict.as_ref().err().map_or("", |reason| reason))?;
                     self.delivery.settle(verdict);
                 }
-                Message::Frame { queue, port, bytes } => self.put(queue, port, bytes)?,
+                Message::Frame { queue, port, frame } => self.put(queue, port, frame)?,
                 Message::End { queue } => drop(self.ring(queue)?.end()),
                 other => return Err(io::Error::other(format!("unexpected message: {other:?}"))),
             }
@@ -225,10 +226,10 @@ impl Receiver {
     }
 
     /// Puts a frame into the ring, waiting until the workers have made room.
-    fn put(&self, queue: usize, port: usize, bytes: &[u8]) -> io::Result<()> {
+    fn put(&self, queue: usize, port: usize, frame: Frame<'_>) -> io::Result<()> {
         let ring = self.ring(queue)?;
         let mut full_since = None;
-        while ring.push(port, bytes).is_err() {
+        while ring.push(port, frame).is_err() {
             let since = *full_since.get_or_insert_with(Instant::now);
             if self.over.is_set() && since.elapsed() > FULL {
                 return Err(io::Error::other(format!(

@@ -12,7 +12,7 @@ use std::{
 };
 
 use nf_arena::{ArenaBuilder, Memory};
-use nf_ports::{Packet, MAX_FRAME};
+use nf_ports::{Frame, Packet};
 use ring::hmac;
 
 use super::{
@@ -152,12 +152,13 @@ pub(super) struct RelaySink<M> {
 }
 
 impl<M: Memory> FrameSink for RelaySink<M> {
-    fn room(&self) -> usize {
-        self.ring.room(MAX_FRAME)
+    fn room(&self, longest: usize) -> usize {
+        // Each frame may have a word of offloads.
+        self.ring.room(longest + size_of::<u64>())
     }
 
-    fn put(&mut self, port: usize, frame: &[u8]) {
-        if !self.markers.see(frame) {
+    fn put(&mut self, port: usize, frame: Frame<'_>) {
+        if !self.markers.see(frame.bytes) {
             // `room` has reported room.
             let _ = self.ring.push(port, frame);
         }
@@ -168,11 +169,11 @@ impl<M: Memory> FrameSink for RelaySink<M> {
 pub(super) struct StraySink(pub(super) Arc<AtomicU64>);
 
 impl FrameSink for StraySink {
-    fn room(&self) -> usize {
+    fn room(&self, _longest: usize) -> usize {
         usize::MAX
     }
 
-    fn put(&mut self, _port: usize, _frame: &[u8]) {
+    fn put(&mut self, _port: usize, _frame: Frame<'_>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -194,7 +195,7 @@ impl<M: Memory> RelaySource<M> {
         Self {
             rings,
             orphaned,
-            frame: Vec::with_capacity(MAX_FRAME),
+            frame: Vec::new(),
             taken,
         }
     }
@@ -207,11 +208,13 @@ impl<M: Memory> FrameSource for RelaySource<M> {
             // Checked before the ring: after its death the writer wrote nothing more.
             let orphaned = self.orphaned.load(Ordering::Acquire);
             match ring.pop(&mut self.frame) {
-                Some(Record::Frame { port, .. }) => {
-                    // The frame was a packet at the other instance, so it fits into one here.
-                    let _ = packet.fill(port, &self.frame);
+                Some(Record::Frame { port, offloads, .. }) => {
                     self.taken.fetch_add(1, Ordering::Relaxed);
-                    return Taken::Frame;
+                    let bytes = &self.frame;
+                    // It fits unless the other instance's version took larger frames.
+                    if packet.fill_with(port, Frame { bytes, offloads }) {
+                        return Taken::Frame;
+                    }
                 }
                 Some(Record::End) => drop(self.rings.swap_remove(index)),
                 None if orphaned => drop(self.rings.swap_remove(index)),
@@ -267,7 +270,7 @@ mod tests {
         let authentic = |epoch, path| marker([1; 6], [2; 6], &secret, epoch, path).to_vec();
         let mut tagged = authentic(7, 1);
         tagged.splice(12..12, [0x81, 0, 0, 5]);
-        sink.put(0, &authentic(7, 0));
+        sink.put(0, Frame::from(&authentic(7, 0)[..]));
         assert_eq!(markers.wait(0..2, Duration::ZERO), Err(BTreeSet::from([0])));
         let mut renumbered = authentic(7, 0);
         renumbered[29] = 1;
@@ -282,7 +285,7 @@ mod tests {
             b"".to_vec(),
             tagged[..40].to_vec(),
         ] {
-            sink.put(0, &frame);
+            sink.put(0, Frame::from(&frame[..]));
         }
         assert_eq!(markers.wait(0..2, Duration::ZERO), Err(BTreeSet::from([0])));
         assert_eq!(
@@ -297,7 +300,7 @@ mod tests {
                 ("marker with a wrong code", 3)
             ]
         );
-        sink.put(0, &tagged);
+        sink.put(0, Frame::from(&tagged[..]));
         assert_eq!(markers.wait(0..2, Duration::ZERO), Ok(()));
         assert_eq!(
             markers.wait(1..3, Duration::ZERO),
@@ -317,12 +320,12 @@ mod tests {
         let mut source = RelaySource::new(rings.clone(), Arc::clone(&orphaned), Arc::clone(&taken));
         let mut packet = Packet::new();
         assert_eq!(source.take(&mut packet), Taken::Nothing);
-        rings[1].push(3, b"frame").unwrap();
+        rings[1].push(3, Frame::from(&b"frame"[..])).unwrap();
         assert_eq!(source.take(&mut packet), Taken::Frame);
         assert_eq!((packet.port(), packet.bytes()), (3, &b"frame"[..]));
         rings[0].end().unwrap();
         assert_eq!(source.take(&mut packet), Taken::Nothing);
-        rings[1].push(0, b"last").unwrap();
+        rings[1].push(0, Frame::from(&b"last"[..])).unwrap();
         orphaned.store(true, Ordering::Release);
         assert_eq!(source.take(&mut packet), Taken::Frame);
         assert_eq!(source.take(&mut packet), Taken::End);
@@ -334,8 +337,8 @@ mod tests {
         let strays = Arc::new(AtomicU64::new(0));
         let mut sink = StraySink(Arc::clone(&strays));
         for count in 1..=3 {
-            assert!(sink.room() > 0);
-            sink.put(1, b"late");
+            assert!(sink.room(9000) > 0);
+            sink.put(1, Frame::from(&b"late"[..]));
             assert_eq!(strays.load(Ordering::Relaxed), count);
         }
     }

@@ -4,12 +4,13 @@
 //!
 //! ```text
 //! word 0: words ever written | word 1: frames ever written | word 8: words ever read | word 9: frames ever read | from 16: a power of two of words of records
-//! record: length in bytes, port << 32, kind << 40 | number of the frame | the frame, padded to words
+//! record: length in bytes, port << 32, kind << 40 | number of the frame | the frame's offloads, if its kind says so | the frame, padded to words
 //! ```
 
 use std::sync::{atomic::Ordering, Arc};
 
 use nf_arena::{Arena, ArenaBuilder, Memory, Region};
+use nf_ports::{Frame, Offloads};
 
 use crate::Refusal;
 
@@ -25,16 +26,22 @@ const NUMBER: usize = 1;
 const READ: usize = 8;
 const READ_NUMBER: usize = 9;
 const RECORDS: usize = 16;
-const RECORD_HEADER: usize = 2;
+const RECORD_HEADER: u64 = 2;
 
 const FRAME: u64 = 1;
 const END: u64 = 2;
+/// A frame whose record has a word of [`Offloads`].
+const FRAME_WITH_OFFLOADS: u64 = 3;
 
 /// A record read from a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A frame that arrived at `port`, the `number`-th of its queue.
-    Frame { port: usize, number: u64 },
+    Frame {
+        port: usize,
+        number: u64,
+        offloads: Offloads,
+    },
     /// The end: nothing follows.
     End,
 }
@@ -71,8 +78,13 @@ impl<M: Memory> Ring<M> {
     ///
     /// # Errors
     /// [`RingFull`], without a change.
-    pub fn push(&self, port: usize, frame: &[u8]) -> Result<(), RingFull> {
-        self.write(FRAME, port, frame)
+    pub fn push(&self, port: usize, frame: Frame<'_>) -> Result<(), RingFull> {
+        let kind = if frame.offloads.is_none() {
+            FRAME
+        } else {
+            FRAME_WITH_OFFLOADS
+        };
+        self.write(kind, port, frame)
     }
 
     /// Appends the end: nothing follows. Only the writer may call this.
@@ -80,7 +92,7 @@ impl<M: Memory> Ring<M> {
     /// # Errors
     /// Those of [`push`](Self::push).
     pub fn end(&self) -> Result<(), RingFull> {
-        self.write(END, 0, &[])
+        self.write(END, 0, Frame::from(&[][..]))
     }
 
     /// Takes the next record; a frame's bytes replace the content of `frame`. Only the reader may call this.
@@ -91,16 +103,23 @@ impl<M: Memory> Ring<M> {
         }
         let header = self.record_word(read);
         let number = self.record_word(read + 1);
+        let kind = header >> 40;
         let length = (header as u32 as usize).min(self.mask as usize * 8);
+        let header_words = Self::header_words(kind);
+        let offloads = if kind == FRAME_WITH_OFFLOADS {
+            Offloads::from_bits(self.record_word(read + RECORD_HEADER))
+        } else {
+            Offloads::None
+        };
         frame.clear();
         for index in 0..length.div_ceil(8) {
             let word = self
-                .record_word(read + (RECORD_HEADER + index) as u64)
+                .record_word(read + header_words + index as u64)
                 .to_le_bytes();
             frame.extend_from_slice(&word[..(length - index * 8).min(8)]);
         }
-        self.put(READ, read + Self::record_words(length));
-        Some(match header >> 40 {
+        self.put(READ, read + header_words + length.div_ceil(8) as u64);
+        Some(match kind {
             END => Record::End,
             _ => {
                 // Last: if this reader dies here, its successor must not take the frame for read.
@@ -108,12 +127,13 @@ impl<M: Memory> Ring<M> {
                 Record::Frame {
                     port: (header >> 32) as usize & 0xff,
                     number,
+                    offloads,
                 }
             }
         })
     }
 
-    /// Returns how many frames of up to `length` bytes [`push`](Self::push) can certainly take now.
+    /// Returns how many frames of up to `length` bytes [`push`](Self::push) can certainly take now; 8 bytes more for each frame with offloads.
     #[must_use]
     pub fn room(&self, length: usize) -> usize {
         let used = self.get(WRITTEN, Ordering::Relaxed) - self.get(READ, Ordering::Acquire);
@@ -144,28 +164,30 @@ impl<M: Memory> Ring<M> {
         self.get(READ_NUMBER, Ordering::Acquire)
     }
 
-    fn write(&self, kind: u64, port: usize, frame: &[u8]) -> Result<(), RingFull> {
+    fn write(&self, kind: u64, port: usize, frame: Frame<'_>) -> Result<(), RingFull> {
         let written = self.get(WRITTEN, Ordering::Relaxed);
         let used = written - self.get(READ, Ordering::Acquire);
-        let words = Self::record_words(frame.len());
+        let length = frame.bytes.len();
+        let header_words = Self::header_words(kind);
+        let words = header_words + length.div_ceil(8) as u64;
         if used + words > self.mask + 1 {
             return Err(RingFull);
         }
         let number = self.get(NUMBER, Ordering::Relaxed);
-        self.put_record_word(
-            written,
-            frame.len() as u64 | (port as u64) << 32 | kind << 40,
-        );
+        self.put_record_word(written, length as u64 | (port as u64) << 32 | kind << 40);
         self.put_record_word(written + 1, number);
-        for (index, chunk) in frame.chunks(8).enumerate() {
+        if kind == FRAME_WITH_OFFLOADS {
+            self.put_record_word(written + RECORD_HEADER, frame.offloads.to_bits());
+        }
+        for (index, chunk) in frame.bytes.chunks(8).enumerate() {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
             self.put_record_word(
-                written + (RECORD_HEADER + index) as u64,
+                written + header_words + index as u64,
                 u64::from_le_bytes(word),
             );
         }
-        if kind == FRAME {
+        if kind != END {
             self.put(NUMBER, number + 1);
         }
         // Last, with Release: whoever sees the record sees all of it, even if this process dies here.
@@ -173,8 +195,13 @@ impl<M: Memory> Ring<M> {
         Ok(())
     }
 
+    fn header_words(kind: u64) -> u64 {
+        RECORD_HEADER + u64::from(kind == FRAME_WITH_OFFLOADS)
+    }
+
+    /// Returns the words of a record without offloads.
     fn record_words(length: usize) -> u64 {
-        (RECORD_HEADER + length.div_ceil(8)) as u64
+        RECORD_HEADER + length.div_ceil(8) as u64
     }
 
     fn record_word(&self, position: u64) -> u64 {
@@ -222,17 +249,32 @@ mod tests {
         Ring::open(Heap::new(Ring::<Heap>::words(bytes)).unwrap())
     }
 
+    /// Any offloads, half of them none.
+    fn offloads() -> impl Strategy<Value = Offloads> {
+        (any::<bool>(), any::<u64>()).prop_map(|(any, bits)| {
+            if any {
+                Offloads::from_bits(bits)
+            } else {
+                Offloads::None
+            }
+        })
+    }
+
+    fn plain(bytes: &[u8]) -> Frame<'_> {
+        Frame::from(bytes)
+    }
+
     proptest! {
         #[test]
-        fn frames_come_out_unchanged_and_in_order(steps in prop::collection::vec((any::<bool>(), 0_usize..3, 0_usize..200), 0..300)) {
+        fn frames_come_out_unchanged_and_in_order(steps in prop::collection::vec((any::<bool>(), 0_usize..3, 0_usize..200, offloads()), 0..300)) {
             let ring = ring(1024);
             let (mut model, mut number, mut frame) = (VecDeque::new(), 0, Vec::new());
-            for (push, port, length) in steps {
+            for (push, port, length, offloads) in steps {
                 if push {
                     let bytes: Vec<u8> = (0..length).map(|index| (index + number as usize) as u8).collect();
-                    match ring.push(port, &bytes) {
+                    match ring.push(port, Frame { bytes: &bytes, offloads }) {
                         Ok(()) => {
-                            model.push_back((port, number, bytes));
+                            model.push_back((port, number, offloads, bytes));
                             number += 1;
                         }
                         Err(RingFull) => prop_assert!(!model.is_empty()),
@@ -240,8 +282,8 @@ mod tests {
                 } else {
                     let got = ring.pop(&mut frame);
                     let expected = model.pop_front();
-                    prop_assert_eq!(got, expected.as_ref().map(|(port, number, _)| Record::Frame { port: *port, number: *number }));
-                    if let Some((_, _, bytes)) = expected {
+                    prop_assert_eq!(got, expected.as_ref().map(|(port, number, offloads, _)| Record::Frame { port: *port, number: *number, offloads: *offloads }));
+                    if let Some((_, _, _, bytes)) = expected {
                         prop_assert_eq!(&frame, &bytes);
                     }
                 }
@@ -263,15 +305,19 @@ mod tests {
             let ring = ring(1024);
             for turn in 0..3 {
                 assert_eq!(ring.room(length), room, "{length}");
-                (0..room).for_each(|_| ring.push(1, &vec![7; length]).unwrap());
+                (0..room).for_each(|_| ring.push(1, plain(&vec![7; length])).unwrap());
                 assert_eq!(ring.room(length), 0);
                 assert_eq!(ring.end(), Ok(()));
-                assert_eq!(ring.push(1, &[7; 1000]), Err(RingFull));
+                assert_eq!(ring.push(1, plain(&[7; 1000])), Err(RingFull));
                 for number in 0..room as u64 {
                     let number = number + turn * room as u64;
                     assert_eq!(
                         ring.pop(&mut frame),
-                        Some(Record::Frame { port: 1, number })
+                        Some(Record::Frame {
+                            port: 1,
+                            number,
+                            offloads: Offloads::None
+                        })
                     );
                     assert_eq!(frame, vec![7; length]);
                 }
@@ -281,7 +327,7 @@ mod tests {
         }
         let (full, end) = (ring(1024), [0; 126 * 8]);
         assert_eq!(
-            full.push(1, &end[1..]),
+            full.push(1, plain(&end[1..])),
             Ok(()),
             "exactly as long as the ring"
         );
@@ -294,7 +340,7 @@ mod tests {
     fn an_uncounted_frame_of_a_dead_reader_counts_as_read() {
         let (ring, mut frame) = (ring(1024), Vec::new());
         for number in 0..3_u8 {
-            ring.push(0, &[number]).unwrap();
+            ring.push(0, plain(&[number])).unwrap();
         }
         for read in 1..=3 {
             ring.pop(&mut frame).unwrap();
@@ -311,7 +357,7 @@ mod tests {
             scope.spawn(|| {
                 for number in 0..FRAMES {
                     let frame = number.to_le_bytes().repeat(1 + number as usize % 30);
-                    while ring.push(0, &frame).is_err() {
+                    while ring.push(0, plain(&frame)).is_err() {
                         thread::yield_now();
                     }
                 }

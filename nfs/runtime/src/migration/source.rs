@@ -32,6 +32,8 @@ use crate::{
 /// The default capacity of each ring in bytes of frames: half a second of 1,500-byte frames at 10 Gb/s divided by 40. Memory is used
 /// only as a ring fills.
 const RING_BYTES: u64 = 16 << 20;
+/// The minimum capacity of each ring in frames of the greatest length.
+const RING_FRAMES: u64 = 6;
 const ROUNDS: u64 = 5;
 /// The default remainder that pre-copy leaves for the freeze: half a millisecond at 16 Gb/s.
 const FIT_BYTES: u64 = 1 << 20;
@@ -94,9 +96,10 @@ impl Leaving {
         arguments: &Value,
     ) -> Result<(Self, Value, Vec<OwnedFd>), Refusal> {
         let secret = Secret::of(arguments)?;
+        let longest = subject.longest_frame() as u64;
         let bytes = number(arguments, "ring_bytes")?
             .unwrap_or(RING_BYTES)
-            .clamp(1 << 16, 1 << 32);
+            .clamp(RING_FRAMES * longest, 1 << 32);
         let words = Ring::<Region>::words(bytes as usize);
         let queues = subject.gate().workers();
         let (rings_arena, rings) = rings(ArenaBuilder::fresh(RINGS, 1)?, queues, words)?;

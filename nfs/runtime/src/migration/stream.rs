@@ -8,6 +8,7 @@ use std::{
 };
 
 use nf_arena::{Arena, Region};
+use nf_ports::Frame;
 
 use super::{
     outcome::Outcome,
@@ -128,10 +129,13 @@ impl Stream {
                 while let Some(record) = ring.pop(&mut frame) {
                     idle = false;
                     let message = match record {
-                        Record::Frame { port, .. } => Message::Frame {
+                        Record::Frame { port, offloads, .. } => Message::Frame {
                             queue,
                             port,
-                            bytes: &frame,
+                            frame: Frame {
+                                bytes: &frame,
+                                offloads,
+                            },
                         },
                         Record::End => {
                             open[queue] = false;

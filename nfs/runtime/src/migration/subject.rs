@@ -6,6 +6,7 @@ use std::{
 };
 
 use nf_arena::{Arena, ArenaBuilder};
+use nf_ports::{MAX_FRAME, MAX_LARGE_FRAME};
 use serde_json::Value;
 
 use crate::{gate::Gate, refusal::Refused, Instance, Loaded, NetworkFunction, Refusal};
@@ -14,6 +15,8 @@ pub(super) trait Subject: Send + Sync {
     fn kind(&self) -> &'static str;
     fn arena(&self) -> Result<Arena, Refusal>;
     fn gate(&self) -> &Gate;
+    /// Returns the length of the longest frame that its packets can hold.
+    fn longest_frame(&self) -> usize;
     fn configuration(&self) -> Value;
     /// Starts or stops refusing new configurations, since the other instance was started with this one.
     fn keep_configuration(&self, keep: bool);
@@ -55,6 +58,14 @@ impl<N: NetworkFunction> Moving<N> {
 impl<N: NetworkFunction> Subject for Moving<N> {
     fn kind(&self) -> &'static str {
         N::KIND
+    }
+
+    fn longest_frame(&self) -> usize {
+        if N::LARGE_FRAMES {
+            MAX_LARGE_FRAME
+        } else {
+            MAX_FRAME
+        }
     }
 
     fn arena(&self) -> Result<Arena, Refusal> {

@@ -6,7 +6,8 @@
 //! BLOCKS : region u32 | first block u32 | words                                   consecutive blocks, at most 64 KiB
 //! WHOLE  : clock of the arena, ns u64                                              every block was sent: both sides start computing the digest
 //! DIGEST : digest of the whole arena u128
-//! FRAME  : queue u32 | port u32 | number u64 | bytes
+//! FRAME  : queue u32 | port u32 | bytes
+//! LARGE  : queue u32 | port u32 | offloads u64 | bytes                             a frame with offloads
 //! END    : queue u32                                                              no frame of this queue follows
 //! ```
 //! The new instance answers HELLO and DIGEST with a line of text: empty, or the reason of a refusal.
@@ -14,11 +15,13 @@
 use std::io::{self, Read, Write};
 
 use nf_arena::{Arena, BLOCK_WORDS};
+use nf_ports::{Frame, Offloads, MAX_LARGE_FRAME};
 
 /// The maximum of bytes of blocks in one message.
 const BLOCKS_BYTES: usize = 64 * 1024;
-/// The maximum length of a message: a jumbo frame, or a full BLOCKS.
+/// The maximum length of a message: the longest frame, or a full BLOCKS.
 const MESSAGE_BYTES: usize = BLOCKS_BYTES + 1024;
+const _: () = assert!(MESSAGE_BYTES >= MAX_LARGE_FRAME + 16);
 
 const HELLO: u8 = 1;
 const BLOCKS: u8 = 2;
@@ -26,6 +29,7 @@ const DIGEST: u8 = 3;
 const FRAME: u8 = 4;
 const END: u8 = 5;
 const WHOLE: u8 = 6;
+const LARGE: u8 = 7;
 
 /// A message as read.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,7 +52,7 @@ pub(super) enum Message<'a> {
     Frame {
         queue: usize,
         port: usize,
-        bytes: &'a [u8],
+        frame: Frame<'a>,
     },
     End {
         queue: usize,
@@ -77,9 +81,16 @@ impl Message<'_> {
             }
             Self::Whole { clock } => head(out, WHOLE, 8, &[&clock.to_le_bytes()]),
             Self::Digest { digest } => head(out, DIGEST, 16, &[&digest.to_le_bytes()]),
-            Self::Frame { queue, port, bytes } => {
+            Self::Frame { queue, port, frame } => {
                 let place = [(*queue as u32).to_le_bytes(), (*port as u32).to_le_bytes()];
-                head(out, FRAME, 8 + bytes.len(), &[&place[0], &place[1], bytes])
+                let offloads = frame.offloads.to_bits().to_le_bytes();
+                let (kind, offloads) = match frame.offloads {
+                    Offloads::None => (FRAME, &[][..]),
+                    _ => (LARGE, &offloads[..]),
+                };
+                let length = 8 + offloads.len() + frame.bytes.len();
+                let parts = [&place[0][..], &place[1], offloads, frame.bytes];
+                head(out, kind, length, &parts)
             }
             Self::End { queue } => head(out, END, 4, &[&(*queue as u32).to_le_bytes()]),
         }
@@ -134,13 +145,17 @@ fn parse(kind: u8, rest: &[u8]) -> Option<Message<'_>> {
         DIGEST if whole == 16 => Message::Digest {
             digest: u128::from_le_bytes(*rest.first_chunk()?),
         },
-        FRAME => {
+        FRAME | LARGE => {
             let (queue, port) = (take_u32(&mut rest)? as usize, take_u32(&mut rest)? as usize);
-            Message::Frame {
-                queue,
-                port,
+            let offloads = match kind {
+                LARGE => Offloads::from_bits(take_u64(&mut rest)?),
+                _ => Offloads::None,
+            };
+            let frame = Frame {
                 bytes: rest,
-            }
+                offloads,
+            };
+            Message::Frame { queue, port, frame }
         }
         END if whole == 4 => Message::End {
             queue: take_u32(&mut rest)? as usize,
@@ -296,7 +311,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0_u8..8, length in 0_u32..400) {
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0_u8..9, length in 0_u32..400) {
             let mut stream = vec![kind];
             stream.extend_from_slice(&length.to_le_bytes());
             stream.extend_from_slice(&bytes);

@@ -11,7 +11,7 @@ use std::{
 
 use nf_runtime::{
     gate::{FrameSink, FrameSource, MemoryStore, Mode, Order, Taken},
-    Packet,
+    Frame, Packet,
 };
 
 use crate::support::{Config, Rig, SOON};
@@ -21,13 +21,14 @@ use crate::support::{Config, Rig, SOON};
 struct Pipe(Arc<Mutex<VecDeque<Option<Vec<u8>>>>>);
 
 impl FrameSink for Pipe {
-    fn room(&self) -> usize {
+    fn room(&self, _longest: usize) -> usize {
         1000
     }
 
-    fn put(&mut self, port: usize, frame: &[u8]) {
+    fn put(&mut self, port: usize, frame: Frame<'_>) {
         assert_eq!(port, 0);
-        self.0.lock().unwrap().push_back(Some(frame.to_vec()));
+        let bytes = frame.bytes.to_vec();
+        self.0.lock().unwrap().push_back(Some(bytes));
     }
 }
 
@@ -161,10 +162,10 @@ fn the_error_names_a_worker_that_does_not_answer() {
     // A sweep into a sink without room never ends.
     struct Full;
     impl FrameSink for Full {
-        fn room(&self) -> usize {
+        fn room(&self, _: usize) -> usize {
             0
         }
-        fn put(&mut self, _: usize, _: &[u8]) {}
+        fn put(&mut self, _: usize, _: Frame<'_>) {}
     }
     let orders = |_| vec![Order::Relay(Box::new(Full)), Order::Sweep];
     let timeout = std::time::Duration::from_millis(20);

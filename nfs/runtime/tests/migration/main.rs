@@ -7,6 +7,7 @@
 
 mod crashes;
 mod hangs;
+mod large;
 mod moves;
 mod strangers;
 mod verbs;

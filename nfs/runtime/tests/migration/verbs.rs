@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use nf_ports::{Packet, Queue};
+use nf_ports::{Frame, Packet, Queue};
 use nf_runtime::gate::Order;
 use proptest::prelude::*;
 use serde_json::{json, Value};
@@ -224,7 +224,7 @@ impl Queue for Stuck {
         self.0.receive(into)
     }
 
-    fn transmit(&mut self, frames: &[&[u8]]) -> usize {
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> usize {
         self.0.transmit(frames)
     }
 

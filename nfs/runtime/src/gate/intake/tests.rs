@@ -5,7 +5,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use nf_ports::memory::{self, Wire};
+use nf_ports::{
+    memory::{self, Wire},
+    Frame,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -18,12 +21,13 @@ type Frames = VecDeque<(usize, Vec<u8>)>;
 struct Relay(Arc<Mutex<Frames>>, usize);
 
 impl FrameSink for Relay {
-    fn room(&self) -> usize {
+    fn room(&self, _longest: usize) -> usize {
         self.1.saturating_sub(self.0.lock().unwrap().len())
     }
 
-    fn put(&mut self, port: usize, frame: &[u8]) {
-        self.0.lock().unwrap().push_back((port, frame.to_vec()));
+    fn put(&mut self, port: usize, frame: Frame<'_>) {
+        let bytes = frame.bytes.to_vec();
+        self.0.lock().unwrap().push_back((port, bytes));
     }
 }
 
