@@ -1,6 +1,8 @@
 //! Validates the shared parts of configurations; an error names the path, the value, and what was expected.
 
 mod addresses;
+#[cfg(test)]
+mod tests;
 
 use std::net::IpAddr;
 

@@ -120,57 +120,6 @@ fn limits_of_shares_and_times() {
 }
 
 #[test]
-fn limits_of_interfaces_and_neighbours() {
-    let longest = nf_runtime::MAX_FRAME - 22;
-    limit(
-        "/interfaces/0/mtu",
-        &[json!(1280), json!(longest)],
-        &[json!(1279), json!(longest + 1)],
-    );
-    limit("/neighbours/0/interface", &[json!(0)], &[json!(1)]);
-    limit(
-        "/neighbours/0/mac",
-        &[json!("02:00:00:00:00:00")],
-        &[json!("00:00:00:00:00:00"), json!("03:00:00:00:00:00")],
-    );
-    let gateways = |gateways: Value| said("/interfaces/0/gateways", gateways);
-    assert_eq!(gateways(json!(["fd00::1", "10.0.0.1"])), "");
-    assert!(gateways(json!(["10.0.0.1", "10.0.0.3"])).contains("gateways[1]: 10.0.0.3 is a second"));
-    assert!(gateways(json!(["fd00::1", "fd00::3"])).contains("gateways[1]: fd00::3 is a second"));
-}
-
-#[test]
-fn addresses_of_the_network_itself_are_refused() {
-    let address = |own: &str, backend: &str| {
-        let mut changed = config();
-        changed["interfaces"][0] = json!({"addresses": [own]});
-        changed["neighbours"] = json!([]);
-        changed["vips"][0]["backends"][0]["address"] = json!(backend);
-        check(&serde_json::from_value(changed).unwrap())
-            .map_or_else(|refusal| refusal.to_string(), |_| String::new())
-    };
-    for (own, first, last) in [
-        ("10.0.0.5/30", "10.0.0.4", "10.0.0.7"),
-        ("10.0.0.5/8", "10.0.0.0", "10.255.255.255"),
-    ] {
-        assert!(address(own, first).contains("it is the network address"));
-        assert!(address(own, last).contains("it is the broadcast address"));
-    }
-    for (own, backend) in [
-        ("10.0.0.4/31", "10.0.0.5"),
-        ("10.0.0.5/30", "10.0.0.6"),
-        ("10.0.0.5/30", "10.0.0.8"),
-        ("10.0.0.5/32", "10.0.0.4"),
-        ("fd00::1/126", "fd00::3"),
-        ("fd00::1/127", "fd00::"),
-        ("fd00::1/126", "fd00::4"),
-    ] {
-        assert_eq!(address(own, backend), "", "{own} {backend}");
-    }
-    assert!(address("fd00::5/126", "fd00::4").contains("subnet-router anycast address"));
-}
-
-#[test]
 fn limits_of_ports_and_names() {
     limit("/vips/0/port", &[json!(1), json!(65_535)], &[json!(0)]);
     limit("/vips/0/gue_port", &[json!(1)], &[json!(0)]);
@@ -181,43 +130,5 @@ fn limits_of_ports_and_names() {
         said("/vips/0/health", tcp),
         "",
         "only http uses these options"
-    );
-}
-
-#[test]
-fn limits_of_health_checks() {
-    let limit = |key: &str, taken: &[Value], refused: &[Value]| {
-        limit(&format!("/vips/0/health/{key}"), taken, refused);
-    };
-    limit("port", &[json!(1)], &[json!(0)]);
-    limit("rise", &[json!(1)], &[json!(0)]);
-    limit("fall", &[json!(1)], &[json!(0)]);
-    limit(
-        "timeout",
-        &[json!("1ms"), json!("5s")],
-        &[json!("0s"), json!("5001ms")],
-    );
-    let path = |length: usize| json!(format!("/{}", "x".repeat(length - 1)));
-    limit(
-        "path",
-        &[path(1), path(512)],
-        &[
-            path(513),
-            json!(""),
-            json!("x"),
-            json!("/\u{e4}"),
-            json!("/\t"),
-        ],
-    );
-    let host = |length: usize| json!("x".repeat(length));
-    limit(
-        "host",
-        &[host(1), host(255)],
-        &[host(0), host(256), json!("a b")],
-    );
-    limit(
-        "status",
-        &[json!([100, 599])],
-        &[json!([]), json!([99]), json!([200, 600])],
     );
 }
