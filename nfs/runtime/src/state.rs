@@ -15,12 +15,14 @@ mod keyed_hash;
 mod slab;
 mod slots;
 mod spin;
+mod timers;
 mod words;
 
 pub use byte_queue::ByteQueue;
 pub use chunk_pool::{Chunk, ChunkPool, CHUNK_BYTES};
 pub use flow_table::FlowTable;
 pub use slab::{Slab, SlabId};
+pub use timers::Timers;
 
 use nf_arena::{Arena, ArenaBuilder, Clock, Region};
 
@@ -134,6 +136,22 @@ impl StateBuilder {
         let pool = ChunkPool::open(region.clone(), capacity, chunk_bytes);
         self.on_repair(move || ChunkPool::open(region.clone(), capacity, chunk_bytes).repair());
         Ok(pool)
+    }
+
+    /// Declares a timer for each number below `capacity`.
+    ///
+    /// # Errors
+    /// If there are more than 16,777,216, and those of [`region`](Self::region).
+    pub fn timers(&mut self, name: &str, capacity: usize) -> Result<Timers, Refusal> {
+        let capacity = slots::checked(name, capacity)?;
+        let region = self.region(
+            name,
+            &Timers::<Region>::layout(capacity),
+            Timers::<Region>::words(capacity),
+        )?;
+        let timers = Timers::open(region.clone(), capacity);
+        self.on_repair(move || Timers::open(region.clone(), capacity).repair());
+        Ok(timers)
     }
 
     /// Returns the arena with all declared structures, its clock, and the repairs to run if its last owner died.

@@ -36,6 +36,11 @@ impl Recorder {
         words.map(|word| word.load(Ordering::Relaxed)).collect()
     }
 
+    /// Returns the number of writes since the start of [`cuts`](Self::cuts).
+    pub(super) fn writes(&self) -> usize {
+        self.0.copies.lock().unwrap().as_ref().map_or(0, Vec::len)
+    }
+
     /// Returns the memory after each write of `change`, the last included.
     pub(super) fn cuts(&self, change: impl FnOnce()) -> Vec<Vec<u64>> {
         *self.0.copies.lock().unwrap() = Some(Vec::new());
