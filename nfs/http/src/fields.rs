@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use memchr::memchr;
+use memchr::{memchr, memchr2};
 
 use crate::Fault;
 
@@ -59,21 +59,29 @@ pub(crate) fn elements(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|&byte| byte == b',').map(trim)
 }
 
-/// Cuts the line at `at` off: its end, in front of CRLF. Refuses control characters, and CR and LF that are not a pair (RFC 9112 2.2).
+/// Refuses control characters anywhere in a head. Line ends, which [`line_end`] checks, and tabs may pass.
+pub(crate) fn check_bytes(head: &[u8]) -> Result<(), Fault> {
+    let bad = |&byte: &u8| {
+        (byte < b' ') & (byte != b'\t') & (byte != b'\r') & (byte != b'\n') | (byte == 0x7f)
+    };
+    if !head.iter().fold(false, |found, byte| found | bad(byte)) {
+        return Ok(());
+    }
+    let at = head.iter().position(bad).unwrap_or_default();
+    let around = &head[at.saturating_sub(16)..head.len().min(at + 16)];
+    Err(Fault::new("head", around, "no control characters"))
+}
+
+/// Cuts the line at `at` off: its end, in front of CRLF. Refuses CR and LF that are not a pair (RFC 9112 2.2).
 pub(crate) fn line_end(head: &[u8], at: usize, thing: &'static str) -> Result<usize, Fault> {
     let rest = head.get(at..).unwrap_or_default();
-    let length = memchr(b'\r', rest).unwrap_or(rest.len());
-    let line = &rest[..length];
-    if !is_field_text(line) {
-        return Err(Fault::new(
-            thing,
-            line,
-            "lines that end in CRLF, without control characters",
-        ));
-    }
+    let length = memchr2(b'\r', b'\n', rest).unwrap_or(rest.len());
     match rest[length..] {
         [b'\r', b'\n', ..] => Ok(at + length),
-        _ => Err(Fault::new(thing, &rest[..length], "CRLF after the line")),
+        _ => {
+            let line = &rest[..rest.len().min(length + 2)];
+            Err(Fault::new(thing, line, "CRLF at the end of a line"))
+        }
     }
 }
 
@@ -210,6 +218,7 @@ mod tests {
     use super::*;
 
     fn check(lines: &[u8]) -> Result<Vec<(String, Vec<u8>)>, Fault> {
+        check_bytes(lines)?;
         let mut found = Vec::new();
         check_lines(lines, 0, |header| {
             assert!(lines[header.line.clone()].ends_with(b"\r\n"));

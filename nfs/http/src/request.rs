@@ -4,7 +4,7 @@ use memchr::memchr;
 
 use crate::{
     end::empty_lines,
-    fields::{check_lines, elements, is_token, line_end, text, Head, Header},
+    fields::{check_bytes, check_lines, elements, is_token, line_end, text, Head, Header},
     framing::Framing,
     target::Authority,
     Body, Fault, Limits, Rejection, Target, Version,
@@ -44,6 +44,7 @@ pub fn parse_request<'a>(head: &'a [u8], limits: &Limits) -> Result<Request<'a>,
     if head.len() > limits.head_bytes {
         return Err(limits.head_too_long(head));
     }
+    check_bytes(head)?;
     let start = empty_lines(head);
     let end = line_end(head, start, "request line")?;
     let line = &head[start..end];

@@ -1,7 +1,7 @@
 //! Heads of responses.
 
 use crate::{
-    fields::{check_lines, is_field_text, line_end, Head},
+    fields::{check_bytes, check_lines, line_end, Head},
     framing::Framing,
     BadGateway, Fault, Rejection, Version,
 };
@@ -37,6 +37,7 @@ pub fn parse_response<'a>(
     head: &'a [u8],
     request_method: &str,
 ) -> Result<Response<'a>, BadGateway> {
+    check_bytes(head)?;
     let end = line_end(head, 0, "status line")?;
     let line = &head[..end];
     let (version, status) = parse_status_line(line)?;
@@ -76,14 +77,11 @@ fn parse_status_line(line: &[u8]) -> Result<(Version, u16), Rejection> {
     let (version, rest) = line.split_at_checked(8).ok_or_else(fault)?;
     let version = Version::parse(version)?;
     match rest {
-        [b' ', hundreds @ b'1'..=b'9', tens @ b'0'..=b'9', ones @ b'0'..=b'9', reason @ ..]
-            if reason.is_empty() || (reason[0] == b' ' && is_field_text(reason)) =>
-        {
+        [b' ', hundreds @ b'1'..=b'9', tens @ b'0'..=b'9', ones @ b'0'..=b'9']
+        | [b' ', hundreds @ b'1'..=b'9', tens @ b'0'..=b'9', ones @ b'0'..=b'9', b' ', ..] => {
             let digit = |byte: &u8| u16::from(byte - b'0');
-            Ok((
-                version,
-                digit(hundreds) * 100 + digit(tens) * 10 + digit(ones),
-            ))
+            let status = digit(hundreds) * 100 + digit(tens) * 10 + digit(ones);
+            Ok((version, status))
         }
         _ => Err(fault().into()),
     }

@@ -52,9 +52,9 @@ impl<'a> Authority<'a> {
         let valid = match host {
             [b'[', address @ .., b']'] => std::str::from_utf8(address)
                 .is_ok_and(|address| address.parse::<Ipv6Addr>().is_ok()),
-            _ => host
-                .iter()
-                .all(|&byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)),
+            _ => host.iter().all(|&byte| {
+                byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+            }),
         };
         if host.is_empty() || host.len() > MAX_HOST_BYTES || !valid {
             return Err(fault("a host name or address, and a port at most"));
@@ -98,7 +98,10 @@ impl<'a> Target<'a> {
     /// Reads a target in the form that its method requires.
     pub(crate) fn parse(method: &str, target: &'a [u8]) -> Result<Self, Fault> {
         let fault = |expected| Fault::new("target", target, expected);
-        if !target.iter().all(|&byte| is_target_byte(byte)) {
+        if !target
+            .iter()
+            .fold(true, |all, &byte| all & is_target_byte(byte))
+        {
             return Err(fault("visible ASCII characters without # < > and quotes"));
         }
         let whole = text("target", target)?;
