@@ -1,6 +1,7 @@
 //! The kinds of network functions in this binary.
 
 use nf_l4lb::L4lb;
+use nf_l7lb::L7lb;
 use nf_limiter::Limiter;
 use nf_runtime::NetworkFunction;
 
@@ -37,6 +38,7 @@ impl Kind {
 /// All kinds. Add a new one by adding a line.
 pub(crate) const KINDS: &[Kind] = &[
     Kind::of::<L4lb>(),
+    Kind::of::<L7lb>(),
     Kind::of::<Limiter>(),
     Kind::of::<Forward>(),
 ];

@@ -31,10 +31,16 @@ const CRATES: &[(&str, &[&str])] = &[
             "tables",
         ],
     ),
+    (
+        "l7lb",
+        &["arena", "balancing", "http", "packet", "runtime", "splice"],
+    ),
     ("limiter", &["packet", "runtime"]),
     (
         "nf",
-        &["arena", "l4lb", "limiter", "offload", "ports", "runtime"],
+        &[
+            "arena", "l4lb", "l7lb", "limiter", "offload", "ports", "runtime",
+        ],
     ),
 ];
 

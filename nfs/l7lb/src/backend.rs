@@ -1,0 +1,223 @@
+//! Segments of backends.
+
+use nf_packet::tcp_flags;
+use nf_runtime::state::SlabId;
+use nf_splice::{segment::is_after, Map};
+
+use crate::{
+    answers::Fault,
+    client::FARTHEST,
+    pass::{Fate, Pass, Received},
+    record::{framing, phase, Connection},
+    segments::{Segment, ACK},
+};
+
+impl Pass<'_> {
+    /// Handles a segment of a leg.
+    pub(crate) fn backend_says(
+        &mut self,
+        connection: &mut Connection,
+        index: usize,
+        received: &mut Received<'_>,
+    ) -> Fate {
+        let segment = received.segment;
+        if usize::from(connection.leg) != index {
+            self.idle_leg_says(connection, index, &segment);
+            return Fate::Stays;
+        }
+        if connection.legs[index].phase == phase::OPENING {
+            self.opening_leg_says(connection, received.id, &segment);
+            return self.proceed(connection, received.id);
+        }
+        if segment.has(tcp_flags::RST) {
+            return self.reset_by_backend(connection, &segment);
+        }
+        let ahead = segment.seq.wrapping_sub(connection.answers.told) as i32;
+        let is_far = ahead.unsigned_abs() > FARTHEST;
+        if segment.has(tcp_flags::SYN) || !segment.has(ACK) || is_far {
+            self.acknowledge_leg(connection);
+            return Fate::Stays;
+        }
+        if let Some(stamps) = segment.stamps {
+            let _ = connection.to_client.show(stamps.value);
+        }
+        let leg = &connection.legs[index];
+        let window = u32::from(segment.window) << leg.scale;
+        let chunks = &self.tables.chunks;
+        if connection
+            .requests
+            .acknowledged(chunks, segment.ack, window)
+        {
+            connection.retransmit_at = 0;
+        }
+        self.renew(connection);
+        if segment.len > 0 || segment.has(tcp_flags::FIN) {
+            if let Fate::Ends = self.take_answer_bytes(connection, received) {
+                return Fate::Ends;
+            }
+        } else {
+            let tells = connection.requests.acknowledgement() != connection.requests.told;
+            let is_probe = is_after(connection.answers.told, segment.seq);
+            if is_probe && connection.is_idle() {
+                self.acknowledge_leg(connection);
+            } else if tells || !connection.is_idle() {
+                self.forward_to_client(connection, received, false);
+            }
+        }
+        self.proceed(connection, received.id)
+    }
+
+    /// Opens a leg by the backend's answer to the SYN.
+    fn opening_leg_says(&mut self, connection: &mut Connection, id: SlabId, segment: &Segment) {
+        let index = usize::from(connection.leg);
+        let requests = &mut connection.requests;
+        let is_ours = segment.has(ACK) && segment.ack == requests.top;
+        if segment.has(tcp_flags::RST) {
+            if is_ours {
+                self.leg_failed(connection, id);
+            }
+            return;
+        }
+        if !segment.has(tcp_flags::SYN) || !is_ours {
+            // The backend still has an old connection (RFC 9293, 3.5.1).
+            if segment.has(ACK) {
+                self.reset(connection.legs[index].tuple, segment.ack);
+            }
+            return;
+        }
+        requests.attempts = 0;
+        // The window of a SYN is not scaled (RFC 7323, 2.2).
+        requests.edge = segment.ack.wrapping_add(segment.window.into());
+        let leg = &mut connection.legs[index];
+        leg.accept(segment);
+        let stamp = leg.stamp;
+        connection.to_client.change(stamp);
+        connection.retransmit_at = 0;
+        let first = segment.seq.wrapping_add(1);
+        let answers = &mut connection.answers;
+        answers.begin(first);
+        answers.map = Map::between(first, answers.top);
+    }
+
+    /// Handles a segment of a leg that is not in use. Whatever the backend has to say there ends the leg.
+    fn idle_leg_says(&mut self, connection: &mut Connection, index: usize, segment: &Segment) {
+        let leg = &mut connection.legs[index];
+        let is_reset = segment.has(tcp_flags::RST);
+        if leg.phase == phase::NONE || !is_reset && !segment.has(tcp_flags::FIN) && segment.len == 0
+        {
+            return;
+        }
+        let tuple = leg.tuple;
+        self.forget_leg(connection, index);
+        if !is_reset {
+            self.reset(tuple, segment.ack);
+        }
+    }
+
+    fn reset_by_backend(&mut self, connection: &mut Connection, segment: &Segment) -> Fate {
+        let answers = &connection.answers;
+        if segment.seq != answers.told && segment.seq != answers.seen {
+            self.acknowledge_leg(connection);
+            return Fate::Stays;
+        }
+        let index = usize::from(connection.leg);
+        if connection.is_idle() && connection.last == 0 {
+            // Between two requests: the next one gets another leg.
+            self.forget_leg(connection, index);
+            return Fate::Stays;
+        }
+        if connection.answered == 0 && connection.busy != 0 && connection.answers.held.is_empty() {
+            self.forget_leg(connection, index);
+            self.fail(connection, Fault::Reset);
+            return Fate::Stays;
+        }
+        self.abandon(connection);
+        Fate::Ends
+    }
+
+    /// Passes on the payload and the FIN of a backend's segment, and follows the answer.
+    fn take_answer_bytes(
+        &mut self,
+        connection: &mut Connection,
+        received: &mut Received<'_>,
+    ) -> Fate {
+        let segment = received.segment;
+        let has_fin = segment.has(tcp_flags::FIN);
+        let payload = segment.payload(received.packet.bytes());
+        let end = segment.end();
+        let used = match self.follow_answer(connection, segment.seq, payload) {
+            Ok(used) => used,
+            Err(_) => {
+                if connection.answered == 0 && connection.busy != 0 {
+                    self.fail(connection, Fault::Malformed);
+                    return Fate::Stays;
+                }
+                self.abandon(connection);
+                return Fate::Ends;
+            }
+        };
+        let answers = &mut connection.answers;
+        if used < payload.len() {
+            if is_after(segment.seq, answers.parse_at) {
+                // Beyond a hole in the framing: the backend sends it again.
+                self.acknowledge_leg(connection);
+                return Fate::Stays;
+            }
+            // Bytes after the end of the answer that nobody asked for.
+            self.abandon(connection);
+            return Fate::Ends;
+        }
+        answers.saw(end);
+        let in_order = !is_after(segment.seq, answers.told) || answers.seen == end;
+        if has_fin && connection.is_idle() && connection.last == 0 {
+            if in_order {
+                let index = usize::from(connection.leg);
+                let tuple = connection.legs[index].tuple;
+                self.forget_leg(connection, index);
+                self.reset(tuple, segment.ack);
+            }
+            return Fate::Stays;
+        }
+        if has_fin {
+            connection.answers.saw(end.wrapping_add(1));
+            connection.answers.has_fin = 1;
+            connection.last = 1;
+        }
+        self.forward_to_client(connection, received, has_fin);
+        Fate::Stays
+    }
+
+    /// Follows an answer over a segment's bytes. Returns how many of them may pass.
+    fn follow_answer(
+        &mut self,
+        connection: &mut Connection,
+        begin: u32,
+        bytes: &[u8],
+    ) -> Result<usize, Fault> {
+        let mut used = 0;
+        while used < bytes.len() {
+            let answers = &mut connection.answers;
+            let at = begin.wrapping_add(used as u32);
+            if answers.framing != framing::HEAD {
+                let passed = answers
+                    .follow(at, &bytes[used..])
+                    .map_err(|_| Fault::Malformed)?;
+                used += passed;
+                if passed == 0 || connection.answers.framing != framing::HEAD {
+                    break;
+                }
+                continue;
+            }
+            let old = answers.parse_at.wrapping_sub(at) as i32;
+            if old < 0 {
+                break;
+            }
+            let old = (old as usize).min(bytes.len() - used);
+            used += old;
+            if used < bytes.len() {
+                used += self.follow_answer_head(connection, &bytes[used..])?;
+            }
+        }
+        Ok(used)
+    }
+}

@@ -1,0 +1,191 @@
+//! The load balancer: its state, and the snapshot in force.
+
+use std::sync::{
+    atomic::{AtomicBool, AtomicU64, Ordering},
+    Arc, Mutex, PoisonError, RwLock,
+};
+
+use nf_runtime::{state::StateBuilder, Context, CounterSink, Emitted, Refusal};
+
+use crate::{
+    check::check,
+    config::Config,
+    pass::{Pass, Scratch},
+    snapshot::{key, Snapshot},
+    tables::Tables,
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The network function `l7lb`.
+pub struct L7lb {
+    tables: Tables,
+    snapshot: RwLock<Arc<Snapshot>>,
+    /// Held while the next snapshot is made.
+    changing: Mutex<()>,
+    /// Buffers that no worker uses at the moment.
+    scratches: Mutex<Vec<Scratch>>,
+    /// The time of the latest batch or tick.
+    now: AtomicU64,
+    refreshed: AtomicU64,
+    /// The listeners' addresses must still be announced.
+    unannounced: AtomicBool,
+}
+
+impl L7lb {
+    pub(crate) fn new(config: Config, state: &mut StateBuilder) -> Result<Self, Refusal> {
+        check(&config)?;
+        let tables = Tables::declare(&config.limits, state)?;
+        // Rows are assigned when the state is taken over.
+        let waiting = Config {
+            listeners: Vec::new(),
+            pools: Vec::new(),
+            ..config.clone()
+        };
+        let mut snapshot = Snapshot::new(waiting, &[], tables.backends.len());
+        snapshot.config = config;
+        Ok(Self {
+            tables,
+            snapshot: RwLock::new(Arc::new(snapshot)),
+            changing: Mutex::new(()),
+            scratches: Mutex::new(Vec::new()),
+            now: AtomicU64::new(0),
+            refreshed: AtomicU64::new(0),
+            unannounced: AtomicBool::new(false),
+        })
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        // The snapshot is replaced as a whole, so it is valid even after a panic.
+        Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts a configuration in force.
+    pub(crate) fn install(&self, config: Config) -> Result<(), Refusal> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        check(&config)?;
+        let (old, new) = (&self.snapshot().config.limits, &config.limits);
+        if (old.connections, old.backends, old.chunks, old.neighbours)
+            != (new.connections, new.backends, new.chunks, new.neighbours)
+        {
+            return Err(Refusal::configuration(
+                "limits",
+                "sizes of tables cannot change while an instance lives; start a new one",
+            ));
+        }
+        let rows = self.assign(&config)?;
+        let snapshot = Snapshot::new(config, &rows, self.tables.backends.len());
+        let now = self.now.load(Ordering::Relaxed);
+        snapshot.network.resolve(&self.tables.neighbours, now);
+        let mut published = self
+            .snapshot
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *published = Arc::new(snapshot);
+        self.unannounced.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Assigns a row to each backend, pool by pool: its own, or a free one.
+    fn assign(&self, config: &Config) -> Result<Vec<Vec<u16>>, Refusal> {
+        let backends = &self.tables.backends;
+        let wanted: Vec<Vec<u64>> = config
+            .pools
+            .iter()
+            .map(|pool| {
+                pool.backends
+                    .iter()
+                    .map(|each| key(&pool.name, &each.name))
+                    .collect()
+            })
+            .collect();
+        let all = || (0..backends.len()).map(|row| row as u16);
+        let is_wanted = |row: u16| wanted.iter().flatten().any(|key| *key == backends.key(row));
+        let mut free = all().filter(|row| !is_wanted(*row) && backends.active(*row) == 0);
+        let mut row_of = |key: u64| {
+            if let Some(row) = all().find(|row| backends.key(*row) == key) {
+                return Ok(row);
+            }
+            let row = free.next().ok_or_else(|| {
+                let reason = "connections to removed backends still need theirs; try again later";
+                Refusal::configuration("limits.backends", reason)
+            })?;
+            backends.occupy(row, key);
+            Ok(row)
+        };
+        wanted
+            .iter()
+            .map(|pool| pool.iter().map(|key| row_of(*key)).collect())
+            .collect()
+    }
+
+    pub(crate) fn resume(&self, context: &Context<'_>) {
+        self.now.store(context.now(), Ordering::Relaxed);
+        let config = self.snapshot().config.clone();
+        // `create` has checked it; a refusal for want of rows leaves the function without listeners, and `configure` can be repeated.
+        let _ = self.install(config);
+    }
+
+    /// Lends a pass with a worker's buffers.
+    pub(crate) fn with_pass<R>(
+        &self,
+        context: &Context<'_>,
+        out: &mut Emitted,
+        run: impl FnOnce(&mut Pass<'_>) -> R,
+    ) -> R {
+        self.now.store(context.now(), Ordering::Relaxed);
+        let snapshot = self.snapshot();
+        let lent = self
+            .scratches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        let mut scratch = lent.unwrap_or_default();
+        let mut pass = Pass {
+            tables: &self.tables,
+            snapshot: &snapshot,
+            context,
+            scratch: &mut scratch,
+            out,
+        };
+        let result = run(&mut pass);
+        let mut scratches = self
+            .scratches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        scratches.push(scratch);
+        result
+    }
+
+    pub(crate) fn tick_once(&self, context: &Context<'_>, out: &mut Emitted) {
+        self.with_pass(context, out, |pass| {
+            if self.unannounced.swap(false, Ordering::Relaxed) {
+                pass.link().announce();
+            }
+            let last = self.refreshed.load(Ordering::Relaxed);
+            if last == 0 || context.now().saturating_sub(last) >= SECOND {
+                self.refreshed.store(context.now(), Ordering::Relaxed);
+                pass.link().refresh();
+            }
+            pass.expire();
+        });
+    }
+
+    pub(crate) fn report(&self, out: &mut CounterSink) {
+        self.tables.report(out);
+        let snapshot = self.snapshot();
+        let config = &snapshot.config;
+        for pool in &config.pools {
+            for backend in &pool.backends {
+                let key = key(&pool.name, &backend.name);
+                let row = snapshot
+                    .rows()
+                    .find(|(row, _)| self.tables.backends.key(*row) == key);
+                if let Some((row, _)) = row {
+                    let labels = [("pool", pool.name.as_str()), ("backend", &backend.name)];
+                    self.tables.backends.report(row, &labels, out);
+                }
+            }
+        }
+    }
+}

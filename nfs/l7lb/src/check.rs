@@ -1,0 +1,163 @@
+//! Validates a configuration as a whole.
+
+use std::collections::HashSet;
+
+use nf_balancing::{check, config::wrong};
+use nf_runtime::Refusal;
+
+use crate::config::{Config, Listener, Pool, Route};
+
+/// The heads that limits may allow, in bytes.
+const HEADS: std::ops::RangeInclusive<usize> = 400..=65_536;
+
+/// # Errors
+/// The first fault, with the path of its value.
+pub fn check(config: &Config) -> Result<(), Refusal> {
+    check::interfaces(&config.interfaces, &config.neighbours)?;
+    if !HEADS.contains(&config.limits.head) {
+        let reason = format!("is {}; expected 400 to 65536 bytes", config.limits.head);
+        return wrong("limits.head", reason);
+    }
+    for (name, value) in [
+        ("connections", config.limits.connections),
+        ("backends", config.limits.backends),
+        ("chunks", config.limits.chunks),
+        ("neighbours", config.limits.neighbours),
+    ] {
+        if value == 0 {
+            return wrong(&format!("limits.{name}"), "is 0; expected at least 1");
+        }
+    }
+    let count: usize = config.pools.iter().map(|pool| pool.backends.len()).sum();
+    if count > config.limits.backends || count > usize::from(u16::MAX) {
+        let reason = format!("is {}; the pools have {count}", config.limits.backends);
+        return wrong("limits.backends", reason);
+    }
+    let mut names = HashSet::new();
+    for (index, pool) in config.pools.iter().enumerate() {
+        pool_holds(&format!("pools[{index}]"), pool, &mut names)?;
+    }
+    let (mut names, mut ends) = (HashSet::new(), HashSet::new());
+    for (index, listener) in config.listeners.iter().enumerate() {
+        let path = format!("listeners[{index}]");
+        check::name(&format!("{path}.name"), &listener.name)?;
+        if !names.insert(&listener.name) {
+            return wrong(
+                &format!("{path}.name"),
+                format!("{:?} is there twice", listener.name),
+            );
+        }
+        if !ends.insert((listener.address, listener.port)) {
+            let reason = format!(
+                "{} port {} belongs to another listener",
+                listener.address, listener.port
+            );
+            return wrong(&format!("{path}.address"), reason);
+        }
+        listener_holds(&path, listener, config)?;
+    }
+    Ok(())
+}
+
+fn pool_holds<'a>(
+    path: &str,
+    pool: &'a Pool,
+    names: &mut HashSet<&'a String>,
+) -> Result<(), Refusal> {
+    check::name(&format!("{path}.name"), &pool.name)?;
+    if !names.insert(&pool.name) {
+        return wrong(
+            &format!("{path}.name"),
+            format!("{:?} is there twice", pool.name),
+        );
+    }
+    let mut names = HashSet::new();
+    for (index, backend) in pool.backends.iter().enumerate() {
+        let path = format!("{path}.backends[{index}]");
+        check::name(&format!("{path}.name"), &backend.name)?;
+        if !names.insert(&backend.name) {
+            return wrong(
+                &format!("{path}.name"),
+                format!("{:?} is there twice", backend.name),
+            );
+        }
+        if backend.port == 0 {
+            return wrong(&format!("{path}.port"), "is 0; expected 1 to 65535");
+        }
+    }
+    Ok(())
+}
+
+fn listener_holds(path: &str, listener: &Listener, config: &Config) -> Result<(), Refusal> {
+    if listener.port == 0 {
+        return wrong(&format!("{path}.port"), "is 0; expected 1 to 65535");
+    }
+    for (index, line) in listener.add.iter().enumerate() {
+        if !is_header(line) {
+            let reason = format!("{line:?} is not a header line, such as \"X-Via: l7lb\"");
+            return wrong(&format!("{path}.add[{index}]"), reason);
+        }
+    }
+    for (index, route) in listener.routes.iter().enumerate() {
+        route_holds(&format!("{path}.routes[{index}]"), route, config)?;
+    }
+    Ok(())
+}
+
+fn is_header(line: &str) -> bool {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    line.split_once(':').is_some_and(|(name, value)| {
+        !name.is_empty()
+            && name.bytes().all(is_name)
+            && value
+                .bytes()
+                .all(|byte| byte == b'\t' || byte >= b' ' && byte != 0x7f)
+    })
+}
+
+fn route_holds(path: &str, route: &Route, config: &Config) -> Result<(), Refusal> {
+    check::name(&format!("{path}.name"), &route.name)?;
+    let destinations = [
+        route.pool.is_some(),
+        route.redirect.is_some(),
+        route.answer.is_some(),
+    ];
+    if destinations.iter().filter(|given| **given).count() != 1 {
+        return wrong(path, "needs exactly one of pool, redirect and answer");
+    }
+    if !route.path.starts_with('/') {
+        let reason = format!("{:?} does not begin with /", route.path);
+        return wrong(&format!("{path}.path"), reason);
+    }
+    if let Some(pool) = &route.pool {
+        if !config.pools.iter().any(|each| each.name == *pool) {
+            let known: Vec<_> = config.pools.iter().map(|each| each.name.as_str()).collect();
+            let reason = format!(
+                "{pool:?} does not exist; the pools are {}",
+                known.join(", ")
+            );
+            return wrong(&format!("{path}.pool"), reason);
+        }
+    }
+    if let Some(redirect) = &route.redirect {
+        if ![301, 302, 303, 307, 308].contains(&redirect.status) {
+            let reason = format!("is {}; expected 301, 302, 303, 307 or 308", redirect.status);
+            return wrong(&format!("{path}.redirect.status"), reason);
+        }
+        if redirect
+            .location
+            .bytes()
+            .any(|byte| byte <= b' ' || byte == 0x7f)
+        {
+            let reason = format!("{:?} has a space or a control character", redirect.location);
+            return wrong(&format!("{path}.redirect.location"), reason);
+        }
+    }
+    if let Some(answer) = &route.answer {
+        if !(200..=599).contains(&answer.status) || [204, 304].contains(&answer.status) {
+            let reason = format!("is {}; expected 200 to 599 with a body", answer.status);
+            return wrong(&format!("{path}.answer.status"), reason);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! Segments of clients.
+
+use std::ops::ControlFlow;
+
+use nf_packet::tcp_flags;
+use nf_splice::segment::is_after;
+
+use crate::{
+    pass::{Fate, Pass, Received},
+    record::{framing, stage, Connection},
+    segments::{Segment, ACK},
+};
+
+/// The farthest that numbers of a live connection can be apart: windows are at most 1 GiB (RFC 7323, 2.3).
+pub const FARTHEST: u32 = 1 << 30;
+
+impl Pass<'_> {
+    /// Handles a segment of a known client.
+    pub(crate) fn client_says(
+        &mut self,
+        connection: &mut Connection,
+        received: &mut Received<'_>,
+    ) -> Fate {
+        let segment = received.segment;
+        if let ControlFlow::Break(fate) = self.check_client(connection, &segment) {
+            return fate;
+        }
+        if let Some(stamps) = segment.stamps {
+            let _ = connection.to_backend.show(stamps.value);
+        }
+        let window = u32::from(segment.window) << connection.scale;
+        let chunks = &self.tables.chunks;
+        let answers = &mut connection.answers;
+        if answers.acknowledged(chunks, segment.ack, window) && connection.has_open_leg() {
+            connection.retransmit_at = 0;
+        }
+        self.renew(connection);
+        if connection.stage == stage::CLOSING {
+            return self.closing_client_says(connection, &segment);
+        }
+        if segment.len > 0 || segment.has(tcp_flags::FIN) {
+            self.take_request_bytes(connection, received);
+        } else {
+            self.pass_acknowledgement(connection, received);
+        }
+        self.proceed(connection, received.id)
+    }
+
+    /// Checks a segment's numbers (RFC 9293, 3.10.7.4; RFC 5961, 3 to 5).
+    fn check_client(
+        &mut self,
+        connection: &mut Connection,
+        segment: &Segment,
+    ) -> ControlFlow<Fate> {
+        let requests = &connection.requests;
+        let is_next = segment.seq == requests.told || segment.seq == requests.seen;
+        if segment.has(tcp_flags::RST) && is_next {
+            self.reset_legs(connection);
+            return ControlFlow::Break(Fate::Ends);
+        }
+        let ahead = segment.seq.wrapping_sub(requests.told) as i32;
+        let is_far = ahead.unsigned_abs() > FARTHEST;
+        let is_odd = segment.has(tcp_flags::RST) || segment.has(tcp_flags::SYN);
+        if is_odd || is_far || !segment.has(ACK) {
+            self.acknowledge_client(connection);
+            return ControlFlow::Break(Fate::Stays);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Follows the end of a connection that the function closes.
+    fn closing_client_says(&mut self, connection: &mut Connection, segment: &Segment) -> Fate {
+        let is_quiet = connection.answers.is_quiet();
+        let requests = &mut connection.requests;
+        let has_fin = segment.has(tcp_flags::FIN);
+        let news = segment.len > 0 || has_fin;
+        if news && !is_after(segment.seq, requests.told) {
+            // Further requests get no answer.
+            let end = segment.end().wrapping_add(u32::from(has_fin));
+            if is_after(end, requests.owned) {
+                requests.owned = end;
+            }
+            requests.discard_all(&self.tables.chunks);
+            requests.has_fin |= u8::from(has_fin);
+        }
+        let both = connection.requests.has_fin != 0 && is_quiet;
+        if news {
+            self.acknowledge_client(connection);
+        }
+        self.flush(connection);
+        if both {
+            Fate::Ends
+        } else {
+            Fate::Stays
+        }
+    }
+
+    /// Takes or passes on the payload and the FIN of a client's segment.
+    fn take_request_bytes(&mut self, connection: &mut Connection, received: &mut Received<'_>) {
+        let segment = received.segment;
+        let has_fin = segment.has(tcp_flags::FIN);
+        if self.may_pass(connection) && !connection.requests.owns(segment.seq, segment.len) {
+            let payload = segment.payload(received.packet.bytes());
+            match connection.requests.follow(segment.seq, payload) {
+                Ok(used)
+                    if used == payload.len()
+                        && (used > 0 || self.is_next_fin(connection, &segment)) =>
+                {
+                    let end = segment.end().wrapping_add(u32::from(has_fin));
+                    connection.requests.saw(end);
+                    connection.requests.has_fin |= u8::from(has_fin);
+                    return self.forward_to_leg(connection, received, has_fin);
+                }
+                Ok(_) => {}
+                Err(_) => return self.abandon(connection),
+            }
+        }
+        self.take_parts(connection, received);
+    }
+
+    /// Tells whether a segment without bytes carries the FIN of all that the client has sent.
+    fn is_next_fin(&self, connection: &Connection, segment: &Segment) -> bool {
+        segment.has(tcp_flags::FIN) && !is_after(segment.seq, connection.requests.seen)
+    }
+
+    /// Handles a segment of which the function has taken a part, or takes one.
+    fn take_parts(&mut self, connection: &mut Connection, received: &mut Received<'_>) {
+        let segment = received.segment;
+        let payload = segment.payload(received.packet.bytes());
+        let before = (connection.requests.owned, connection.requests.top);
+        let mut at = 0;
+        while at < payload.len() {
+            let begin = segment.seq.wrapping_add(at as u32);
+            // A retransmission cannot change what the function has taken.
+            let (owned, passing) = connection.requests.owner(begin, payload.len() - at);
+            if owned > 0 {
+                at += owned;
+                continue;
+            }
+            let part = &payload[at..at + passing];
+            let used = if self.may_pass(connection) {
+                match connection.requests.follow(begin, part) {
+                    Ok(used) => used,
+                    Err(_) => return self.abandon(connection),
+                }
+            } else {
+                0
+            };
+            if used > 0 {
+                connection.requests.saw(begin.wrapping_add(used as u32));
+                self.send_to_leg(connection, begin, &part[..used]);
+                at += used;
+                continue;
+            }
+            let taken = self.hold(connection, begin, part);
+            if taken == 0 {
+                break;
+            }
+            at += taken;
+        }
+        let requests = &connection.requests;
+        let end = segment.end();
+        let is_last = segment.has(tcp_flags::FIN) && requests.owned == end;
+        if is_last && requests.held.is_empty() && connection.busy == 0 {
+            return self.client_leaves(connection, end);
+        }
+        if before == (requests.owned, requests.top) {
+            self.acknowledge_client(connection);
+        }
+    }
+
+    /// Tells whether bytes of the present body go to the leg at once.
+    fn may_pass(&self, connection: &Connection) -> bool {
+        let is_open = connection.has_open_leg();
+        let requests = &connection.requests;
+        is_open && connection.busy != 0 && !requests.is_behind()
+            || requests.framing == framing::OPAQUE
+    }
+
+    /// Holds bytes that follow directly those held before. Returns their number.
+    fn hold(&mut self, connection: &mut Connection, at: u32, bytes: &[u8]) -> usize {
+        let most = self.snapshot.config.limits.head;
+        let requests = &mut connection.requests;
+        let expected = if requests.held.is_empty() {
+            requests.parse_at
+        } else {
+            requests.owned
+        };
+        let may_end = requests.framing == framing::ENDED || !requests.held.is_empty();
+        if at != expected || bytes.is_empty() || !may_end {
+            return 0;
+        }
+        if requests.held.is_empty() {
+            connection.limit_at = self.now() + self.snapshot.config.timeouts.head.nanos();
+            requests.searched = 0;
+        }
+        let room = most.saturating_sub(requests.held.len());
+        let part = &bytes[..bytes.len().min(room)];
+        let taken = requests.held.append(&self.tables.chunks, part);
+        requests.owned = at.wrapping_add(taken as u32);
+        requests.saw(requests.owned);
+        taken
+    }
+
+    /// Passes a pure acknowledgement to the leg if it tells something.
+    fn pass_acknowledgement(&mut self, connection: &mut Connection, received: &mut Received<'_>) {
+        let is_open = connection.has_open_leg();
+        let is_probe = is_after(connection.requests.told, received.segment.seq);
+        if is_probe && (!is_open || connection.is_idle()) {
+            // A keep-alive probe (RFC 9293, 3.8.4).
+            self.acknowledge_client(connection);
+        } else if is_open {
+            let answers = &connection.answers;
+            let acknowledges = answers.acknowledgement() != answers.told;
+            if acknowledges || !connection.is_idle() {
+                self.forward_to_leg(connection, received, false);
+            }
+        }
+    }
+
+    /// Ends an idle connection whose client has sent its FIN.
+    fn client_leaves(&mut self, connection: &mut Connection, fin: u32) {
+        let requests = &mut connection.requests;
+        requests.owned = fin.wrapping_add(1);
+        requests.has_fin = 1;
+        self.reset_legs(connection);
+        connection.requests.discard_all(&self.tables.chunks);
+        self.close(connection);
+    }
+}

@@ -1,0 +1,185 @@
+//! The configuration as written (TOML or JSON). `docs/l7lb.md` explains it; `check` validates it.
+
+use std::net::IpAddr;
+
+use nf_balancing::config::{Interface, StaticNeighbour, Time};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// One per port, in the order of `--port`.
+    pub interfaces: Vec<Interface>,
+    #[serde(default)]
+    pub neighbours: Vec<StaticNeighbour>,
+    #[serde(default)]
+    pub limits: Limits,
+    #[serde(default)]
+    pub timeouts: Timeouts,
+    #[serde(default)]
+    pub listeners: Vec<Listener>,
+    #[serde(default)]
+    pub pools: Vec<Pool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// The longest head of a request, in bytes.
+    pub head: usize,
+    /// The requests of one connection; 0: any number.
+    pub requests: u32,
+    /// Connections at the same time. Part of the state's shape: it cannot change while an instance lives.
+    pub connections: usize,
+    /// Backends in all pools, likewise.
+    pub backends: usize,
+    /// Chunks of 2 KiB for heads and other bytes that the function holds, likewise.
+    pub chunks: usize,
+    /// Stations on the links, likewise.
+    pub neighbours: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head: 65536,
+            requests: 0,
+            connections: 65536,
+            backends: 1024,
+            chunks: 16384,
+            neighbours: 1024,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timeouts {
+    /// From the first byte of a head to its end; then the answer is 408.
+    pub head: Time,
+    /// Without a packet, between requests or within bodies; then the connection is reset.
+    pub idle: Time,
+    /// From the first SYN to a backend to its answer; then the answer is 503.
+    pub connect: Time,
+    /// From the end of a request to the head of its answer; then the answer is 504.
+    pub answer: Time,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            head: Time::seconds(10),
+            idle: Time::seconds(60),
+            connect: Time::seconds(5),
+            answer: Time::seconds(60),
+        }
+    }
+}
+
+/// An address and port that clients connect to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listener {
+    pub name: String,
+    pub address: IpAddr,
+    pub port: u16,
+    /// The first that matches a request decides; without one, the answer is 404.
+    pub routes: Vec<Route>,
+    /// Adds the client's address as `X-Forwarded-For`.
+    #[serde(default)]
+    pub forwarded_for: bool,
+    /// Adds an `X-Request-Id` that differs for each request.
+    #[serde(default)]
+    pub request_id: bool,
+    /// Header lines added to each request: `"X-Via: l7lb"`.
+    #[serde(default)]
+    pub add: Vec<String>,
+}
+
+/// Conditions, which must all hold, and one destination.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    pub name: String,
+    /// Names, `"*.example.org"` for all below one; any case. Empty: every host.
+    #[serde(default)]
+    pub host: Vec<String>,
+    /// The prefix of the path, by whole segments: `/api` matches `/api` and `/api/x`, not `/apis`.
+    #[serde(default = "root")]
+    pub path: String,
+    #[serde(default)]
+    pub method: Vec<String>,
+    #[serde(default)]
+    pub headers: Vec<HeaderMatch>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redirect: Option<Redirect>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Answer>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeaderMatch {
+    pub name: String,
+    /// The whole value; without it, the header must exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Redirect {
+    /// 301, 302, 303, 307 or 308.
+    pub status: u16,
+    pub location: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    pub status: u16,
+    #[serde(default)]
+    pub body: String,
+}
+
+/// Backends among which requests are shared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    pub name: String,
+    #[serde(default)]
+    pub algorithm: Algorithm,
+    pub backends: Vec<Backend>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Algorithm {
+    #[default]
+    RoundRobin,
+    LeastLoaded,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Backend {
+    pub name: String,
+    pub address: IpAddr,
+    pub port: u16,
+    /// Its share of requests; 0: none.
+    #[serde(default = "one")]
+    pub weight: u16,
+    /// Takes no requests of new connections; existing ones continue.
+    #[serde(default)]
+    pub drain: bool,
+}
+
+fn root() -> String {
+    "/".into()
+}
+
+const fn one() -> u16 {
+    1
+}

@@ -1,0 +1,376 @@
+//! Exchanges: a request's head decides where the request goes, and the end of its answer admits the next request.
+
+use nf_http::{check_partial, find_end, parse_request, parse_response, Body, Edit, ResponseBody};
+use nf_runtime::state::SlabId;
+use nf_splice::{segment::is_after, Map};
+
+use crate::{
+    answers::Fault,
+    pass::{Fate, Pass},
+    record::{framing, phase, stage, Connection, NO_LEG},
+    routes::Action,
+    snapshot::Listener,
+    tables::Event,
+};
+
+/// Values of `Connection::method`.
+pub mod method {
+    pub const OTHER: u8 = 0;
+    pub const HEAD: u8 = 1;
+    pub const CONNECT: u8 = 2;
+}
+
+impl Pass<'_> {
+    /// Continues after a segment: ends the exchange if it is over, begins the next one, and sends what there is.
+    pub(crate) fn proceed(&mut self, connection: &mut Connection, id: SlabId) -> Fate {
+        if connection.stage == stage::OPEN {
+            self.end_exchange(connection);
+            self.begin_exchange(connection, id);
+        }
+        self.flush(connection);
+        let both = connection.requests.has_fin != 0 && connection.answers.has_fin != 0;
+        if both && connection.answers.is_quiet() && connection.requests.is_quiet() {
+            return Fate::Ends;
+        }
+        Fate::Stays
+    }
+
+    /// Ends an exchange whose request and answer are over.
+    fn end_exchange(&mut self, connection: &mut Connection) {
+        let is_over = connection.busy != 0
+            && connection.answered != 0
+            && connection.answers.is_over()
+            && connection.requests.held.is_empty() | connection.requests.is_over()
+            && connection.requests.framing != framing::LENGTH
+            && connection.requests.framing != framing::CHUNKED;
+        if !is_over {
+            return;
+        }
+        connection.busy = 0;
+        if connection.last != 0 || connection.requests.has_fin != 0 {
+            // What follows are FINs and acknowledgements.
+            connection.last = 1;
+            connection.requests.framing = framing::OPAQUE;
+            connection.answers.framing = framing::OPAQUE;
+        }
+        connection.limit_at = self.now() + self.snapshot.config.timeouts.idle.nanos();
+    }
+
+    /// Begins the next exchange if a whole head is held.
+    fn begin_exchange(&mut self, connection: &mut Connection, id: SlabId) {
+        while connection.busy == 0
+            && connection.last == 0
+            && connection.stage == stage::OPEN
+            && !connection.requests.held.is_empty()
+        {
+            if !self.begin_one(connection, id) {
+                return;
+            }
+        }
+    }
+
+    /// Handles the first head held. Returns false if it must wait.
+    fn begin_one(&mut self, connection: &mut Connection, id: SlabId) -> bool {
+        let mut input = std::mem::take(&mut self.scratch.input);
+        let length = connection.requests.held.len();
+        input.resize(length, 0);
+        let _ = connection
+            .requests
+            .held
+            .read_at(&self.tables.chunks, 0, &mut input);
+        let went = self.begin_with(connection, id, &input);
+        self.scratch.input = input;
+        went
+    }
+
+    fn begin_with(&mut self, connection: &mut Connection, id: SlabId, held: &[u8]) -> bool {
+        let limits = &self.snapshot.head_limits;
+        let Some(end) = find_end(held, connection.requests.searched as usize) else {
+            connection.requests.searched = held.len() as u32;
+            if let Err(rejection) = check_partial(held, limits) {
+                self.fail(connection, Fault::Request(rejection.status));
+            } else if held.len() >= limits.head_bytes {
+                self.fail(connection, Fault::Request(431));
+            } else {
+                self.acknowledge_client(connection);
+            }
+            return false;
+        };
+        let head = &held[..end];
+        let request = match parse_request(head, limits) {
+            Ok(request) => request,
+            Err(rejection) => {
+                self.fail(connection, Fault::Request(rejection.status));
+                return false;
+            }
+        };
+        let snapshot = self.snapshot;
+        let vip = (
+            connection.client.destination.ip(),
+            connection.client.destination_port,
+        );
+        let Some(listener) = snapshot.listener(vip) else {
+            self.fail(connection, Fault::Unavailable);
+            return false;
+        };
+        let route = listener.routes.iter().find(|route| route.matches(&request));
+        let pool = match route.map(|route| &route.action) {
+            Some(Action::Pool(pool)) => *pool,
+            Some(Action::Answer {
+                status,
+                headers,
+                body,
+            }) => {
+                let last = !request.keep_alive || request.body != Body::None;
+                return self.answer(connection, end, (*status, headers, body), last);
+            }
+            None => {
+                let last = !request.keep_alive || request.body != Body::None;
+                return self.answer(connection, end, (404, "", "no route\n"), last);
+            }
+        };
+        if !self.ready_leg(connection, id, pool) {
+            return false;
+        }
+        let most = snapshot.config.limits.requests;
+        let is_last = most > 0 && connection.count + 1 >= most;
+        let edited = self.edit(connection, listener, &request, is_last);
+        let Some(given) = edited else {
+            self.fail(connection, Fault::Request(431));
+            return false;
+        };
+        let keep_alive = request.keep_alive;
+        let tunnel = request.method == "CONNECT";
+        connection.method = match request.method {
+            "HEAD" => method::HEAD,
+            "CONNECT" => method::CONNECT,
+            _ => method::OTHER,
+        };
+        let body = request.body;
+        self.send_request(connection, held, end, given, body);
+        self.tables.count(Event::Request);
+        if let Some(leg) = connection.leg() {
+            self.tables.backends.requested(leg.row);
+        }
+        connection.count += 1;
+        connection.last = u8::from(!keep_alive || is_last || tunnel);
+        false
+    }
+
+    /// Writes the request's head with the listener's lines into the scratch buffer; returns its length.
+    fn edit(
+        &mut self,
+        connection: &Connection,
+        listener: &Listener,
+        request: &nf_http::Request<'_>,
+        is_last: bool,
+    ) -> Option<usize> {
+        let client = connection.client.source.ip().to_string();
+        let mut edits: Vec<Edit<'_>> = Vec::new();
+        if listener.forwarded_for {
+            edits.push(Edit::Add("X-Forwarded-For", client.as_bytes()));
+        }
+        let number;
+        if listener.request_id {
+            number = format!("{:016x}{:08x}", self.now(), connection.client.source_port);
+            edits.push(Edit::Remove("X-Request-Id"));
+            edits.push(Edit::Add("X-Request-Id", number.as_bytes()));
+        }
+        if is_last {
+            edits.push(Edit::Remove("Connection"));
+            edits.push(Edit::Add("Connection", b"close"));
+        }
+        for (name, value) in &listener.add {
+            edits.push(Edit::Add(name, value.as_bytes()));
+        }
+        let out = &mut self.scratch.output;
+        out.resize(request.head.bytes().len() + 4096, 0);
+        nf_http::rewrite(&request.head, &edits, out).ok()
+    }
+
+    /// Hands a request to the open leg: the rewritten head, and the part of its body that is held. `head`, `given`: lengths of the old and the new head.
+    fn send_request(
+        &mut self,
+        connection: &mut Connection,
+        held: &[u8],
+        head: usize,
+        given: usize,
+        body: Body,
+    ) {
+        let chunks = &self.tables.chunks;
+        let requests = &mut connection.requests;
+        let from = requests.owned.wrapping_sub(held.len() as u32);
+        let after = from.wrapping_add(head as u32);
+        requests.begin_body(after, body);
+        let rest = &held[head..];
+        let Ok(more) = requests.follow(after, rest) else {
+            return self.fail(connection, Fault::Request(400));
+        };
+        let (taken, given_all) = ((head + more) as u32, (given + more) as u32);
+        if requests.map.insert(from, taken, given_all).is_err() {
+            // Two older heads are unacknowledged: `ready_leg` waits for them.
+            return;
+        }
+        let head_bytes = self.scratch.output.get(..given).unwrap_or_default();
+        let has_room = requests.say(chunks, head_bytes) && requests.say(chunks, &rest[..more]);
+        if !has_room {
+            return self.fail(connection, Fault::Unavailable);
+        }
+        let requests = &mut connection.requests;
+        requests.held.consume(chunks, head + more);
+        requests.searched = 0;
+        connection.busy = 1;
+        connection.attempts = 0;
+        connection.answered = 0;
+        connection.answers.framing = framing::HEAD;
+        connection.limit_at = self.now() + self.snapshot.config.timeouts.answer.nanos();
+    }
+
+    /// Follows the head of an answer. Returns how many of the bytes belong to it.
+    pub(crate) fn follow_answer_head(
+        &mut self,
+        connection: &mut Connection,
+        bytes: &[u8],
+    ) -> Result<usize, Fault> {
+        let chunks = &self.tables.chunks;
+        let answers = &mut connection.answers;
+        let before = answers.held.len();
+        let mut head = std::mem::take(&mut self.scratch.input);
+        head.resize(before, 0);
+        let _ = answers.held.read_at(chunks, 0, &mut head);
+        head.extend_from_slice(bytes);
+        let result = match find_end(&head, before) {
+            None if head.len() > self.snapshot.head_limits.head_bytes => Err(Fault::Malformed),
+            None => {
+                let is_kept = answers.held.append(chunks, bytes) == bytes.len();
+                answers.parse_at = answers.parse_at.wrapping_add(bytes.len() as u32);
+                if is_kept {
+                    Ok(bytes.len())
+                } else {
+                    Err(Fault::Malformed)
+                }
+            }
+            Some(end) => {
+                answers.held.clear(chunks);
+                let used = end - before;
+                let at = answers.parse_at.wrapping_add(used as u32);
+                self.begin_answer(connection, &head[..end], at)
+                    .map(|()| used)
+            }
+        };
+        self.scratch.input = head;
+        result
+    }
+
+    /// Begins the body of an answer at a number of the backend.
+    fn begin_answer(
+        &mut self,
+        connection: &mut Connection,
+        head: &[u8],
+        at: u32,
+    ) -> Result<(), Fault> {
+        let method = match connection.method {
+            method::HEAD => "HEAD",
+            method::CONNECT => "CONNECT",
+            _ => "GET",
+        };
+        let response = parse_response(head, method).map_err(|_| Fault::Malformed)?;
+        let answers = &mut connection.answers;
+        let body = match response.body {
+            ResponseBody::Interim => {
+                answers.parse_at = at;
+                answers.framing = framing::HEAD;
+                return Ok(());
+            }
+            ResponseBody::None => Body::None,
+            ResponseBody::Length(length) => Body::Length(length),
+            ResponseBody::Chunked => Body::Chunked,
+            ResponseBody::UntilClose | ResponseBody::Tunnel => {
+                answers.framing = framing::OPAQUE;
+                connection.requests.framing = framing::OPAQUE;
+                connection.answered = 1;
+                connection.last = 1;
+                return Ok(());
+            }
+        };
+        answers.begin_body(at, body);
+        connection.answered = 1;
+        if !response.keep_alive {
+            connection.last = 1;
+        }
+        connection.limit_at = self.now() + self.snapshot.config.timeouts.idle.nanos();
+        Ok(())
+    }
+
+    /// Makes the leg in use one to a backend of this pool. Returns false if the request must wait.
+    fn ready_leg(&mut self, connection: &mut Connection, id: SlabId, pool: usize) -> bool {
+        let head_at = connection
+            .requests
+            .owned
+            .wrapping_sub(connection.requests.held.len() as u32);
+        if let Some(leg) = connection.leg() {
+            if leg.phase == phase::OPENING {
+                return false;
+            }
+            let is_same = leg.phase == phase::OPEN && self.snapshot.is_in_pool(leg.row, pool);
+            let (requests, answers) = (&connection.requests, &connection.answers);
+            let follows = requests.map.forward(head_at) == requests.top
+                && answers.map.forward(answers.parse_at) == answers.top;
+            if is_same && follows {
+                // A third unacknowledged head waits.
+                return requests.map.regions().count() < 2;
+            }
+            if !connection.is_idle() {
+                return false;
+            }
+            if is_same {
+                let (requests, answers) = (&mut connection.requests, &mut connection.answers);
+                requests.map = Map::between(head_at, requests.top);
+                answers.map = Map::between(answers.parse_at, answers.top);
+                return true;
+            }
+            self.rest_leg(connection);
+        }
+        if is_after(connection.answers.top, connection.answers.acked) {
+            return false;
+        }
+        let taken = self.take_leg(connection, id, pool, head_at);
+        if taken.is_none() {
+            self.fail(connection, Fault::Unavailable);
+        }
+        taken == Some(true)
+    }
+
+    /// Handles a leg that could not be opened: tries another backend, or gives up.
+    pub(crate) fn leg_failed(&mut self, connection: &mut Connection, id: SlabId) {
+        let index = usize::from(connection.leg);
+        let row = connection.legs[index].row;
+        self.forget_leg(connection, index);
+        self.tables.backends.failed(row);
+        let head_at = connection
+            .requests
+            .owned
+            .wrapping_sub(connection.requests.held.len() as u32);
+        let pool = self.snapshot.pool_of(row);
+        let other =
+            pool.and_then(|pool| self.snapshot.choose(pool, &self.tables.backends, Some(row)));
+        match other.filter(|other| *other != row && connection.attempts < 3) {
+            Some(other) if self.open_leg(connection, id, other, head_at) => {
+                connection.attempts += 1;
+            }
+            _ => self.fail(connection, Fault::Unavailable),
+        }
+    }
+
+    /// Puts the leg in use aside.
+    fn rest_leg(&mut self, connection: &mut Connection) {
+        let (top, seen) = (connection.requests.top, connection.answers.seen);
+        let received = connection.to_client.received();
+        if let Some(leg) = connection.legs.get_mut(usize::from(connection.leg)) {
+            leg.next_to = top;
+            leg.next_from = seen;
+            leg.stamp = received;
+        }
+        connection.leg = NO_LEG;
+    }
+}

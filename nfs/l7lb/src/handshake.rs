@@ -1,0 +1,143 @@
+//! The handshake with clients: SYN cookies, so that a connection exists only after its client has answered.
+
+use std::net::SocketAddr;
+
+use bytemuck::Zeroable;
+use nf_balancing::tuple::Tuple;
+use nf_packet::tcp_flags;
+use nf_runtime::state::ByteQueue;
+use nf_splice::{
+    cookie::{Accepted, Ends},
+    options::{Syn, Timestamps},
+    Map, TimestampMap,
+};
+
+use crate::{
+    legs::FOREVER,
+    output::SCALE,
+    pass::{Fate, Pass, Received},
+    record::{framing, options, reversed, Connection, NO_LEG},
+    segments::{Outgoing, Segment, ACK},
+    tables::Event,
+};
+
+/// The window that a SYN is answered with, which is not scaled.
+const FIRST_WINDOW: u16 = 65_535;
+
+fn ends(tuple: &Tuple) -> Ends {
+    Ends {
+        client: SocketAddr::new(tuple.source.ip(), tuple.source_port),
+        server: SocketAddr::new(tuple.destination.ip(), tuple.destination_port),
+    }
+}
+
+impl Pass<'_> {
+    /// Answers a client's SYN; remembers nothing.
+    pub(crate) fn answer_syn(&mut self, received: &mut Received<'_>, tuple: &Tuple) {
+        let offered = received.segment.syn.unwrap_or_default();
+        let now = self.now();
+        let secrets = self.tables.secrets(now);
+        let issued = secrets.issue(&ends(tuple), received.segment.seq, &offered, false, now);
+        let stamps = issued.timestamp.map(|value| Timestamps {
+            value,
+            echo: offered.timestamps.map_or(0, |stamps| stamps.value),
+        });
+        // Without timestamps the cookie has no room for the client's scale.
+        let scales = stamps.is_some() && offered.window_scale.is_some();
+        let syn = Syn {
+            mss: Some(self.mss_toward(tuple.source.ip())),
+            window_scale: scales.then_some(SCALE),
+            sack_permitted: stamps.is_some() && offered.sack_permitted,
+            timestamps: stamps,
+        };
+        self.tables.count(Event::Syn);
+        let answer = Outgoing {
+            flags: tcp_flags::SYN | ACK,
+            seq: issued.sequence,
+            ack: received.segment.seq.wrapping_add(1),
+            window: FIRST_WINDOW,
+            syn: Some(syn),
+            ..Outgoing::default()
+        };
+        self.send(reversed(tuple), &answer);
+    }
+
+    /// Opens a connection by the client's first segment after its SYN. Returns false if no cookie belongs to it.
+    pub(crate) fn open(&mut self, received: &mut Received<'_>, tuple: &Tuple) -> bool {
+        let segment = received.segment;
+        let echo = segment.stamps.map(|stamps| stamps.echo);
+        let now = self.now();
+        let secrets = self.tables.secrets(now);
+        let cookie = secrets.check(&ends(tuple), segment.seq, segment.ack, echo, now);
+        let Some(accepted) = cookie else {
+            return false;
+        };
+        let tables = self.tables;
+        let connection = self.connection(tuple, &accepted, &segment);
+        let Some(id) = tables.connections.insert(connection) else {
+            tables.count(Event::Full);
+            return false;
+        };
+        if tables.clients.insert(tuple, now, FOREVER, id).is_err() {
+            tables.connections.remove(id);
+            tables.count(Event::Full);
+            return false;
+        }
+        tables.count(Event::Connection);
+        received.id = id;
+        let fate = tables.connections.update(id, |connection| {
+            for half in [&mut connection.requests, &mut connection.answers] {
+                half.held = ByteQueue::new(id.slot());
+                half.outgoing = ByteQueue::new(id.slot());
+            }
+            let fate = self.client_says(connection, received);
+            tables.timers.set(id.slot(), connection.deadline());
+            fate
+        });
+        if fate == Some(Fate::Ends) {
+            self.end(id);
+        }
+        true
+    }
+
+    fn connection(&self, tuple: &Tuple, accepted: &Accepted, segment: &Segment) -> Connection {
+        let mut connection = Connection::zeroed();
+        connection.client = *tuple;
+        connection.mss = accepted.mss;
+        connection.leg = NO_LEG;
+        if let Some(scale) = accepted.window_scale {
+            connection.scale = scale;
+            connection.options |= options::SCALE;
+        }
+        if accepted.sack_permitted {
+            connection.options |= options::SACK;
+        }
+        if let (true, Some(stamps)) = (accepted.timestamps, segment.stamps) {
+            connection.options |= options::TIMESTAMPS;
+            connection.to_backend = TimestampMap::starting_at(stamps.value);
+            connection.to_client = TimestampMap::starting_at(stamps.echo);
+        }
+        let first = accepted.client_isn.wrapping_add(1);
+        let requests = &mut connection.requests;
+        requests.begin(first);
+        requests.map = Map::with_delta(0);
+        requests.acked = first;
+        requests.top = first;
+        requests.edge = first;
+        requests.out_at = first;
+        requests.out_sent = first;
+        requests.framing = framing::ENDED;
+        let answer = accepted.server_isn.wrapping_add(1);
+        let answers = &mut connection.answers;
+        answers.begin(answer);
+        answers.map = Map::with_delta(0);
+        answers.acked = answer;
+        answers.top = answer;
+        answers.out_at = answer;
+        answers.out_sent = answer;
+        answers.framing = framing::ENDED;
+        answers.edge = answer.wrapping_add(segment.window.into());
+        connection.limit_at = self.now() + self.snapshot.config.timeouts.idle.nanos();
+        connection
+    }
+}

@@ -1,0 +1,281 @@
+//! Legs: connections to backends.
+
+use nf_balancing::tuple::Tuple;
+use nf_packet::{protocol, tcp_flags};
+use nf_runtime::state::SlabId;
+use nf_splice::{
+    options::{Syn, Timestamps},
+    Map,
+};
+
+use crate::{
+    pass::Pass,
+    record::{options, phase, reversed, Connection, Leg, NO_LEG},
+    segments::{Outgoing, Segment, ACK},
+};
+
+/// The first local port, and the number of them, toward one backend.
+const FIRST_PORT: u16 = 1024;
+const PORTS: u32 = 60_000;
+/// Attempts to find a free port.
+const TRIES: u32 = 64;
+/// The time until a SYN is sent again, doubled each time.
+const SYN_AGAIN: u64 = 300_000_000;
+/// Entries of the index live as long as their connection.
+pub const FOREVER: u64 = u64::MAX / 4;
+
+impl Leg {
+    /// Takes over the options of the backend's SYN.
+    pub(crate) fn accept(&mut self, segment: &Segment) {
+        let syn = segment.syn.unwrap_or_default();
+        self.mss = syn.mss.unwrap_or(536).max(88);
+        self.scale = 0;
+        if self.options & options::SCALE != 0 {
+            match syn.window_scale {
+                Some(scale) => self.scale = scale,
+                None => self.options &= !options::SCALE,
+            }
+        }
+        if !syn.sack_permitted {
+            self.options &= !options::SACK;
+        }
+        match segment.stamps {
+            Some(stamps) => self.stamp = stamps.value,
+            None => self.options &= !options::TIMESTAMPS,
+        }
+        self.phase = phase::OPEN;
+    }
+
+    pub(crate) fn has(&self, option: u8) -> bool {
+        self.options & option != 0
+    }
+}
+
+impl Pass<'_> {
+    /// Makes a leg to a backend of this pool the one in use: an idle one, or a new one. Returns whether it is open; None: no backend takes it.
+    pub(crate) fn take_leg(
+        &mut self,
+        connection: &mut Connection,
+        id: SlabId,
+        pool: usize,
+        head_at: u32,
+    ) -> Option<bool> {
+        let snapshot = self.snapshot;
+        let idle = connection
+            .legs
+            .iter()
+            .position(|leg| leg.phase == phase::OPEN && snapshot.is_in_pool(leg.row, pool));
+        if let Some(index) = idle {
+            self.resume_leg(connection, index, head_at);
+            return Some(true);
+        }
+        let row = snapshot.choose(pool, &self.tables.backends, None)?;
+        self.open_leg(connection, id, row, head_at).then_some(false)
+    }
+
+    fn resume_leg(&mut self, connection: &mut Connection, index: usize, head_at: u32) {
+        let leg = connection.legs[index];
+        connection.leg = index as u8;
+        let requests = &mut connection.requests;
+        requests.map = Map::between(head_at, leg.next_to);
+        requests.acked = leg.next_to;
+        requests.top = leg.next_to;
+        requests.out_at = leg.next_to;
+        requests.out_sent = leg.next_to;
+        // The first answer tells the backend's window; until then the head alone is sent.
+        requests.edge = leg.next_to.wrapping_add(u32::from(leg.mss));
+        let answers = &mut connection.answers;
+        answers.begin(leg.next_from);
+        answers.map = Map::between(leg.next_from, answers.top);
+        connection.to_client.change(leg.stamp);
+    }
+
+    /// Opens a leg: sends the SYN. Returns false if no local port is free.
+    pub(crate) fn open_leg(
+        &mut self,
+        connection: &mut Connection,
+        id: SlabId,
+        row: u16,
+        head_at: u32,
+    ) -> bool {
+        let free = connection
+            .legs
+            .iter()
+            .position(|leg| leg.phase == phase::NONE);
+        let index = free.unwrap_or(connection.count as usize % connection.legs.len());
+        if free.is_none() {
+            let (tuple, seq) = (connection.legs[index].tuple, connection.legs[index].next_to);
+            self.forget_leg(connection, index);
+            self.reset(tuple, seq);
+        }
+        let Some(tuple) = self.take_port(row, id) else {
+            return false;
+        };
+        connection.leg = index as u8;
+        connection.legs[index] = Leg {
+            tuple,
+            row,
+            mss: 536,
+            phase: phase::OPENING,
+            scale: 0,
+            options: connection.options,
+            reserved: 0,
+            next_to: 0,
+            next_from: 0,
+            stamp: 0,
+            reserved2: 0,
+        };
+        self.tables.backends.opened(row);
+        let requests = &mut connection.requests;
+        requests.map = Map::with_delta(0);
+        requests.acked = head_at;
+        requests.top = head_at;
+        requests.out_at = head_at;
+        requests.out_sent = head_at;
+        requests.edge = head_at;
+        requests.attempts = 0;
+        let now = self.now();
+        connection.retransmit_at = now + SYN_AGAIN;
+        connection.limit_at = now + self.snapshot.config.timeouts.connect.nanos();
+        self.send_syn(connection);
+        true
+    }
+
+    /// Sends or repeats the SYN of the leg in use.
+    pub(crate) fn send_syn(&mut self, connection: &mut Connection) {
+        let Some(leg) = connection.leg().copied() else {
+            return;
+        };
+        let attempts = connection.requests.attempts.min(6);
+        connection.requests.attempts += 1;
+        connection.retransmit_at = self.now() + (SYN_AGAIN << attempts);
+        let room = self.mss_toward(leg.tuple.source.ip());
+        let mss = connection.mss.min(room);
+        let window = connection
+            .answers
+            .edge
+            .wrapping_sub(connection.answers.acked);
+        let stamps = leg.has(options::TIMESTAMPS).then(|| Timestamps {
+            value: connection.to_backend.own(),
+            echo: 0,
+        });
+        let syn = Syn {
+            mss: Some(mss),
+            window_scale: leg.has(options::SCALE).then_some(connection.scale),
+            sack_permitted: leg.has(options::SACK),
+            timestamps: stamps,
+        };
+        let segment = Outgoing {
+            flags: tcp_flags::SYN,
+            seq: connection.requests.top.wrapping_sub(1),
+            window: window.min(u16::MAX.into()) as u16,
+            syn: Some(syn),
+            ..Outgoing::default()
+        };
+        self.send(reversed(&leg.tuple), &segment);
+    }
+
+    /// Takes a local port toward a backend; returns the tuple of the backend's packets.
+    fn take_port(&self, row: u16, id: SlabId) -> Option<Tuple> {
+        let backend = self.snapshot.backend(row)?;
+        let local = self
+            .snapshot
+            .network
+            .own_address(backend.way.interface, backend.address)?;
+        let first = self.tables.backends.next_port(row);
+        (0..TRIES).find_map(|attempt| {
+            let port = FIRST_PORT + (first.wrapping_add(attempt) % PORTS) as u16;
+            let tuple = Tuple {
+                source: backend.address.into(),
+                destination: local.into(),
+                source_port: backend.port,
+                destination_port: port,
+                protocol: protocol::TCP.into(),
+            };
+            let inserted = self.tables.answers.insert(&tuple, self.now(), FOREVER, id);
+            inserted.is_ok().then_some(tuple)
+        })
+    }
+
+    /// Forgets a leg, whose local port becomes free.
+    pub(crate) fn forget_leg(&mut self, connection: &mut Connection, index: usize) {
+        let Some(leg) = connection.legs.get_mut(index) else {
+            return;
+        };
+        if leg.phase == phase::NONE {
+            return;
+        }
+        leg.phase = phase::NONE;
+        self.tables.answers.remove(&leg.tuple, self.now());
+        self.tables.backends.closed(leg.row);
+        if usize::from(connection.leg) == index {
+            connection.leg = NO_LEG;
+            let requests = &mut connection.requests;
+            requests.outgoing.clear(&self.tables.chunks);
+            requests.map = Map::between(requests.seen, requests.top);
+            requests.acked = requests.top;
+            requests.out_at = requests.top;
+            requests.out_sent = requests.top;
+            connection.retransmit_at = 0;
+        }
+    }
+
+    /// Removes a connection and all that belongs to it.
+    pub(crate) fn end(&mut self, id: SlabId) {
+        let tables = self.tables;
+        tables.connections.update(id, |connection| {
+            for index in 0..connection.legs.len() {
+                self.forget_leg(connection, index);
+            }
+            for half in [&mut connection.requests, &mut connection.answers] {
+                half.held.clear(&tables.chunks);
+                half.outgoing.clear(&tables.chunks);
+            }
+        });
+        tables.timers.cancel(id.slot());
+        if let Some(connection) = tables.connections.remove(id) {
+            tables.clients.remove(&connection.client, self.now());
+        }
+    }
+
+    /// Resets all legs, at the numbers that the backends expect.
+    pub(crate) fn reset_legs(&mut self, connection: &mut Connection) {
+        for index in 0..connection.legs.len() {
+            let leg = connection.legs[index];
+            if leg.phase == phase::NONE {
+                continue;
+            }
+            let is_used = usize::from(connection.leg) == index;
+            let seq = if is_used {
+                connection.requests.top
+            } else {
+                leg.next_to
+            };
+            self.forget_leg(connection, index);
+            self.reset(leg.tuple, seq);
+        }
+    }
+
+    /// Resets the sender of packets with this tuple.
+    pub(crate) fn reset(&mut self, tuple: Tuple, seq: u32) {
+        let segment = Outgoing {
+            flags: tcp_flags::RST,
+            seq,
+            ..Outgoing::default()
+        };
+        self.send(reversed(&tuple), &segment);
+    }
+
+    /// Acknowledges what the backend has sent.
+    pub(crate) fn acknowledge_leg(&mut self, connection: &mut Connection) {
+        let Some(leg) = connection.leg().copied() else {
+            return;
+        };
+        let segment = Outgoing {
+            flags: ACK,
+            seq: connection.requests.top,
+            ..Outgoing::default()
+        };
+        self.send_on_leg(connection, &leg, segment);
+    }
+}

@@ -1,0 +1,72 @@
+//! A layer-7 load balancer without a TCP stack (LB-NIC, section 3.1); see `docs/l7lb.md`.
+//!
+//! It splices connections: it answers SYNs by cookies, reads the head of each request, chooses a backend for it, and from then on translates
+//! numbers. It owns bytes only while a head is on its way; bodies pass.
+//!
+//! Configuration: [`Config`] -> `check` -> `snapshot` (what workers read).
+//!
+//! Packets: `dispatch` (finds the connection) -> `handshake`, `client`, `backend` (segments by their sender) -> `exchange` (heads) -> `answers`, `legs` ->
+//! `output` -> `pass` (the context of the batch). `timers` does what happens without packets. `record` is a connection, `stream` one direction of it:
+//! plain data in the arena.
+
+mod answers;
+mod backend;
+mod balancer;
+mod check;
+mod client;
+pub mod config;
+mod dispatch;
+mod exchange;
+mod handshake;
+mod legs;
+mod output;
+mod pass;
+mod record;
+mod routes;
+mod segments;
+mod snapshot;
+mod stream;
+mod tables;
+mod timers;
+
+use nf_runtime::{state::StateBuilder, Batch, Context, CounterSink, NetworkFunction, Refusal};
+
+pub use balancer::L7lb;
+pub use config::Config;
+
+impl NetworkFunction for L7lb {
+    const KIND: &'static str = "l7lb";
+    const SUMMARY: &'static str = "layer-7 load balancer: routes each HTTP/1.1 request";
+    const SCHEMA: u32 = 1;
+    type Config = Config;
+
+    fn fits(config: &Config, ports: usize) -> Result<(), Refusal> {
+        nf_balancing::check::ports(&config.interfaces, ports)
+    }
+
+    fn create(config: Config, state: &mut StateBuilder) -> Result<Self, Refusal> {
+        Self::new(config, state)
+    }
+
+    fn process(&self, batch: &mut Batch, context: &Context<'_>) {
+        let (packets, out) = batch.parts();
+        self.with_pass(context, out, |pass| pass.run(packets));
+    }
+
+    fn configure(&self, config: Config) -> Result<(), Refusal> {
+        self.install(config)
+    }
+
+    fn resumed(&self, context: &Context<'_>) {
+        self.resume(context);
+    }
+
+    fn tick(&self, context: &Context<'_>, out: &mut Batch) {
+        let (_, out) = out.parts();
+        self.tick_once(context, out);
+    }
+
+    fn counters(&self, _context: &Context<'_>, out: &mut CounterSink) {
+        self.report(out);
+    }
+}

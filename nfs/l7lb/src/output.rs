@@ -1,0 +1,341 @@
+//! Sends: segments of the function, and received ones that go on.
+
+use nf_balancing::tuple::Tuple;
+use nf_packet::{decrement_ttl, rewrite_address, tcp_flags, Side, Tcp};
+use nf_splice::{
+    options::{Timestamps, Translation},
+    window::field,
+};
+
+use crate::{
+    pass::{Pass, Received},
+    record::{options, reversed, stage, Connection, Leg},
+    segments::{Outgoing, ACK, PSH_ACK},
+};
+
+/// The shift of the windows that clients are told.
+pub const SCALE: u8 = 7;
+/// The time until the function's bytes are sent again, doubled each time.
+const AGAIN: u64 = 200_000_000;
+
+impl Pass<'_> {
+    /// Sends the function's bytes of both directions, as far as the windows allow.
+    pub(crate) fn flush(&mut self, connection: &mut Connection) {
+        if connection.has_open_leg() {
+            self.flush_requests(connection);
+        }
+        self.flush_answers(connection);
+        self.arm(connection);
+    }
+
+    fn flush_requests(&mut self, connection: &mut Connection) {
+        let Some(leg) = connection.leg().copied() else {
+            return;
+        };
+        let most = self.payload_toward(leg.mss, leg.tuple.source.ip(), leg.options);
+        while connection.requests.is_behind() {
+            let at = connection.requests.out_sent;
+            let sent = self.send_owned(connection, Some(&leg), at, most);
+            if sent == 0 {
+                return;
+            }
+            let requests = &mut connection.requests;
+            requests.out_sent = at.wrapping_add(sent as u32);
+            requests.sent(requests.out_sent);
+        }
+    }
+
+    fn flush_answers(&mut self, connection: &mut Connection) {
+        let most = self.payload_toward(
+            connection.mss,
+            connection.client.source.ip(),
+            connection.options,
+        );
+        while connection.answers.is_behind() {
+            let at = connection.answers.out_sent;
+            let sent = self.send_owned(connection, None, at, most);
+            if sent == 0 {
+                return;
+            }
+            let answers = &mut connection.answers;
+            answers.out_sent = at.wrapping_add(sent as u32);
+            answers.sent(answers.out_sent);
+        }
+        let answers = &connection.answers;
+        if connection.stage == stage::CLOSING && answers.top == answers.fin {
+            self.send_fin(connection);
+        }
+    }
+
+    /// Sends the FIN of a connection that the function closes.
+    pub(crate) fn send_fin(&mut self, connection: &mut Connection) {
+        let seq = connection.answers.fin;
+        connection.answers.sent(seq.wrapping_add(1));
+        let segment = Outgoing {
+            flags: ACK | tcp_flags::FIN,
+            seq,
+            ..Outgoing::default()
+        };
+        self.send_to_client(connection, segment);
+    }
+
+    /// Sends bytes of `outgoing` from a destination number on, in one segment, to the leg or the client. Returns their number.
+    fn send_owned(
+        &mut self,
+        connection: &mut Connection,
+        leg: Option<&Leg>,
+        at: u32,
+        most: usize,
+    ) -> usize {
+        let half = if leg.is_some() {
+            &connection.requests
+        } else {
+            &connection.answers
+        };
+        let skip = at.wrapping_sub(half.out_at) as usize;
+        let rest = half.outgoing.len().saturating_sub(skip);
+        let room = half.edge.wrapping_sub(at) as i32;
+        let length = rest.min(most).min(room.max(0) as usize);
+        if length == 0 {
+            return 0;
+        }
+        let mut payload = std::mem::take(&mut self.scratch.payload);
+        payload.resize(length, 0);
+        let _ = half
+            .outgoing
+            .read_at(&self.tables.chunks, skip, &mut payload);
+        let flags = if length == rest { PSH_ACK } else { ACK };
+        let segment = Outgoing {
+            flags,
+            seq: at,
+            payload: &payload,
+            ..Outgoing::default()
+        };
+        match leg {
+            Some(leg) => self.send_on_leg(connection, leg, segment),
+            None => self.send_to_client(connection, segment),
+        }
+        self.scratch.payload = payload;
+        length
+    }
+
+    /// Sets the time of the next retransmission.
+    pub(crate) fn arm(&mut self, connection: &mut Connection) {
+        let waits = !connection.requests.outgoing.is_empty()
+            || !connection.answers.outgoing.is_empty()
+            || connection.stage == stage::CLOSING && !connection.answers.is_quiet();
+        if connection.is_opening() {
+            return;
+        }
+        if !waits {
+            connection.retransmit_at = 0;
+        } else if connection.retransmit_at == 0 {
+            let attempts = connection
+                .requests
+                .attempts
+                .max(connection.answers.attempts);
+            connection.retransmit_at = self.now() + (AGAIN << attempts.min(8));
+        }
+    }
+
+    /// Returns the bytes of payload of one segment.
+    fn payload_toward(&self, mss: u16, to: std::net::IpAddr, used: u8) -> usize {
+        let options = if used & options::TIMESTAMPS != 0 {
+            12
+        } else {
+            0
+        };
+        usize::from(mss.min(self.mss_toward(to)))
+            .saturating_sub(options)
+            .max(1)
+    }
+
+    /// Completes and sends a segment to the client.
+    pub(crate) fn send_to_client(&mut self, connection: &mut Connection, segment: Outgoing<'_>) {
+        let ack = connection.requests.acknowledgement();
+        connection.requests.told = ack;
+        let stamps = connection.has(options::TIMESTAMPS).then(|| Timestamps {
+            value: connection.to_client.own(),
+            echo: connection.to_backend.received(),
+        });
+        let segment = Outgoing {
+            ack,
+            window: self.window_for_client(connection, ack),
+            stamps,
+            ..segment
+        };
+        self.send(reversed(&connection.client), &segment);
+    }
+
+    /// Completes and sends a segment to a backend.
+    pub(crate) fn send_on_leg(
+        &mut self,
+        connection: &mut Connection,
+        leg: &Leg,
+        segment: Outgoing<'_>,
+    ) {
+        let ack = connection.answers.acknowledgement();
+        connection.answers.told = ack;
+        let stamps = leg.has(options::TIMESTAMPS).then(|| Timestamps {
+            value: connection.to_backend.own(),
+            echo: connection.to_client.received(),
+        });
+        let segment = Outgoing {
+            ack,
+            window: window_for_leg(connection, leg, ack),
+            stamps,
+            ..segment
+        };
+        self.send(reversed(&leg.tuple), &segment);
+    }
+
+    /// Returns the window field for the client.
+    pub(crate) fn window_for_client(&self, connection: &Connection, ack: u32) -> u16 {
+        let scale = if connection.has(options::SCALE) {
+            SCALE
+        } else {
+            0
+        };
+        let requests = &connection.requests;
+        let is_open = connection.has_open_leg();
+        let room = (self.snapshot.head_limits.head_bytes).saturating_sub(requests.held.len());
+        let own = requests.owned.wrapping_add(room as u32);
+        let edge = if is_open && connection.busy != 0 || connection.last != 0 {
+            requests.map.back(requests.edge)
+        } else {
+            own
+        };
+        field(ack, edge, scale)
+    }
+
+    /// Acknowledges to the client what was received.
+    pub(crate) fn acknowledge_client(&mut self, connection: &mut Connection) {
+        let segment = Outgoing {
+            flags: ACK,
+            seq: connection.answers.top,
+            ..Outgoing::default()
+        };
+        self.send_to_client(connection, segment);
+    }
+
+    /// Sends passing bytes of a client's segment to the leg.
+    pub(crate) fn send_to_leg(&mut self, connection: &mut Connection, begin: u32, bytes: &[u8]) {
+        let Some(leg) = connection.leg().copied() else {
+            return;
+        };
+        let seq = connection.requests.map.forward(begin);
+        let segment = Outgoing {
+            flags: PSH_ACK,
+            seq,
+            payload: bytes,
+            ..Outgoing::default()
+        };
+        self.send_on_leg(connection, &leg, segment);
+        connection
+            .requests
+            .sent(seq.wrapping_add(bytes.len() as u32));
+    }
+
+    /// Passes a whole segment of the client on to the leg.
+    pub(crate) fn forward_to_leg(
+        &mut self,
+        connection: &mut Connection,
+        received: &mut Received<'_>,
+        has_fin: bool,
+    ) {
+        let Some(leg) = connection.leg().copied() else {
+            return;
+        };
+        let segment = received.segment;
+        let requests = &mut connection.requests;
+        let seq = requests.pass(&segment, has_fin);
+        let ack = connection.answers.acknowledgement();
+        connection.answers.told = ack;
+        let window = window_for_leg(connection, &leg, ack);
+        let translation = Translation {
+            blocks: &connection.answers.map,
+            value: &mut connection.to_backend,
+            echo: &connection.to_client,
+        };
+        self.forward(
+            received,
+            &reversed(&leg.tuple),
+            (seq, ack, window),
+            translation,
+        );
+    }
+
+    /// Passes a whole segment of the leg on to the client.
+    pub(crate) fn forward_to_client(
+        &mut self,
+        connection: &mut Connection,
+        received: &mut Received<'_>,
+        has_fin: bool,
+    ) {
+        let segment = received.segment;
+        let answers = &mut connection.answers;
+        let seq = answers.pass(&segment, has_fin);
+        let ack = connection.requests.acknowledgement();
+        connection.requests.told = ack;
+        let window = self.window_for_client(connection, ack);
+        let translation = Translation {
+            blocks: &connection.requests.map,
+            value: &mut connection.to_client,
+            echo: &connection.to_backend,
+        };
+        let to = reversed(&connection.client);
+        self.forward(received, &to, (seq, ack, window), translation);
+    }
+
+    /// Rewrites a received packet and sends it: addresses, numbers, window, options.
+    fn forward(
+        &mut self,
+        received: &mut Received<'_>,
+        tuple: &Tuple,
+        (seq, ack, window): (u32, u32, u16),
+        translation: Translation<'_>,
+    ) {
+        let headers = received.headers;
+        let Ok((interface, mac)) = self.link().reach(tuple.destination.ip()) else {
+            return received.packet.drop_for("next station is unknown");
+        };
+        let packet = &mut *received.packet;
+        if !decrement_ttl(packet.bytes_mut(), &headers) {
+            return packet.drop_for("time to live");
+        }
+        let frame = packet.bytes_mut();
+        let source = (tuple.source.ip(), tuple.source_port);
+        let destination = (tuple.destination.ip(), tuple.destination_port);
+        rewrite_address(frame, &headers, Side::Source, source.0, source.1);
+        rewrite_address(
+            frame,
+            &headers,
+            Side::Destination,
+            destination.0,
+            destination.1,
+        );
+        let Ok(mut tcp) = Tcp::new_checked(headers.segment_mut(frame)) else {
+            return packet.drop_for("malformed");
+        };
+        tcp.set_sequence(seq);
+        tcp.set_acknowledgement(ack);
+        let word = tcp.word(12);
+        tcp.replace32(12, (word & 0xffff_0000) | u32::from(window));
+        if translation.apply(&mut tcp).is_err() {
+            return packet.drop_for("malformed");
+        }
+        self.link().send(received.packet, interface, mac);
+        received.went = true;
+    }
+}
+
+/// Returns the window field for a backend.
+fn window_for_leg(connection: &Connection, leg: &Leg, ack: u32) -> u16 {
+    let scale = if leg.has(options::SCALE) {
+        connection.scale
+    } else {
+        0
+    };
+    let answers = &connection.answers;
+    field(ack, answers.map.back(answers.edge), scale)
+}

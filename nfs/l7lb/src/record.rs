@@ -1,0 +1,185 @@
+//! The record of a connection: plain data in the arena.
+//!
+//! A connection has two directions of bytes, one [`Half`] each: requests (from the client to the backend in use) and answers (back). Numbers of a half's
+//! sender are *source* numbers, those of its receiver *destination* numbers; the half's map translates between them.
+
+use bytemuck::{Pod, Zeroable};
+use nf_balancing::tuple::Tuple;
+use nf_http::Chunks;
+use nf_runtime::state::ByteQueue;
+use nf_splice::{Map, TimestampMap};
+
+/// The legs of one connection: one in use, and idle ones to other backends.
+pub const LEGS: usize = 3;
+
+/// The index of no leg.
+pub const NO_LEG: u8 = u8::MAX;
+
+/// Phases of a half's framing.
+pub mod framing {
+    /// The next byte begins a head.
+    pub const HEAD: u8 = 0;
+    /// A body of known length, which ends at `Half::parse_at`.
+    pub const LENGTH: u8 = 1;
+    pub const CHUNKED: u8 = 2;
+    /// Bytes without a structure, up to the FIN.
+    pub const OPAQUE: u8 = 3;
+    /// The message has ended, and the next one may not begin yet.
+    pub const ENDED: u8 = 4;
+}
+
+/// One direction.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct Half {
+    pub map: Map,
+    pub chunks: Chunks,
+    /// The rest of a body beyond `parse_at`, which sequence numbers cannot express.
+    pub remaining: u64,
+    /// Bytes that the function has taken and not passed on: a part of a head, or requests that wait. They end at `owned`.
+    pub held: ByteQueue,
+    /// Bytes that the function sends: destination numbers from `out_at` on.
+    pub outgoing: ByteQueue,
+    pub out_at: u32,
+    /// The number after the last byte of `outgoing` that was sent.
+    pub out_sent: u32,
+    /// The source number at which the framing continues.
+    pub parse_at: u32,
+    /// The source number after the last byte that the function has taken.
+    pub owned: u32,
+    /// The source number that the sender was told to be acknowledged.
+    pub told: u32,
+    /// The source number after the last byte seen.
+    pub seen: u32,
+    /// The destination number that the receiver has acknowledged.
+    pub acked: u32,
+    /// The right edge of the receiver's window, a destination number.
+    pub edge: u32,
+    /// The destination number after the last byte sent to the receiver.
+    pub top: u32,
+    /// The destination number of the FIN, if `has_fin`.
+    pub fin: u32,
+    /// The bytes of `held` in which the end of a head was not found.
+    pub searched: u32,
+    pub framing: u8,
+    pub has_fin: u8,
+    /// The retransmissions of `outgoing` in a row.
+    pub attempts: u8,
+    pub reserved: u8,
+}
+
+/// Phases of a leg.
+pub mod phase {
+    pub const NONE: u8 = 0;
+    pub const OPENING: u8 = 1;
+    pub const OPEN: u8 = 2;
+}
+
+/// A connection to a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Leg {
+    /// The backend's end, and the function's own: source and destination of the backend's packets.
+    pub tuple: Tuple,
+    /// The backend's row.
+    pub row: u16,
+    /// The backend's largest segment without options.
+    pub mss: u16,
+    pub phase: u8,
+    /// The shift of the windows that the backend tells.
+    pub scale: u8,
+    /// [`options`] that both ends use.
+    pub options: u8,
+    pub reserved: u8,
+    /// The next number toward the backend, and from it; valid while the leg is idle.
+    pub next_to: u32,
+    pub next_from: u32,
+    /// The latest timestamp of the backend.
+    pub stamp: u32,
+    pub reserved2: u32,
+}
+
+/// Options of TCP in use.
+pub mod options {
+    pub const TIMESTAMPS: u8 = 1;
+    pub const SACK: u8 = 2;
+    pub const SCALE: u8 = 4;
+}
+
+/// Stages of a connection.
+pub mod stage {
+    /// Requests and answers.
+    pub const OPEN: u8 = 0;
+    /// The function has sent its last answer and its FIN.
+    pub const CLOSING: u8 = 1;
+}
+
+/// A connection of a client.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct Connection {
+    pub client: Tuple,
+    pub requests: Half,
+    pub answers: Half,
+    pub legs: [Leg; LEGS],
+    /// When to send `outgoing` again; 0: nothing waits for it.
+    pub retransmit_at: u64,
+    /// When the present stage times out.
+    pub limit_at: u64,
+    /// The requests so far.
+    pub count: u32,
+    /// The client's timestamps as backends see them, and those of backends as the client does.
+    pub to_backend: TimestampMap,
+    pub to_client: TimestampMap,
+    pub mss: u16,
+    pub scale: u8,
+    pub options: u8,
+    /// The leg in use, or [`NO_LEG`].
+    pub leg: u8,
+    pub stage: u8,
+    /// An answer is awaited or under transmission.
+    pub busy: u8,
+    /// The method of the request was HEAD (1) or CONNECT (2): its answer has no body, or no structure.
+    pub method: u8,
+    /// The connection ends with the answer.
+    pub last: u8,
+    /// The final head of the answer has been seen.
+    pub answered: u8,
+    /// The backends that did not take the present request.
+    pub attempts: u8,
+    pub reserved: [u8; 9],
+}
+
+impl Connection {
+    pub fn leg(&self) -> Option<&Leg> {
+        self.legs.get(usize::from(self.leg))
+    }
+
+    pub fn has_open_leg(&self) -> bool {
+        self.leg().is_some_and(|leg| leg.phase == phase::OPEN)
+    }
+
+    pub fn is_opening(&self) -> bool {
+        self.leg().is_some_and(|leg| leg.phase == phase::OPENING)
+    }
+
+    pub fn has(&self, option: u8) -> bool {
+        self.options & option != 0
+    }
+
+    /// Tells whether no request is being handled, and every byte of answers has arrived.
+    pub fn is_idle(&self) -> bool {
+        self.busy == 0 && self.answers.is_quiet() && self.requests.is_quiet()
+    }
+}
+
+/// Returns the tuple of packets in the other direction.
+pub fn reversed(tuple: &Tuple) -> Tuple {
+    Tuple {
+        source: tuple.destination,
+        destination: tuple.source,
+        source_port: tuple.destination_port,
+        destination_port: tuple.source_port,
+        protocol: tuple.protocol,
+    }
+}

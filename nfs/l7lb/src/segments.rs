@@ -1,0 +1,171 @@
+//! Segments: the numbers of received ones, and the frames of those that the function makes.
+
+use std::net::IpAddr;
+
+use nf_packet::{ethertype, protocol, tcp_flags, Headers, Ipv4, Ipv6, Tcp};
+use nf_splice::options::{timestamps, Syn, Timestamps};
+
+/// Flags of a segment that acknowledges.
+pub const ACK: u8 = tcp_flags::ACK;
+pub const PSH_ACK: u8 = tcp_flags::PSH | tcp_flags::ACK;
+
+/// The numbers of a received segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    pub flags: u8,
+    pub seq: u32,
+    pub ack: u32,
+    pub window: u16,
+    /// The offset of the payload in the frame, and its length.
+    pub at: usize,
+    pub len: usize,
+    pub stamps: Option<Timestamps>,
+    /// The options of a SYN.
+    pub syn: Option<Syn>,
+}
+
+impl Segment {
+    /// Parses a segment. None: it is malformed.
+    pub fn of(frame: &[u8], headers: &Headers) -> Option<Self> {
+        let tcp = Tcp::new_checked(headers.segment(frame)).ok()?;
+        let is_syn = tcp.flags() & tcp_flags::SYN != 0;
+        let syn = if is_syn {
+            Some(Syn::parse(&tcp).ok()?)
+        } else {
+            None
+        };
+        let stamps = match syn {
+            Some(syn) => syn.timestamps,
+            None => timestamps(&tcp).ok()?,
+        };
+        Some(Self {
+            flags: tcp.flags(),
+            seq: tcp.sequence(),
+            ack: tcp.acknowledgement(),
+            window: tcp.window(),
+            at: usize::from(headers.transport) + tcp.header_length(),
+            len: tcp.payload().len(),
+            stamps,
+            syn,
+        })
+    }
+
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Returns the number after the last byte, without the FIN.
+    pub fn end(&self) -> u32 {
+        self.seq.wrapping_add(self.len as u32)
+    }
+
+    pub fn payload<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+        frame.get(self.at..self.at + self.len).unwrap_or_default()
+    }
+}
+
+/// A segment to send.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outgoing<'a> {
+    pub flags: u8,
+    pub seq: u32,
+    pub ack: u32,
+    pub window: u16,
+    pub stamps: Option<Timestamps>,
+    /// The options of a SYN, in place of `stamps`.
+    pub syn: Option<Syn>,
+    pub payload: &'a [u8],
+}
+
+impl Outgoing<'_> {
+    /// Returns the options and their length, a multiple of four.
+    fn options(&self) -> ([u8; Syn::MAX_LENGTH], usize) {
+        let syn = self.syn.unwrap_or(Syn {
+            timestamps: self.stamps,
+            ..Syn::default()
+        });
+        syn.write()
+    }
+}
+
+const ETHERNET: usize = 14;
+/// The longest frame that the function makes: jumbo frames.
+const MOST: usize = ETHERNET + 9216;
+
+/// A frame under construction.
+pub struct Frame {
+    bytes: Box<[u8; MOST]>,
+}
+
+impl Default for Frame {
+    fn default() -> Self {
+        Self {
+            bytes: Box::new([0; MOST]),
+        }
+    }
+}
+
+impl Frame {
+    /// Builds a frame between two stations. None: it is too long, or the IP versions differ.
+    pub fn build(
+        &mut self,
+        macs: ([u8; 6], [u8; 6]),
+        source: (IpAddr, u16),
+        destination: (IpAddr, u16),
+        segment: &Outgoing<'_>,
+    ) -> Option<&[u8]> {
+        let (options, length) = segment.options();
+        let header = Tcp::MIN_HEADER + length;
+        let tcp_length = header + segment.payload.len();
+        let bytes = self.bytes.as_mut_slice();
+        let start = ip(bytes, source.0, destination.0, tcp_length)?;
+        bytes[..6].copy_from_slice(&macs.1);
+        bytes[6..12].copy_from_slice(&macs.0);
+        let bytes = bytes.get_mut(..start + tcp_length)?;
+        let tcp = &mut bytes[start..];
+        tcp[header..].copy_from_slice(segment.payload);
+        let (ports, numbers) = ((source.1, destination.1), (segment.seq, segment.ack));
+        let written = Tcp::write(
+            &mut *tcp,
+            ports,
+            numbers.0,
+            numbers.1,
+            segment.flags,
+            segment.window,
+        );
+        written.ok()?;
+        tcp[12] = ((header / 4) as u8) << 4;
+        tcp[Tcp::MIN_HEADER..header].copy_from_slice(&options[..length]);
+        let mut view = Tcp::new_checked(tcp).ok()?;
+        view.fill_checksum(source.0, destination.0);
+        Some(bytes)
+    }
+}
+
+/// Writes the EtherType and the IP header of a TCP segment of this length; returns where the segment starts.
+fn ip(bytes: &mut [u8], source: IpAddr, destination: IpAddr, length: usize) -> Option<usize> {
+    let (header, kind) = match source {
+        IpAddr::V4(_) => (Ipv4::MIN_HEADER, ethertype::IPV4),
+        IpAddr::V6(_) => (Ipv6::HEADER, ethertype::IPV6),
+    };
+    let start = ETHERNET + header;
+    if start + length > bytes.len() {
+        return None;
+    }
+    bytes[12..14].copy_from_slice(&kind.to_be_bytes());
+    let header = &mut bytes[ETHERNET..start];
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            Ipv4::write(header, source, destination, protocol::TCP, length)
+                .ok()
+                .map(drop)?;
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            Ipv6::write(header, source, destination, protocol::TCP, length)
+                .ok()
+                .map(drop)?;
+        }
+        _ => return None,
+    }
+    Some(start)
+}

@@ -1,0 +1,213 @@
+//! What workers read: the configuration, prepared for packets.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        Arc,
+    },
+};
+
+use nf_balancing::{network::Network, ways::Way};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{
+    config::{Algorithm, Config},
+    routes::Route,
+    tables::Backends,
+};
+
+/// A configuration in force.
+pub struct Snapshot {
+    pub config: Config,
+    pub network: Network,
+    pub head_limits: nf_http::Limits,
+    listeners: HashMap<(IpAddr, u16), Listener>,
+    pools: Vec<Pool>,
+    /// By row.
+    backends: Vec<Option<Backend>>,
+}
+
+pub struct Listener {
+    pub routes: Vec<Route>,
+    pub forwarded_for: bool,
+    pub request_id: bool,
+    /// Names and values of added lines.
+    pub add: Vec<(String, String)>,
+}
+
+/// A backend of a pool.
+pub struct Backend {
+    pub pool: usize,
+    pub address: IpAddr,
+    pub port: u16,
+    pub way: Arc<Way>,
+    weight: u16,
+    drains: bool,
+}
+
+struct Pool {
+    algorithm: Algorithm,
+    /// Rows, each as often as its weight says.
+    turns: Vec<u16>,
+    turn: AtomicUsize,
+}
+
+/// Returns the key of a backend's row.
+pub fn key(pool: &str, backend: &str) -> u64 {
+    xxh3_64(format!("{pool}/{backend}").as_bytes()).max(1)
+}
+
+impl Snapshot {
+    /// Builds the snapshot of a checked configuration whose backends have these rows, pool by pool.
+    pub fn new(config: Config, rows: &[Vec<u16>], count: usize) -> Self {
+        let mut network = Network::new(&config.interfaces, &config.neighbours);
+        let mut backends: Vec<Option<Backend>> = (0..count).map(|_| None).collect();
+        let mut pools = Vec::new();
+        for (index, pool) in config.pools.iter().enumerate() {
+            for (backend, row) in pool.backends.iter().zip(&rows[index]) {
+                let way = network.add_destination(backend.address);
+                backends[usize::from(*row)] = Some(Backend {
+                    pool: index,
+                    address: backend.address,
+                    port: backend.port,
+                    way,
+                    weight: backend.weight,
+                    drains: backend.drain,
+                });
+            }
+            let weights: Vec<usize> = pool
+                .backends
+                .iter()
+                .map(|each| each.weight.into())
+                .collect();
+            let turns = turns(&weights)
+                .into_iter()
+                .map(|at| rows[index][at])
+                .collect();
+            pools.push(Pool {
+                algorithm: pool.algorithm,
+                turns,
+                turn: AtomicUsize::new(0),
+            });
+        }
+        let number = |name: &str| {
+            let found = config.pools.iter().position(|pool| pool.name == name);
+            found.unwrap_or_default()
+        };
+        let mut listeners = HashMap::new();
+        for listener in &config.listeners {
+            network.add_vip(listener.address);
+            let lines = listener.add.iter().filter_map(|line| line.split_once(':'));
+            let lines = lines.map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
+            let prepared = Listener {
+                routes: listener
+                    .routes
+                    .iter()
+                    .map(|route| Route::new(route, number))
+                    .collect(),
+                forwarded_for: listener.forwarded_for,
+                request_id: listener.request_id,
+                add: lines.collect(),
+            };
+            listeners.insert((listener.address, listener.port), prepared);
+        }
+        let head_limits = nf_http::Limits {
+            head_bytes: config.limits.head,
+            ..nf_http::Limits::default()
+        };
+        Self {
+            config,
+            network,
+            head_limits,
+            listeners,
+            pools,
+            backends,
+        }
+    }
+
+    pub fn listener(&self, end: (IpAddr, u16)) -> Option<&Listener> {
+        self.listeners.get(&end)
+    }
+
+    pub fn backend(&self, row: u16) -> Option<&Backend> {
+        self.backends.get(usize::from(row))?.as_ref()
+    }
+
+    pub fn is_in_pool(&self, row: u16, pool: usize) -> bool {
+        self.pool_of(row) == Some(pool)
+    }
+
+    pub fn pool_of(&self, row: u16) -> Option<usize> {
+        self.backend(row).map(|backend| backend.pool)
+    }
+
+    /// Chooses a backend of a pool for a new leg; another one than `except` if there is one.
+    pub fn choose(&self, pool: usize, numbers: &Backends, except: Option<u16>) -> Option<u16> {
+        let pool = self.pools.get(pool)?;
+        let count = pool.turns.len();
+        let start = pool.turn.fetch_add(1, Ordering::Relaxed);
+        let takes = |row: &u16| {
+            self.backend(*row).is_some_and(|backend| !backend.drains) && Some(*row) != except
+        };
+        let mut rows = (0..count)
+            .map(|step| pool.turns[(start + step) % count])
+            .filter(takes);
+        match pool.algorithm {
+            Algorithm::RoundRobin => rows.next(),
+            Algorithm::LeastLoaded => rows.min_by_key(|row| {
+                let weight = self
+                    .backend(*row)
+                    .map_or(1, |backend| backend.weight.max(1));
+                // Legs per weight, with three decimal places.
+                numbers.active(*row) * 1000 / u64::from(weight)
+            }),
+        }
+    }
+
+    /// Iterates over the backends with their rows.
+    pub fn rows(&self) -> impl Iterator<Item = (u16, &Backend)> + '_ {
+        let all = self.backends.iter().enumerate();
+        all.filter_map(|(row, backend)| Some((row as u16, backend.as_ref()?)))
+    }
+}
+
+/// Returns the order of turns by weights, spread out evenly: each index as often as its weight, divided by the greatest common divisor.
+fn turns(weights: &[usize]) -> Vec<usize> {
+    let divisor = weights.iter().copied().fold(0, gcd).max(1);
+    let total: usize = weights.iter().map(|weight| weight / divisor).sum();
+    let mut credits = vec![0_i64; weights.len()];
+    (0..total)
+        .map(|_| {
+            for (credit, weight) in credits.iter_mut().zip(weights) {
+                *credit += (weight / divisor) as i64;
+            }
+            let best = (0..weights.len()).max_by_key(|at| (credits[*at], std::cmp::Reverse(*at)));
+            let best = best.unwrap_or_default();
+            credits[best] -= total as i64;
+            best
+        })
+        .collect()
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 {
+        a
+    } else {
+        gcd(b, a % b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::turns;
+
+    #[test]
+    fn turns_follow_weights_and_are_spread_out() {
+        assert_eq!(turns(&[2, 4, 2]), [1, 0, 2, 1]);
+        assert_eq!(turns(&[1, 0, 1]), [0, 2]);
+        assert_eq!(turns(&[0]), [0_usize; 0]);
+        assert_eq!(turns(&[]), [0_usize; 0]);
+    }
+}

@@ -1,0 +1,225 @@
+//! The state that survives a move, as laid out in the arena.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nf_arena::{Memory, Region};
+use nf_balancing::{tables::Neighbours, tuple::Tuple};
+use nf_runtime::{
+    state::{ChunkPool, FlowTable, Slab, SlabId, StateBuilder, Timers},
+    CounterSink, Refusal,
+};
+use nf_splice::cookie::Secrets;
+
+use crate::{config::Limits, record::Connection};
+
+/// The state of one load balancer.
+pub struct Tables {
+    pub connections: Slab<Connection>,
+    /// Connections by the tuple of the client's packets.
+    pub clients: FlowTable<Tuple, SlabId>,
+    /// Connections by the tuple of a backend's packets.
+    pub answers: FlowTable<Tuple, SlabId>,
+    pub chunks: ChunkPool,
+    pub timers: Timers,
+    pub neighbours: Neighbours,
+    pub backends: Backends,
+    secrets: Region,
+    events: Region,
+}
+
+impl Tables {
+    /// # Errors
+    /// If memory runs out, or the adopted state has another shape.
+    pub fn declare(limits: &Limits, state: &mut StateBuilder) -> Result<Self, Refusal> {
+        let connections = limits.connections;
+        let layout = "period, keys, v1";
+        let tables = Self {
+            connections: state.slab("connections", connections)?,
+            clients: state.flow_table("clients", connections)?,
+            answers: state.flow_table("answers", connections * 2)?,
+            chunks: state.chunk_pool("chunks", limits.chunks, 2048)?,
+            timers: state.timers("timers", connections)?,
+            neighbours: Neighbours::declare(state, limits.neighbours)?,
+            backends: Backends::declare(limits.backends, state)?,
+            secrets: state.region("secrets", layout, SECRET_WORDS)?,
+            events: state.region("events", "events v1", EVENT_WORDS)?,
+        };
+        Ok(tables)
+    }
+
+    /// Returns the secrets of SYN cookies, with a new key when it is time for one.
+    pub fn secrets(&self, now: u64) -> Secrets {
+        let mut words = [0_u64; SECRET_WORDS];
+        for (word, stored) in words.iter_mut().zip(self.secrets.words()) {
+            *word = stored.load(Ordering::Relaxed);
+        }
+        let secrets: Secrets = bytemuck::cast(words);
+        let renewed = if words == [0; SECRET_WORDS] {
+            Some(Secrets::new(now, [random(), random()]))
+        } else {
+            secrets.renewed(now, random)
+        };
+        let Some(renewed) = renewed else {
+            return secrets;
+        };
+        let words: [u64; SECRET_WORDS] = bytemuck::cast(renewed);
+        for (index, word) in words.into_iter().enumerate() {
+            self.secrets.words()[index].store(word, Ordering::Relaxed);
+            self.secrets.touch(index);
+        }
+        renewed
+    }
+
+    pub fn count(&self, event: Event) {
+        add(&self.events, event as usize, 1);
+    }
+
+    pub fn report(&self, out: &mut CounterSink) {
+        out.gauge("connections", &[], self.connections.len() as f64);
+        for (event, name) in Event::ALL {
+            let count = self.events.words()[event as usize].load(Ordering::Relaxed);
+            out.counter(name, &[], count);
+        }
+    }
+}
+
+const SECRET_WORDS: usize = size_of::<Secrets>() / 8;
+/// With spares, so that a new event does not change the shape.
+const EVENT_WORDS: usize = 32;
+
+fn random() -> [u64; 2] {
+    use std::hash::{BuildHasher, Hasher};
+    let one = || std::hash::RandomState::new().build_hasher().finish();
+    [one(), one()]
+}
+
+fn add(region: &Region, index: usize, count: u64) {
+    region.words()[index].fetch_add(count, Ordering::Relaxed);
+    region.touch(index);
+}
+
+/// Events that the function counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    Syn,
+    Connection,
+    Request,
+    /// No record or no port was free.
+    Full,
+    /// A segment of no connection was answered with a reset.
+    Refused,
+    Corrupt,
+    Unresolved,
+    TimedOut,
+    /// Answers of the function itself, by the kind of their status.
+    Redirected,
+    ClientFault,
+    ServerFault,
+}
+
+impl Event {
+    pub const ALL: [(Self, &'static str); 11] = [
+        (Self::Syn, "syns"),
+        (Self::Connection, "connections_opened"),
+        (Self::Request, "requests"),
+        (Self::Full, "refused_full"),
+        (Self::Refused, "refused_unknown"),
+        (Self::Corrupt, "corrupt_segments"),
+        (Self::Unresolved, "neighbour_unresolved"),
+        (Self::TimedOut, "timed_out"),
+        (Self::Redirected, "own_answers"),
+        (Self::ClientFault, "own_answers_4xx"),
+        (Self::ServerFault, "own_answers_5xx"),
+    ];
+}
+
+/// The numbers of backends: a row of words each.
+pub struct Backends {
+    region: Region,
+    /// The next local port toward each backend. A move starts over, which costs no more than some tries.
+    ports: Vec<AtomicU64>,
+}
+
+/// Columns of a backend's row.
+mod column {
+    /// The hash of its pool's and its own name; 0: the row is free.
+    pub const KEY: usize = 0;
+    /// Its open legs.
+    pub const ACTIVE: usize = 1;
+    pub const LEGS: usize = 2;
+    pub const FAILED: usize = 3;
+    pub const REQUESTS: usize = 4;
+    pub const COUNT: usize = 8;
+}
+
+impl Backends {
+    fn declare(count: usize, state: &mut StateBuilder) -> Result<Self, Refusal> {
+        let words = count.saturating_mul(column::COUNT);
+        let region = state.region("backends", "backends v1", words)?;
+        let ports = (0..count).map(|_| AtomicU64::new(0)).collect();
+        Ok(Self { region, ports })
+    }
+
+    pub fn len(&self) -> usize {
+        self.ports.len()
+    }
+
+    fn word(&self, row: u16, column: usize) -> &AtomicU64 {
+        &self.region.words()[usize::from(row) * column::COUNT + column]
+    }
+
+    fn change(&self, row: u16, column: usize, by: i64) {
+        let word = self.word(row, column);
+        let change = |old: u64| Some(old.saturating_add_signed(by));
+        let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        self.region.touch(usize::from(row) * column::COUNT + column);
+    }
+
+    pub fn key(&self, row: u16) -> u64 {
+        self.word(row, column::KEY).load(Ordering::Relaxed)
+    }
+
+    /// Gives a row to a backend; its numbers start at zero.
+    pub fn occupy(&self, row: u16, key: u64) {
+        for column in 0..column::COUNT {
+            self.word(row, column).store(0, Ordering::Relaxed);
+            self.region.touch(usize::from(row) * column::COUNT + column);
+        }
+        self.word(row, column::KEY).store(key, Ordering::Relaxed);
+    }
+
+    pub fn opened(&self, row: u16) {
+        self.change(row, column::ACTIVE, 1);
+        self.change(row, column::LEGS, 1);
+    }
+
+    pub fn closed(&self, row: u16) {
+        self.change(row, column::ACTIVE, -1);
+    }
+
+    pub fn failed(&self, row: u16) {
+        self.change(row, column::FAILED, 1);
+    }
+
+    pub fn requested(&self, row: u16) {
+        self.change(row, column::REQUESTS, 1);
+    }
+
+    pub fn active(&self, row: u16) -> u64 {
+        self.word(row, column::ACTIVE).load(Ordering::Relaxed)
+    }
+
+    /// Returns the number from which the search for a free port starts.
+    pub fn next_port(&self, row: u16) -> u32 {
+        let next = &self.ports[usize::from(row)];
+        next.fetch_add(1, Ordering::Relaxed) as u32
+    }
+
+    pub fn report(&self, row: u16, labels: &[(&str, &str)], out: &mut CounterSink) {
+        let get = |column| self.word(row, column).load(Ordering::Relaxed);
+        out.gauge("backend_connections", labels, get(column::ACTIVE) as f64);
+        out.counter("backend_connections_opened", labels, get(column::LEGS));
+        out.counter("backend_connections_failed", labels, get(column::FAILED));
+        out.counter("backend_requests", labels, get(column::REQUESTS));
+    }
+}

@@ -1,0 +1,285 @@
+//! A client and backends as segments, built and read by etherparse.
+
+use etherparse::{PacketBuilder, SlicedPacket, TcpOptionElement, TransportSlice};
+use nf_l7lb::{Config, L7lb};
+use nf_runtime::testing::{Harness, Output};
+use serde_json::json;
+
+pub const CLIENT: [u8; 4] = [10, 0, 0, 1];
+pub const VIP: [u8; 4] = [10, 0, 0, 100];
+pub const OWN: [u8; 4] = [10, 1, 0, 2];
+pub const A: [u8; 4] = [10, 1, 0, 11];
+pub const B: [u8; 4] = [10, 1, 0, 12];
+const MILLISECOND: u64 = 1_000_000;
+
+/// A segment as a peer sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub to: [u8; 4],
+    pub ports: (u16, u16),
+    pub syn: bool,
+    pub ack: Option<u32>,
+    pub fin: bool,
+    pub rst: bool,
+    pub seq: u32,
+    pub window: u16,
+    pub stamps: Option<(u32, u32)>,
+    pub payload: Vec<u8>,
+}
+
+impl Seen {
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.payload).unwrap()
+    }
+}
+
+fn read(frame: &[u8]) -> Option<Seen> {
+    let packet = SlicedPacket::from_ethernet(frame).unwrap();
+    let Some(etherparse::NetSlice::Ipv4(ip)) = &packet.net else {
+        return None;
+    };
+    let Some(TransportSlice::Tcp(tcp)) = &packet.transport else {
+        return None;
+    };
+    let (from, to) = (ip.header().source(), ip.header().destination());
+    let sum = tcp.calc_checksum_ipv4(from, to).unwrap();
+    assert_eq!(tcp.checksum(), sum, "the checksum of a sent segment");
+    let stamps = tcp.options_iterator().find_map(|option| match option {
+        Ok(TcpOptionElement::Timestamp(value, echo)) => Some((value, echo)),
+        _ => None,
+    });
+    Some(Seen {
+        to,
+        ports: (tcp.source_port(), tcp.destination_port()),
+        syn: tcp.syn(),
+        ack: tcp.ack().then(|| tcp.acknowledgment_number()),
+        fin: tcp.fin(),
+        rst: tcp.rst(),
+        seq: tcp.sequence_number(),
+        window: tcp.window_size(),
+        stamps,
+        payload: tcp.payload().to_vec(),
+    })
+}
+
+/// One end of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    address: [u8; 4],
+    port: u16,
+    pub to: ([u8; 4], u16),
+    interface: usize,
+    pub seq: u32,
+    pub ack: u32,
+    pub stamp: u32,
+    echo: u32,
+}
+
+/// A load balancer between two links.
+pub struct Bed {
+    pub lb: Harness<L7lb>,
+    /// Everything that it has sent and no test has read.
+    pub sent: Vec<Seen>,
+}
+
+pub fn config(extra: serde_json::Value) -> Config {
+    let pool = |name: &str, address: &str| json!({"name": name, "backends": [{"name": "one", "address": address, "port": 80}]});
+    let mut listener = json!({
+        "name": "web", "address": "10.0.0.100", "port": 80, "forwarded_for": true,
+        "routes": [
+            {"name": "ping", "path": "/ping", "answer": {"status": 200, "body": "pong\n"}},
+            {"name": "b", "path": "/b", "pool": "b"},
+            {"name": "a", "path": "/", "pool": "a"},
+        ],
+    });
+    if let Some(more) = extra.as_object() {
+        listener.as_object_mut().unwrap().extend(more.clone());
+    }
+    let neighbours: Vec<_> = [("10.0.0.1", 1, 0), ("10.1.0.11", 11, 1), ("10.1.0.12", 12, 1)]
+        .map(|(address, mac, interface)| {
+            json!({"address": address, "mac": format!("02:00:00:00:01:{mac:02x}"), "interface": interface})
+        })
+        .into();
+    serde_json::from_value(json!({
+        "interfaces": [{"addresses": ["10.0.0.2/24"]}, {"addresses": ["10.1.0.2/24"]}],
+        "neighbours": neighbours,
+        "listeners": [listener],
+        "pools": [pool("a", "10.1.0.11"), pool("b", "10.1.0.12")],
+        "limits": {"connections": 64, "chunks": 128, "neighbours": 16, "backends": 8},
+    }))
+    .unwrap()
+}
+
+impl Bed {
+    pub fn new() -> Self {
+        Self::with(json!({}))
+    }
+
+    /// Creates a load balancer whose listener has further settings.
+    pub fn with(extra: serde_json::Value) -> Self {
+        let lb = Harness::new(config(extra)).unwrap();
+        Self {
+            lb,
+            sent: Vec::new(),
+        }
+    }
+
+    /// Moves the state to another instance.
+    pub fn moved(self) -> Self {
+        let lb = self.lb.adopting(config(json!({}))).unwrap();
+        Self { lb, ..self }
+    }
+
+    pub fn pass(&mut self, interface: usize, frame: &[u8]) {
+        if let Output::Sent(_, bytes) = self.lb.process(interface, frame) {
+            self.sent.extend(read(&bytes));
+        }
+        self.collect();
+    }
+
+    fn collect(&mut self) {
+        let emitted = self.lb.take_emitted();
+        self.sent
+            .extend(emitted.iter().filter_map(|(_, frame)| read(frame)));
+    }
+
+    /// Lets time pass, with a tick every 10 ms.
+    pub fn wait(&mut self, milliseconds: u64) {
+        for _ in 0..milliseconds / 10 {
+            self.lb.advance(10 * MILLISECOND);
+            self.lb.tick();
+            self.collect();
+        }
+    }
+
+    /// Takes the segments sent to an address.
+    pub fn take(&mut self, to: [u8; 4]) -> Vec<Seen> {
+        let (taken, rest) = std::mem::take(&mut self.sent)
+            .into_iter()
+            .partition(|seen| seen.to == to);
+        self.sent = rest;
+        taken
+    }
+
+    /// Takes the only segment sent to an address.
+    pub fn one(&mut self, to: [u8; 4]) -> Seen {
+        let mut all = self.take(to);
+        assert_eq!(all.len(), 1, "{all:#?}");
+        all.remove(0)
+    }
+
+    pub fn counter(&self, name: &str) -> u64 {
+        self.lb.counters()[name].as_f64().unwrap() as u64
+    }
+
+    /// Opens a connection from a client's port.
+    pub fn client(&mut self, port: u16) -> Peer {
+        let mut client = Peer {
+            address: CLIENT,
+            port,
+            to: (VIP, 80),
+            interface: 0,
+            seq: 0xffff_ff00,
+            ack: 0,
+            stamp: 1000,
+            echo: 0,
+        };
+        client.send(self, Flags::Syn, b"");
+        let answer = self.one(CLIENT);
+        assert!(answer.syn);
+        client.seq = client.seq.wrapping_add(1);
+        assert_eq!(answer.ack, Some(client.seq));
+        client.ack = answer.seq.wrapping_add(1);
+        client.echo = answer.stamps.unwrap().0;
+        client.send(self, Flags::Ack, b"");
+        client
+    }
+
+    /// Accepts a connection at a backend.
+    pub fn backend(&mut self, address: [u8; 4]) -> Peer {
+        let syn = self.one(address);
+        assert!(syn.syn && syn.ack.is_none(), "{syn:?}");
+        let mut backend = Peer {
+            address,
+            port: 80,
+            to: (OWN, syn.ports.0),
+            interface: 1,
+            seq: 0x7000_0000,
+            ack: syn.seq.wrapping_add(1),
+            stamp: 77,
+            echo: syn.stamps.unwrap().0,
+        };
+        backend.send(self, Flags::SynAck, b"");
+        backend.seq += 1;
+        backend
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Flags {
+    Syn,
+    SynAck,
+    Ack,
+    Fin,
+    Rst,
+}
+
+impl Peer {
+    /// Sends a segment at the present number, and does not advance.
+    pub fn send(&mut self, bed: &mut Bed, flags: Flags, payload: &[u8]) {
+        let side = u8::from(self.interface == 1);
+        let station = if self.interface == 1 {
+            self.address[3]
+        } else {
+            1
+        };
+        let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 1, station], [2, 0, 0, 0, 0, side])
+            .ipv4(self.address, self.to.0, 64)
+            .tcp(self.port, self.to.1, self.seq, 4096);
+        let builder = match flags {
+            Flags::Syn => builder.syn(),
+            Flags::SynAck => builder.syn().ack(self.ack),
+            Flags::Ack => builder.ack(self.ack),
+            Flags::Fin => builder.ack(self.ack).fin(),
+            Flags::Rst => builder.rst(),
+        };
+        self.stamp += 1;
+        let stamps = TcpOptionElement::Timestamp(self.stamp, self.echo);
+        let is_syn = matches!(flags, Flags::Syn | Flags::SynAck);
+        let options = if is_syn {
+            vec![
+                TcpOptionElement::MaximumSegmentSize(1460),
+                TcpOptionElement::SelectiveAcknowledgementPermitted,
+                stamps,
+                TcpOptionElement::Noop,
+                TcpOptionElement::WindowScale(7),
+            ]
+        } else {
+            vec![TcpOptionElement::Noop, TcpOptionElement::Noop, stamps]
+        };
+        let mut frame = Vec::new();
+        builder
+            .options(&options)
+            .unwrap()
+            .write(&mut frame, payload)
+            .unwrap();
+        bed.pass(self.interface, &frame);
+    }
+
+    /// Sends bytes and advances.
+    pub fn say(&mut self, bed: &mut Bed, text: impl AsRef<[u8]>) {
+        self.send(bed, Flags::Ack, text.as_ref());
+        self.seq = self.seq.wrapping_add(text.as_ref().len() as u32);
+    }
+
+    /// Receives a segment that follows directly, and acknowledges it with the next one sent.
+    pub fn hear(&mut self, seen: &Seen) -> String {
+        assert_eq!(seen.seq, self.ack, "{seen:?}");
+        let length = seen.payload.len() as u32 + u32::from(seen.fin);
+        self.ack = self.ack.wrapping_add(length);
+        if let Some((value, _)) = seen.stamps {
+            self.echo = value;
+        }
+        seen.text().to_owned()
+    }
+}
