@@ -382,6 +382,17 @@ mod tests {
         assert_eq!(valid, 4);
     }
 
+    #[test]
+    fn a_stamp_is_the_latest_with_its_options() {
+        for ticks in (0..200).chain([1 << 32, (1 << 32) + 70]) {
+            for options in 0..=OPTIONS_MASK {
+                let stamp = stamp(ticks * NANOSECONDS_PER_TICK, options);
+                assert_eq!(stamp & OPTIONS_MASK, options);
+                assert!((ticks as u32).wrapping_sub(stamp) < 64, "{ticks} {options}");
+            }
+        }
+    }
+
     proptest! {
         /// All that the client has offered comes back, with any clock; TSvals are not from the future.
         #[test]

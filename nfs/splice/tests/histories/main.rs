@@ -252,6 +252,16 @@ fn a_third_region_waits_and_an_earlier_one_is_refused() {
     assert_eq!(map.insert(999, 1, 1), Ok(()));
 }
 
+#[test]
+fn a_refusal_says_what_to_do() {
+    for (refused, advice) in [
+        (Refused::Full, "wait for an"),
+        (Refused::Order, "order of the stream"),
+    ] {
+        assert!(refused.to_string().contains(advice));
+    }
+}
+
 /// A server whose window is closed accepts only RCV.NXT.
 #[test]
 fn a_reset_behind_an_insertion_is_exact() {
