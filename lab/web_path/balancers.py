@@ -1,4 +1,7 @@
-"""The compared load balancers: HAProxy, nginx, and the network function ``l7lb``; each uses one core."""
+"""The compared load balancers: HAProxy, nginx, and the network function ``l7lb``; each uses one core.
+
+Each sends paths that begin with ``/at-NAME`` to the server of that name, and others to all servers in turn.
+"""
 
 import contextlib
 import json
@@ -41,6 +44,11 @@ class Running:
         """Return the bytes of memory that belong to it alone, plus its share of the rest."""
         lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
+
+
+def prefix(origin: Origin) -> str:
+    """Return the beginning of the paths that only this server gets."""
+    return f"/at-{origin.name}"
 
 
 def find(program: str) -> str:
@@ -95,14 +103,18 @@ def await_that(is_so: Callable[[], bool], program: Running, log: Path) -> None:
 def haproxy(path: WebPath, home: Path, origins: Sequence[Origin], core: int | None = None) -> Iterator[Running]:
     """HAProxy with one thread."""
     path.give_addresses()
-    servers = "\n".join(f"  server {each.name} {each.address}:{PORT}" for each in origins)
+    servers = [f"  server {each.name} {each.address}:{PORT}\n" for each in origins]
+    routes = [f"  use_backend {each.name} if {{ path_beg {prefix(each)} }}\n" for each in origins]
+    single = [f"backend {each.name}\n  http-reuse always\n{line}" for each, line in zip(origins, servers, strict=True)]
     config = home / "haproxy.cfg"
     config.write_text(
         f"global\n  nbthread 1\n  maxconn {_CONNECTIONS}\n"
         "defaults\n  mode http\n  retries 10\n  timeout connect 60s\n  timeout client 120s\n  timeout server 120s\n"
         "  timeout tunnel 120s\n"
         f"frontend front\n  bind {VIP}:{PORT}\n  bind [{VIP6}]:{PORT}\n  default_backend back\n"
-        f"backend back\n  balance roundrobin\n  http-reuse always\n{servers}\n"
+        + "".join(routes)
+        + "backend back\n  balance roundrobin\n  http-reuse always\n"
+        + "".join([*servers, *single])
     )
     log = home / "haproxy.log"
     with running(path, MIDDLE, [find("haproxy"), "-db", "-f", str(config)], log, core=core) as program:
@@ -126,19 +138,25 @@ def nginx_config(home: Path, http: str) -> str:
 def nginx(path: WebPath, home: Path, origins: Sequence[Origin], core: int | None = None) -> Iterator[Running]:
     """An nginx process, as a reverse proxy that keeps connections to the servers open."""
     path.give_addresses()
-    servers = " ".join(f"server {each.address}:{PORT};" for each in origins)
+    proxied = (
+        "proxy_http_version 1.1; proxy_request_buffering off; proxy_set_header Host $host;\n"
+        "proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $connection_upgrade;"
+    )
+    pools = {"back": ("/", list(origins))} | {each.name: (prefix(each), [each]) for each in origins}
+    upstreams, locations = "", ""
+    for name, (begin, members) in pools.items():
+        servers = " ".join(f"server {each.address}:{PORT};" for each in members)
+        upstreams += f"upstream {name} {{ {servers} keepalive 1000; keepalive_requests 1000000; }}\n"
+        locations += f"location {begin} {{ proxy_pass http://{name}; {proxied} }}\n"
     home = home / "balancer"
     home.mkdir()
     config, log = home / "nginx.conf", home / "log"
     config.write_text(
         nginx_config(
             home,
-            f"upstream back {{ {servers} keepalive 1000; keepalive_requests 1000000; }}\n"
             "map $http_upgrade $connection_upgrade { default upgrade; '' ''; }\n"
-            f"server {{ listen {VIP}:{PORT} backlog=4096; listen [{VIP6}]:{PORT} backlog=4096;\n"
-            "location / { proxy_pass http://back; proxy_http_version 1.1; proxy_request_buffering off;\n"
-            "proxy_set_header Host $host; proxy_set_header Upgrade $http_upgrade;\n"
-            "proxy_set_header Connection $connection_upgrade; } }",
+            f"{upstreams}server {{ listen {VIP}:{PORT} backlog=4096; listen [{VIP6}]:{PORT} backlog=4096;\n"
+            f"{locations} }}",
         )
     )
     with running(path, MIDDLE, [find("nginx"), "-e", str(log), "-c", str(config)], log, core=core) as program:
@@ -147,25 +165,26 @@ def nginx(path: WebPath, home: Path, origins: Sequence[Origin], core: int | None
 
 
 def l7lb_config(origins: Sequence[Origin]) -> dict[str, Any]:
-    """Return the network function's configuration: every request to the servers in turn."""
-
-    def listener(name: str, address: str) -> dict[str, Any]:
-        return {"name": name, "address": address, "port": PORT, "routes": [{"name": "all", "pool": name}]}
-
-    def pool(name: str, addresses: Sequence[str]) -> dict[str, Any]:
-        backends = [
-            {"name": each.name, "address": address, "port": PORT}
-            for each, address in zip(origins, addresses, strict=True)
+    """Return the network function's configuration."""
+    listeners, pools = [], []
+    for name, vip in (("ipv4", VIP), ("ipv6", VIP6)):
+        backends = {each.name: each.address if name == "ipv4" else each.address6 for each in origins}
+        members = {f"{name}-{each.name}": [each] for each in origins} | {name: list(origins)}
+        routes = [{"name": each.name, "path": prefix(each), "pool": f"{name}-{each.name}"} for each in origins]
+        routes.append({"name": "all", "pool": name})
+        listeners.append({"name": name, "address": vip, "port": PORT, "routes": routes})
+        pools += [
+            {
+                "name": pool,
+                "algorithm": "round-robin",
+                "backends": [{"name": each.name, "address": backends[each.name], "port": PORT} for each in those],
+            }
+            for pool, those in members.items()
         ]
-        return {"name": name, "algorithm": "round-robin", "backends": backends}
-
     return {
         "interfaces": [{"addresses": [f"{ipv4}/24", f"{ipv6}/64"]} for ipv4, ipv6 in zip(OWN, OWN6, strict=True)],
-        "listeners": [listener("ipv4", VIP), listener("ipv6", VIP6)],
-        "pools": [
-            pool("ipv4", [each.address for each in origins]),
-            pool("ipv6", [each.address6 for each in origins]),
-        ],
+        "listeners": listeners,
+        "pools": pools,
         # No other balancer has a limit that a slow client of the tests reaches.
         "timeouts": {"head": "60s", "idle": "300s", "connect": "60s", "answer": "120s"},
     }

@@ -10,7 +10,7 @@
 | GET /socket with Upgrade: websocket | 101, and from then on all bytes back |
 | GET /heads | the request line and header lines of the last requests to this address, as JSON |
 
-Each answer names the address in ``X-Origin``.
+A path may begin with ``/at-NAME``, for the balancer. Each answer names the address in ``X-Origin``.
 """
 
 import base64
@@ -18,6 +18,7 @@ import collections
 import hashlib
 import http.server
 import json
+import re
 import socket
 import sys
 import threading
@@ -63,7 +64,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         lines = [self.requestline, *(f"{name}: {value}" for name, value in self.headers.items())]
         self.state.heard(self.origin, lines)
-        return url.path, {name: values[0] for name, values in parse_qs(url.query).items()}
+        return re.sub(r"^/at-[^/]*", "", url.path), {name: values[0] for name, values in parse_qs(url.query).items()}
 
     def do_GET(self) -> None:
         path, query = self._begin()

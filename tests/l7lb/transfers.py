@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
+from lab.web_path.balancers import prefix
+from lab.web_path.path import ORIGINS
 from tests.l7lb.bodies import LARGEST, body, chunked
 from tests.l7lb.http_client import Answer, Connection, HungError, Settings, WrongError
 
@@ -150,15 +152,17 @@ class Worker:
         seed, size = choose.randrange(1 << 30), round(math.exp(choose.uniform(0, math.log(self._plan.largest))))
         data = body(seed, size)
         padding = f"X-Padding: {'p' * choose.randrange(3000)}\r\n" if choose.random() < 0.2 else ""
+        # Most requests of a connection go to another server than the one before them.
+        server = choose.choice(("", *map(prefix, ORIGINS)))
         kind = choose.choice(("bytes", "bytes", "chunks", "sha256", "sha256-chunked", "echo", "echo-chunked"))
         if kind in ("bytes", "chunks"):
-            request = f"GET /{kind}?seed={seed}&size={size} HTTP/1.1\r\nHost: web\r\n{padding}\r\n".encode()
+            request = f"GET {server}/{kind}?seed={seed}&size={size} HTTP/1.1\r\nHost: web\r\n{padding}\r\n".encode()
             return Exchange(f"{kind} {size}", request, lambda answer: _check_download(answer, data), size)
         path, _, in_chunks = kind.partition("-")
-        target, go = f"/{path}", ""
+        target, go = f"{server}/{path}", ""
         if self._plan.stalls and path == "sha256" and choose.random() < 0.3:
             go = f"{self._plan.seed}-{self._index}-{choose.randrange(1 << 60)}"
-            target = f"/later?name={go}"
+            target = f"{server}/later?name={go}"
         framing = "Transfer-Encoding: chunked" if in_chunks else f"Content-Length: {size}"
         head = f"POST {target} HTTP/1.1\r\nHost: web\r\n{padding}{framing}\r\n\r\n".encode()
         trailers = {"X-Trailer": str(seed)} if in_chunks else {}
