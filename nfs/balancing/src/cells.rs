@@ -236,3 +236,71 @@ impl Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nf_arena::ArenaBuilder;
+    use nf_runtime::Context;
+
+    use super::*;
+
+    fn state() -> StateBuilder {
+        StateBuilder::new(ArenaBuilder::fresh("cells", 1).unwrap())
+    }
+
+    fn worker(number: usize, of: usize) -> Worker {
+        Worker::of(&Context::new(0, number, of, &[]))
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let mut state = state();
+        let array = Array::<[u32; 4]>::declare(&mut state, "array", 3).unwrap();
+        let _arena = state.finish().unwrap();
+        assert_eq!((array.len(), array.is_empty()), (3, false));
+        array.put(1, &[1, u32::MAX, 3, 4]);
+        let all: Vec<[u32; 4]> = array.iter().collect();
+        assert_eq!(all, [[0; 4], [1, u32::MAX, 3, 4], [0; 4]]);
+    }
+
+    #[test]
+    fn gauges_stop_at_zero() {
+        for workers in [1, 2] {
+            let mut state = state();
+            let gauges = Gauges::declare(&mut state, "gauges", 2).unwrap();
+            let _arena = state.finish().unwrap();
+            let worker = worker(0, workers);
+            assert_eq!(gauges.add(worker, 1, 5), 0);
+            assert_eq!(gauges.add(worker, 1, 2), 5);
+            gauges.subtract(worker, 1, 3);
+            assert_eq!((gauges.get(0), gauges.get(1)), (0, 4));
+            gauges.subtract(worker, 1, 9);
+            assert_eq!(gauges.get(1), 0);
+            gauges.set(1, 8);
+            assert_eq!(gauges.get(1), 8);
+        }
+    }
+
+    #[test]
+    fn counters_of_all_workers_are_added_folded_and_cleared() {
+        for workers in [1, Stripes::PARTS, Stripes::PARTS + 3] {
+            let mut state = state();
+            let counters = Stripes::declare(&mut state, "counters", 3, 3).unwrap();
+            let _arena = state.finish().unwrap();
+            for number in 0..workers {
+                counters.add(worker(number, workers), 0, 1, 10);
+                counters.add_all(worker(number, workers), 1, 1, [1, 100]);
+            }
+            let sums = |row| [0, 1, 2].map(|column| counters.sum(row, column));
+            let count = workers as u64;
+            assert_eq!(
+                (sums(0), sums(1)),
+                ([0, 10 * count, 0], [0, count, 100 * count])
+            );
+            counters.fold(0, 1);
+            assert_eq!((sums(0), sums(1)), ([0; 3], [0, 11 * count, 100 * count]));
+            counters.clear(1);
+            assert_eq!((sums(1), sums(2)), ([0; 3], [0; 3]));
+        }
+    }
+}

@@ -41,3 +41,24 @@ pub const fn header_length(is_ipv4: bool) -> u16 {
         52
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_have_the_bytes_of_the_specification() {
+        let end = |text: &str, port| (text.parse::<IpAddr>().unwrap(), port);
+        let (bytes, length) = header(end("198.51.100.7", 0x1234), end("192.0.2.1", 80));
+        assert_eq!(length, usize::from(header_length(true)));
+        assert_eq!(
+            bytes[..length],
+            *b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c\xc6\x33\x64\x07\xc0\x00\x02\x01\x12\x34\x00\x50"
+        );
+        let (bytes, length) = header(end("2001:db8::7", 1), end("2001:db8::1", 443));
+        assert_eq!(length, usize::from(header_length(false)));
+        assert_eq!(bytes[12..20], *b"\x21\x21\x00\x24\x20\x01\x0d\xb8");
+        assert_eq!(bytes[28..36], *b"\0\0\0\x07\x20\x01\x0d\xb8");
+        assert_eq!(bytes[44..length], *b"\0\0\0\x01\x00\x01\x01\xbb");
+    }
+}

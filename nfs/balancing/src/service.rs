@@ -61,3 +61,34 @@ impl Hasher for ServiceHasher {
         self.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_differ_in_address_port_and_protocol() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let mut services = Services::default();
+        let keys = [
+            (ip("192.0.2.1"), 80, 6),
+            (ip("192.0.2.1"), 80, 17),
+            (ip("192.0.2.1"), 81, 6),
+            (ip("192.0.2.2"), 80, 6),
+            (ip("::c000:201"), 80, 6),
+        ];
+        for (index, (address, port, protocol)) in keys.into_iter().enumerate() {
+            services.insert(Service::new(address, port, protocol), index);
+        }
+        for (index, (address, port, protocol)) in keys.into_iter().enumerate() {
+            assert_eq!(
+                services.get(&Service::new(address, port, protocol)),
+                Some(&index)
+            );
+        }
+        assert_eq!(services.get(&Service::new(ip("192.0.2.3"), 80, 6)), None);
+        // An IPv4 address and its mapped form are one address.
+        let mapped = Service::new(ip("::ffff:192.0.2.1"), 80, 6);
+        assert_eq!(services.get(&mapped), Some(&0));
+    }
+}
