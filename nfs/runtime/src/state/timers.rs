@@ -39,7 +39,6 @@ pub struct Timers<M = Region> {
 }
 
 /// The passed deadlines of a batch.
-#[derive(Default)]
 struct Due {
     timers: [(u32, u64); BATCH],
     count: usize,
@@ -159,7 +158,12 @@ impl<M: Memory> Timers<M> {
     fn due(&self, index: usize, now: u64, limit: usize) -> Due {
         let wheel = self.wheel(index);
         let _lock = Lock::take(&self.memory, index * wheel::WORDS);
-        let mut due = Due::default();
+        let mut due = Due {
+            timers: [(0, 0); BATCH],
+            count: 0,
+            examined: 0,
+            is_last: false,
+        };
         while due.examined < limit {
             let Some(id) = wheel.pop(now) else {
                 due.is_last = true;

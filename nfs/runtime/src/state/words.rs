@@ -26,11 +26,13 @@ pub(super) fn get(memory: &impl Memory, index: usize) -> u64 {
 #[inline]
 pub(super) fn read_words(memory: &impl Memory, start: usize, bytes: &mut [u8]) {
     let words = &memory.words()[start..start + bytes.len().div_ceil(8)];
-    let mut whole = bytes.chunks_exact_mut(8);
-    for (chunk, word) in whole.by_ref().zip(words) {
-        chunk.copy_from_slice(&load(word));
+    let (whole, rest) = bytes.split_at_mut(bytes.len() / 8 * 8);
+    for (index, word) in words[..whole.len() / 8].iter().enumerate() {
+        // An array is one store, a slice a call.
+        if let Some(chunk) = whole[8 * index..].first_chunk_mut() {
+            *chunk = load(word);
+        }
     }
-    let rest = whole.into_remainder();
     if let (false, Some(word)) = (rest.is_empty(), words.last()) {
         rest.copy_from_slice(&load(word)[..rest.len()]);
     }
@@ -44,8 +46,11 @@ fn load(word: &AtomicU64) -> [u8; 8] {
 /// Copies `bytes` into words, the opposite of [`read_words`]; the rest of the last word becomes zero.
 #[inline]
 pub(super) fn write_words(memory: &impl Memory, start: usize, bytes: &[u8]) {
-    for (offset, chunk) in bytes.chunks(8).enumerate() {
-        put(memory, start + offset, word(chunk));
+    let mut rest = bytes;
+    for index in start..start + bytes.len().div_ceil(8) {
+        let (now, later) = rest.split_at(rest.len().min(8));
+        put(memory, index, word(now));
+        rest = later;
     }
 }
 
@@ -53,12 +58,16 @@ pub(super) fn write_words(memory: &impl Memory, start: usize, bytes: &[u8]) {
 #[inline]
 pub(super) fn write_changes(memory: &impl Memory, start: usize, before: &[u8], after: &[u8]) {
     // Most cache lines of a large value stay as they are.
-    let lines = before.chunks(8 * LINE).zip(after.chunks(8 * LINE));
-    for (line, (old, new)) in lines.enumerate().filter(|(_, (old, new))| old != new) {
-        for (offset, (old, new)) in old.chunks(8).zip(new.chunks(8)).enumerate() {
-            if old != new {
-                put(memory, start + line * LINE + offset, word(new));
-            }
+    let (mut before, mut after, mut start) = (before, after, start);
+    while let (Some((old, befores)), Some((new, afters))) =
+        (before.split_first_chunk(), after.split_first_chunk())
+    {
+        write_line(memory, start, old, new);
+        (before, after, start) = (befores, afters, start + LINE);
+    }
+    for (offset, (old, new)) in before.chunks(8).zip(after.chunks(8)).enumerate() {
+        if old != new {
+            put(memory, start + offset, word(new));
         }
     }
 }
@@ -110,9 +119,25 @@ fn merge(word: &AtomicU64, offset: usize, bytes: &[u8]) {
     word.store(u64::from_le_bytes(whole), Ordering::Relaxed);
 }
 
+#[inline]
+fn write_line(memory: &impl Memory, start: usize, old: &[u8; 8 * LINE], new: &[u8; 8 * LINE]) {
+    if old == new {
+        return;
+    }
+    for offset in 0..LINE {
+        let new = word(&new[8 * offset..][..8]);
+        if word(&old[8 * offset..][..8]) != new {
+            put(memory, start + offset, new);
+        }
+    }
+}
+
 /// Returns up to 8 bytes as a word.
 #[inline]
-pub(super) fn word(bytes: &[u8]) -> u64 {
+fn word(bytes: &[u8]) -> u64 {
+    if let Ok(whole) = bytes.try_into() {
+        return u64::from_le_bytes(whole);
+    }
     let mut whole = [0; 8];
     whole[..bytes.len()].copy_from_slice(bytes);
     u64::from_le_bytes(whole)
