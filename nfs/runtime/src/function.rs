@@ -9,7 +9,7 @@ use crate::{state::StateBuilder, Batch, Context, CounterSink, Refusal};
 /// A packet function, its configuration, and the state that it declares.
 ///
 /// Thread safety: several workers run `process` at once; changing state belongs in the arena's structures, which allow it.
-/// All other methods are called by one thread at a time, concurrently with the workers.
+/// All other methods are called by one thread at a time, concurrently with the workers; `tick` by each worker if the function says so.
 pub trait NetworkFunction: Send + Sync + Sized + 'static {
     /// Its name for `nf run`.
     const KIND: &'static str;
@@ -20,6 +20,8 @@ pub trait NetworkFunction: Send + Sync + Sized + 'static {
     /// Whether it takes frames of several segments (GSO, GRO) and partial checksums: see [`Packet::offloads`](crate::Packet::offloads). A function that
     /// does not gets complete frames only.
     const LARGE_FRAMES: bool = false;
+    /// Whether each worker calls `tick`, and not only worker 0.
+    const EACH_WORKER_TICKS: bool = false;
     /// The version of its state's meaning; raise it when the meaning changes.
     const SCHEMA: u32;
     /// The configuration. Unknown keys are errors if the type says so: `#[serde(deny_unknown_fields)]`.
@@ -62,6 +64,7 @@ pub trait NetworkFunction: Send + Sync + Sized + 'static {
     }
 
     /// Does periodic work, about every 10 ms, on worker 0 between batches: aging, health, load. Work in small steps, since packets wait meanwhile.
+    /// With [`EACH_WORKER_TICKS`](Self::EACH_WORKER_TICKS), each worker calls it, all at once.
     /// `out` has no packets; frames emitted into it are sent.
     fn tick(&self, context: &Context<'_>, out: &mut Batch) {
         let _ = (context, out);

@@ -154,7 +154,8 @@ impl<N: NetworkFunction> Worker<N> {
 
     /// Tells whether `tick` may run: the state changes by itself only while this instance processes all packets.
     fn ticks(&self) -> bool {
-        self.index == 0 && self.intake.mode() == Mode::Run && self.intake.sources() == 0
+        let is_due = self.index == 0 || N::EACH_WORKER_TICKS;
+        is_due && self.intake.mode() == Mode::Run && self.intake.sources() == 0
     }
 
     /// Runs the function's tick. Returns whether it sent anything.

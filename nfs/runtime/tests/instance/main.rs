@@ -5,6 +5,7 @@
 mod control;
 mod gate;
 mod support;
+mod ticks;
 #[path = "../shared/watchdog.rs"]
 mod watchdog;
 mod workers;
