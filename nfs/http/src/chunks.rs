@@ -27,6 +27,20 @@ const TRAILER_LF: u8 = 9;
 const END_LF: u8 = 10;
 const ENDED: u8 = 11;
 
+/// Fields that a trailer must not set (RFC 9110 6.5.1), because they decide where messages end, for whom they are, and what follows.
+const FORBIDDEN_TRAILERS: [&[u8]; 7] = [
+    b"connection",
+    b"content-length",
+    b"host",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+];
+
+/// The part of a body and the bytes that were expected there.
+type Mistake = (&'static str, &'static str);
+
 /// A place in a chunked body. Plain data, so that it can be kept in an arena; zeroed, it is the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
@@ -36,7 +50,11 @@ pub struct Chunks {
     /// Bytes of the digits, the extensions or the trailers so far.
     counted: u32,
     state: u8,
-    unused: [u8; 3],
+    /// Bytes of the current trailer's name so far.
+    name_bytes: u8,
+    /// The forbidden names that begin with these bytes, a bit each.
+    candidates: u8,
+    unused: u8,
 }
 
 /// The result of reading some bytes.
@@ -124,7 +142,7 @@ impl Chunks {
     }
 
     /// Reads one byte that is not data.
-    fn step(&mut self, byte: u8) -> Result<(), (&'static str, &'static str)> {
+    fn step(&mut self, byte: u8) -> Result<(), Mistake> {
         let crlf = "CRLF";
         self.state = match (self.state, byte) {
             (SIZE, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => return self.add_digit(byte),
@@ -145,13 +163,7 @@ impl Chunks {
                 return Err(("data", "CRLF behind as many bytes as its size says"))
             }
             (TRAILER_START, b'\r') => END_LF,
-            (TRAILER_NAME, b':') => self.count(MAX_TRAILER_BYTES, "trailer", TRAILER_VALUE)?,
-            (TRAILER_START | TRAILER_NAME, _) if is_token_byte(byte) => {
-                self.count(MAX_TRAILER_BYTES, "trailer", TRAILER_NAME)?
-            }
-            (TRAILER_START | TRAILER_NAME, _) => {
-                return Err(("trailer", "lines of a name, a colon and a value"));
-            }
+            (TRAILER_START | TRAILER_NAME, _) => self.step_name(byte)?,
             (TRAILER_VALUE, b'\r') => TRAILER_LF,
             (TRAILER_VALUE, _) if is_field_text(&[byte]) => {
                 self.count(MAX_TRAILER_BYTES, "trailer", TRAILER_VALUE)?
@@ -165,6 +177,36 @@ impl Chunks {
         Ok(())
     }
 
+    /// Reads one byte of a trailer's name, or the colon behind it.
+    fn step_name(&mut self, byte: u8) -> Result<u8, Mistake> {
+        if self.state == TRAILER_START {
+            (self.name_bytes, self.candidates) = (0, u8::MAX);
+        }
+        let length = usize::from(self.name_bytes);
+        let mut candidates = FORBIDDEN_TRAILERS.iter().enumerate();
+        if byte == b':' && length > 0 {
+            if candidates.any(|(bit, name)| self.candidates >> bit & 1 == 1 && name.len() == length)
+            {
+                return Err((
+                    "trailer",
+                    "a field that is not about framing, host or connection",
+                ));
+            }
+            return self.count(MAX_TRAILER_BYTES, "trailer", TRAILER_VALUE);
+        }
+        if !is_token_byte(byte) {
+            return Err(("trailer", "lines of a name, a colon and a value"));
+        }
+        for (bit, name) in candidates {
+            if name.get(length) != Some(&byte.to_ascii_lowercase()) {
+                self.candidates &= !(1 << bit);
+            }
+        }
+        // Longer names than the forbidden ones have no candidates left.
+        self.name_bytes = self.name_bytes.saturating_add(1);
+        self.count(MAX_TRAILER_BYTES, "trailer", TRAILER_NAME)
+    }
+
     fn begin(&mut self, state: u8) -> u8 {
         self.counted = 0;
         if state == SIZE {
@@ -173,12 +215,7 @@ impl Chunks {
         state
     }
 
-    fn count(
-        &mut self,
-        limit: u32,
-        thing: &'static str,
-        next: u8,
-    ) -> Result<u8, (&'static str, &'static str)> {
+    fn count(&mut self, limit: u32, thing: &'static str, next: u8) -> Result<u8, Mistake> {
         self.counted += 1;
         if self.counted > limit {
             return Err((thing, "fewer bytes"));
@@ -186,7 +223,7 @@ impl Chunks {
         Ok(next)
     }
 
-    fn add_digit(&mut self, digit: u8) -> Result<(), (&'static str, &'static str)> {
+    fn add_digit(&mut self, digit: u8) -> Result<(), Mistake> {
         self.state = self.count(MAX_SIZE_DIGITS, "size", SIZE)?;
         if self.remaining > i64::MAX as u64 >> 4 {
             return Err(("size", "a number below 2^63"));
@@ -307,6 +344,34 @@ mod tests {
             let fault = Chunks::new().advance(body.as_bytes());
             assert!(fault.is_err(), "{body:?} {rule}");
         }
+        for name in [
+            "Transfer-Encoding",
+            "content-length",
+            "HOST",
+            "TE",
+            "Trailer",
+            "Connection",
+            "Upgrade",
+        ] {
+            let trailers = [format!("{name}: x"), format!("A: b\r\n{name}:")];
+            for trailer in trailers {
+                let fault = Chunks::new().advance(format!("0\r\n{trailer}\r\n").as_bytes());
+                assert!(fault.is_err(), "RFC 9110 6.5.1: {trailer:?}");
+            }
+            for other in [
+                format!("{name}s: x"),
+                format!("X{name}: x"),
+                name[1..].to_owned() + ": x",
+            ] {
+                let body = format!("0\r\n{other}\r\n\r\n");
+                assert!(
+                    Chunks::new().advance(body.as_bytes()).unwrap().ended,
+                    "{other:?}"
+                );
+            }
+        }
+        let long = format!("0\r\n{}host: x\r\n\r\n", "a".repeat(256));
+        assert!(Chunks::new().advance(long.as_bytes()).unwrap().ended);
         let fault = Chunks::new().advance(b"5;a\0").unwrap_err();
         let expected =
             r#"extension of a chunked body, byte "\x00": expected no control character but CRLF"#;

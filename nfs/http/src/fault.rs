@@ -138,6 +138,13 @@ mod tests {
             fault.to_string(),
             r#"Content-Length "5,\r6": expected one number"#
         );
+        let rejection = Rejection::from(fault);
+        assert_eq!(rejection.to_string(), format!("400: {fault}"));
+        assert_eq!(
+            BadGateway::from(rejection).to_string(),
+            format!("502: {fault}")
+        );
+        assert_eq!(format!("{fault:?}"), fault.to_string());
         let long = Fault::new("target", &[b'a'; 9000], "less").to_string();
         assert_eq!(
             long,
