@@ -37,7 +37,8 @@ impl TimestampMap {
         self.first = self.latest;
     }
 
-    /// Translates the TSval of a segment. An older segment of the same source keeps its older value.
+    /// Translates the TSval of an acceptable segment: one of a forged segment could make the receiver discard the true ones.
+    /// An older segment of the same source keeps its older value.
     #[must_use]
     #[inline]
     pub fn show(&mut self, value: u32) -> u32 {

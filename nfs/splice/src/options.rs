@@ -377,6 +377,27 @@ mod tests {
         );
     }
 
+    /// The layout of Linux's segments with SACK blocks.
+    #[test]
+    fn timestamps_before_blocks_are_translated_with_them() {
+        let layout =
+            |timestamps: &[u8], block| [&[1, 1], timestamps, &[1, 1], &sack(&[block])].concat();
+        let bytes = segment(tcp_flags::ACK, &layout(&TIMESTAMPS, (1_150, 1_200)));
+        let found = translated(&bytes).unwrap();
+        assert_eq!(found[20..44], layout(&TRANSLATED, (1_050, 1_100)));
+        let parsed = timestamps(&Tcp::new_checked(&bytes[..]).unwrap());
+        let expected = Timestamps {
+            value: 150,
+            echo: 9_320,
+        };
+        assert_eq!(parsed, Ok(Some(expected)));
+        let without = segment(tcp_flags::ACK, &sack(&[(1, 2)]));
+        assert_eq!(
+            timestamps(&Tcp::new_checked(&without[..]).unwrap()),
+            Ok(None)
+        );
+    }
+
     #[test]
     fn blocks_are_translated_and_empty_ones_removed() {
         for (blocks, expected) in [

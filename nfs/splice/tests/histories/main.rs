@@ -55,8 +55,6 @@ fn inside(map: &Map, sequence: u32) -> Option<Region> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
-
     #[test]
     fn every_history_ends_with_the_stream_that_was_meant(
         source in start(),
