@@ -143,6 +143,11 @@ impl Pass<'_> {
     ) -> Fate {
         let segment = received.segment;
         let has_fin = segment.has(tcp_flags::FIN);
+        if connection.answers.is_repeated(&segment, has_fin) {
+            // The acknowledgement was lost.
+            self.acknowledge_leg(connection);
+            return Fate::Stays;
+        }
         let payload = segment.payload(received.packet.bytes());
         let end = segment.end();
         let used = match self.follow_answer(connection, segment.seq, payload) {

@@ -99,6 +99,10 @@ impl Pass<'_> {
     fn take_request_bytes(&mut self, connection: &mut Connection, received: &mut Received<'_>) {
         let segment = received.segment;
         let has_fin = segment.has(tcp_flags::FIN);
+        if connection.requests.is_repeated(&segment, has_fin) {
+            // The acknowledgement was lost.
+            return self.acknowledge_client(connection);
+        }
         if self.may_pass(connection) && !connection.requests.owns(segment.seq, segment.len) {
             let payload = segment.payload(received.packet.bytes());
             match connection.requests.follow(segment.seq, payload) {
@@ -160,8 +164,11 @@ impl Pass<'_> {
         }
         let requests = &connection.requests;
         let end = segment.end();
-        let is_last = segment.has(tcp_flags::FIN) && requests.owned == end;
-        if is_last && requests.held.is_empty() && connection.busy == 0 {
+        let is_last = segment.has(tcp_flags::FIN)
+            && requests.framing == framing::ENDED
+            && requests.held.is_empty()
+            && requests.parse_at == end;
+        if is_last && connection.busy == 0 {
             return self.client_leaves(connection, end);
         }
         if before == (requests.owned, requests.top) {

@@ -40,9 +40,7 @@ impl Pass<'_> {
         let is_over = connection.busy != 0
             && connection.answered != 0
             && connection.answers.is_over()
-            && connection.requests.held.is_empty() | connection.requests.is_over()
-            && connection.requests.framing != framing::LENGTH
-            && connection.requests.framing != framing::CHUNKED;
+            && connection.requests.is_delivered();
         if !is_over {
             return;
         }

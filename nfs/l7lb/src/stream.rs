@@ -106,6 +106,17 @@ impl Half {
         self.framing == framing::ENDED && !is_after(self.parse_at, self.seen)
     }
 
+    /// Tells whether the receiver has acknowledged the whole message.
+    pub fn is_delivered(&self) -> bool {
+        self.framing == framing::ENDED && !is_after(self.parse_at, self.map.back(self.acked))
+    }
+
+    /// Tells whether a segment repeats what its sender need not send any more.
+    pub fn is_repeated(&self, segment: &Segment, has_fin: bool) -> bool {
+        let end = segment.end().wrapping_add(u32::from(has_fin));
+        !is_after(end, self.acknowledgement())
+    }
+
     /// Notes that bytes up to a source number have been seen.
     pub fn saw(&mut self, end: u32) {
         if is_after(end, self.seen) {

@@ -221,6 +221,31 @@ fn a_lost_body_passes_again_although_the_next_request_is_held() {
 }
 
 #[test]
+fn a_client_may_leave_after_a_body() {
+    let mut bed = Bed::new();
+    let mut client = bed.client(1);
+    client.say(
+        &mut bed,
+        "POST /x HTTP/1.1\r\nHost: web\r\nContent-Length: 4\r\n\r\n",
+    );
+    let mut backend = bed.backend(A);
+    let request = bed.one(A);
+    backend.hear(&request);
+    client.say(&mut bed, "body");
+    let body = bed.one(A);
+    backend.hear(&body);
+    answered(&mut bed, &mut client, &mut backend);
+    client.send(&mut bed, Flags::Fin, b"");
+    client.seq = client.seq.wrapping_add(1);
+    let fin = bed.one(CLIENT);
+    assert!(fin.fin && fin.ack == Some(client.seq), "{fin:?}");
+    assert!(bed.one(A).rst);
+    client.hear(&fin);
+    client.send(&mut bed, Flags::Ack, b"");
+    assert_eq!(bed.counter("connections"), 0);
+}
+
+#[test]
 fn own_answers_keep_the_connection_and_refusals_end_it() {
     let mut bed = Bed::new();
     let (mut client, mut backend) = asked(&mut bed, 1);
