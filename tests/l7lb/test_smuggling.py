@@ -100,9 +100,10 @@ def _parse(words: list[str]) -> Verdict:
 
 
 def _normal(request: Accepted) -> Accepted:
-    """Leave out default ports, as HAProxy does (RFC 9110 4.2.3)."""
-    target = re.sub(rb"(?i)^(https?://[^/?]*):(80|443)?(?=[/?]|$)", rb"\1", request.target)
-    return replace(request, target=target, host=re.sub(rb":(80|443)?$", b"", request.host))
+    """Leave out default ports and the case of hosts, of which HAProxy changes some (RFC 9110 4.2.3)."""
+    origin = re.compile(rb"(?i)^(https?://[^/?]*?)(?::(?:80|443)?)?(?=[/?]|$)")
+    target = origin.sub(lambda found: found[1].lower(), request.target)
+    return replace(request, target=target, host=re.sub(rb":(80|443)?$", b"", request.host).lower())
 
 
 def laxer(own: Verdict, other: Verdict) -> bool:
@@ -136,6 +137,20 @@ def test_haproxy_accepts_the_streams_that_the_parser_accepts(corpus: dict[str, S
             verdict = judge.judge(stream.content)
             assert verdict.accepted, name
             assert verdict.refused is None, name
+
+
+def test_hosts_of_target_and_header_are_compared_as_haproxy_does(judge: HAProxy) -> None:
+    hosts = ["a", "A", "a.", "b", "[::1]", "[0::1]", "10.0.0.1", "u@a", ""]
+    ports = ["", ":", ":80", ":443", ":8080", ":080", ":0", ":65536"]
+    authorities = [host + port for host in hosts for port in ports]
+    streams = {
+        f"{line} {host}": f"{line} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+        for authority in authorities
+        for line in (f"GET http://{authority}/", f"GET https://{authority}/", f"CONNECT {authority}")
+        for host in authorities
+    }
+    verdicts = compare(streams, judge)
+    assert sum(len(own.accepted) for own, _ in verdicts.values()) >= 100
 
 
 def test_random_changes_find_no_request_that_only_haproxy_refuses(corpus: dict[str, Stream], judge: HAProxy) -> None:

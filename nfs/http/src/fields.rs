@@ -292,4 +292,11 @@ mod tests {
             assert!(check(lines).is_err(), "{} {rule}", lines.escape_ascii());
         }
     }
+
+    #[test]
+    fn an_even_number_of_control_characters_is_refused_and_the_first_is_named() {
+        let head = b"A long name: with NUL\0 and DEL\x7f, and a long value behind\r\n\r\n";
+        let fault = check(head).unwrap_err().to_string();
+        assert!(fault.contains(r#" name: with NUL\x00 and DEL"#), "{fault}");
+    }
 }

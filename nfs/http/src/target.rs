@@ -61,9 +61,10 @@ impl<'a> Authority<'a> {
         }
         let port = match port {
             None | Some([]) => None,
-            Some(digits) => {
-                Some(parse_port(digits).ok_or_else(|| fault("a port from 0 to 65535"))?)
-            }
+            Some(digits) => Some(
+                parse_port(digits)
+                    .ok_or_else(|| fault("a port from 1 to 65535 without leading zeros"))?,
+            ),
         };
         let host = text(thing, host)?;
         Ok(Self { host, port })
@@ -87,6 +88,9 @@ fn split_port(value: &[u8]) -> (&[u8], Option<&[u8]>) {
 }
 
 fn parse_port(digits: &[u8]) -> Option<u16> {
+    if digits.first() == Some(&b'0') {
+        return None;
+    }
     let number = digits.iter().try_fold(0_u32, |number, &byte| {
         let next = number * 10 + u32::from(byte.wrapping_sub(b'0'));
         (byte.is_ascii_digit() && next <= 65535).then_some(next)
@@ -334,6 +338,8 @@ mod tests {
             "a@b",
             "a%41",
             "a:65536",
+            "a:0",
+            "a:080",
             "a:8x",
             "a:+8",
             "a:80:80",
