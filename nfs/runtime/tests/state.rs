@@ -113,10 +113,9 @@ fn a_full_table_refuses_new_keys_and_keeps_the_old() {
     let mut builder = fresh();
     let table: FlowTable<u64, u64> = builder.flow_table("flows", 10_000).unwrap();
     let add = |key| table.update_or_insert(&key, 1, 1000, || key, |_| ());
-    assert!(
-        (0..10_000_u64).all(|key| add(key).is_some()),
-        "fewer than its capacity"
-    );
+    // The hash is secret, so a part may be full by bad luck: one filling of about 40 refuses a few keys.
+    let refused = (0..10_000_u64).filter(|key| add(*key).is_none());
+    assert!(refused.count() < 10, "fewer than its capacity");
     let kept = (0..100_000_u64)
         .filter(|key| add(*key).is_some())
         .collect::<Vec<_>>();

@@ -17,7 +17,7 @@ use super::{
 /// The number of slots under one lock, and the farthest that a key may be from its place.
 const PART: usize = 64;
 /// The average load of parts when the table holds its capacity. A part that is full by bad luck refuses a flow, which at 5/8 happens to
-/// about 1 of 40,000 parts.
+/// about 1 of 5,800 parts.
 const FILL: (usize, usize) = (5, 8);
 /// The words before the first part: the hash's secret, on its own cache line.
 const HEADER: usize = 8;

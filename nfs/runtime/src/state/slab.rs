@@ -17,7 +17,7 @@ use super::{
 #[cfg(test)]
 mod tests;
 
-/// The most locks of a slab: of two records that threads change at the same time, one in so many pairs shares a lock.
+/// The most locks of a slab. Threads that change different records rarely need the same one.
 const MAX_LOCKS: usize = 1024;
 /// The bit of a lock's word that tells that its record is being written; the others are the slot plus 1.
 const WRITING: u64 = 1;
