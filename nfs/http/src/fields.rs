@@ -156,7 +156,8 @@ impl<'a> Iterator for Headers<'a> {
 
     fn next(&mut self) -> Option<Header<'a>> {
         let rest = self.bytes.get(self.at..)?;
-        let end = memchr(b'\r', rest).filter(|&length| length > 0)?;
+        let end = memchr(b'\r', rest)?;
+        // The empty line has none.
         let colon = memchr(b':', &rest[..end])?;
         let line = self.at..self.at + end + 2;
         self.at = line.end;
@@ -298,5 +299,7 @@ mod tests {
         let head = b"A long name: with NUL\0 and DEL\x7f, and a long value behind\r\n\r\n";
         let fault = check(head).unwrap_err().to_string();
         assert!(fault.contains(r#" name: with NUL\x00 and DEL"#), "{fault}");
+        let fault = check(b"A: b\nC: d\r\n\r\n").unwrap_err().to_string();
+        assert!(fault.contains(r#""A: b\nC""#), "{fault}");
     }
 }

@@ -224,6 +224,7 @@ mod tests {
         assert_eq!((host.host, host.port), ("Example.com", Some(8080)));
         assert_eq!((request.body, request.keep_alive), (Body::Length(17), true));
         assert_eq!((request.expects_continue, request.upgrade), (true, None));
+        assert_eq!(request.head.bytes(), head.as_bytes());
         assert_eq!(&head[request.head.insertion()..], "\r\n");
         assert_eq!(request.head.start_line(), b"POST /a/b?c=d HTTP/1.1");
         let (from, to) = request.head.target;
