@@ -59,8 +59,9 @@ def _transfer(wire: Wire, nf: Nf) -> _Transfer:
 
 def test_a_transfer_in_large_frames_arrives_and_costs_less(directory: Path, bump: Path) -> None:
     with Wire(directory) as wire:
-        with _start(wire, bump, "large") as nf:
+        with _start(wire, bump, "large", "auto") as nf:
             large = _transfer(wire, nf)
+            assert nf.ask("status")["ports"][1]["backend"] == "AF_PACKET"
         for host in ("a", "b"):
             wire.run(host, "ethtool", "-K", f"{host}0", "tso", "off", "gso", "off")
         with _start(wire, bump, "plain") as nf:

@@ -63,6 +63,7 @@ impl PartialChecksum {
 }
 
 impl Offloads {
+    #[inline]
     #[must_use]
     pub fn checksum(self) -> Option<PartialChecksum> {
         match self {
@@ -151,6 +152,7 @@ const ECN: u64 = 1 << 51;
 
 impl<'a> From<&'a [u8]> for Frame<'a> {
     /// A complete frame.
+    #[inline]
     fn from(bytes: &'a [u8]) -> Self {
         Self {
             bytes,

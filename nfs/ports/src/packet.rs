@@ -131,6 +131,7 @@ impl Packet {
     }
 
     /// Sets what is left to the output, which completes or splits the frame as this says.
+    #[inline]
     pub fn set_offloads(&mut self, offloads: Offloads) {
         self.offloads = offloads;
         self.offloads_from = self.start;
@@ -247,6 +248,7 @@ impl Packet {
 
     /// Copies a complete frame as if it had arrived by the port with this index. Returns false, without a change, if it is longer than
     /// [`longest`](Self::longest).
+    #[inline]
     #[must_use]
     pub fn fill(&mut self, port: usize, frame: &[u8]) -> bool {
         self.fill_with(port, Frame::from(frame))
@@ -254,6 +256,7 @@ impl Packet {
 
     /// Copies a frame with its offloads. Returns false, without a change, if it is longer than [`longest`](Self::longest), or has offloads
     /// and the packet is not [large](Self::large).
+    #[inline]
     #[must_use]
     pub fn fill_with(&mut self, port: usize, frame: Frame<'_>) -> bool {
         let length = frame.bytes.len();

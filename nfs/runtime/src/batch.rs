@@ -193,7 +193,7 @@ impl<'a> Iterator for Leaving<'a> {
 
 #[cfg(test)]
 mod tests {
-    use nf_ports::MAX_FRAME;
+    use nf_ports::{Offloads, MAX_FRAME, MAX_LARGE_FRAME};
     use proptest::prelude::*;
 
     use super::*;
@@ -236,6 +236,37 @@ mod tests {
         assert!(!batch.emit(0, &longest));
         assert!(batch.emit(0, b"a short one still fits"));
         assert_eq!(batch.emit_refused(), 1);
+    }
+
+    #[test]
+    fn emitted_frames_have_parts_and_offloads() {
+        let bits = |size: u64| 1 << 48 | 1 << 49 | 16 << 32 | 34 << 16 | size;
+        let (checksum, segments) = (Offloads::from_bits(bits(0)), Offloads::from_bits(bits(9)));
+        assert!(checksum.segments().is_none() && segments.segments().is_some());
+        let (most, large) = ([0; MAX_FRAME + 1], [0; MAX_LARGE_FRAME + 1]);
+        let mut batch = Batch::new();
+        let (_, emitted) = batch.parts();
+        for (longest, offloads) in [(&most[..], checksum), (&large[..], segments)] {
+            let (first, rest) = longest.split_at(54);
+            assert!(!emitted.emit_parts(1, &[first, rest], offloads));
+            assert!(emitted.emit_parts(1, &[first, &rest[1..]], offloads));
+        }
+        emitted.emit_parts(0, &[b"a", b"", b"bc"], checksum);
+        assert_eq!(batch.emit_refused(), 2);
+        let last = Frame {
+            bytes: b"abc",
+            offloads: checksum,
+        };
+        let mut leaving = batch.leaving();
+        let lengths = [MAX_FRAME, MAX_LARGE_FRAME];
+        let two = [checksum, segments].into_iter().zip(lengths);
+        for (offloads, length) in two {
+            let (port, frame) = leaving.next().unwrap();
+            assert_eq!((port, frame.offloads), (1, offloads));
+            assert_eq!(frame.bytes.len(), length);
+        }
+        assert_eq!(leaving.next(), Some((0, last)));
+        assert_eq!(leaving.next(), None);
     }
 
     fn texts(batch: &mut Batch) -> Vec<(usize, String)> {

@@ -220,3 +220,84 @@ fn to_wire(port: usize, frame: Frame<'_>, out: &mut Vec<(usize, Vec<u8>)>) {
         frame.offloads
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use nf_ports::{Network, PartialChecksum, Segments};
+
+    use super::*;
+
+    /// A function that sends packets by the other port, after 4 bytes more in front, and a copy of each by its own.
+    struct Tagging;
+
+    impl NetworkFunction for Tagging {
+        const KIND: &'static str = "tagging";
+        const SUMMARY: &'static str = "for tests";
+        const LARGE_FRAMES: bool = true;
+        const SCHEMA: u32 = 1;
+        type Config = ();
+
+        fn create((): (), state: &mut StateBuilder) -> Result<Self, Refusal> {
+            state.region("unused", "u64", 1)?;
+            Ok(Self)
+        }
+
+        fn process(&self, batch: &mut Batch, _: &Context<'_>) {
+            let (packets, emitted) = batch.parts();
+            for (index, packet) in packets.iter_mut().enumerate() {
+                emitted.follow(index);
+                emitted.emit_parts(packet.port(), &[packet.bytes()], packet.offloads());
+                if let Some(bytes) = packet.push_front(4) {
+                    bytes.copy_within(4..16, 0);
+                    bytes[12..16].copy_from_slice(&[0x81, 0, 0, 7]);
+                }
+                packet.send(1 - packet.port());
+            }
+        }
+
+        fn configure(&self, (): ()) -> Result<(), Refusal> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn frames_with_offloads_leave_in_segments() {
+        let offloads = |start| {
+            let checksum = PartialChecksum {
+                start,
+                field: PartialChecksum::TCP,
+            };
+            let segments = Segments {
+                network: Network::Ipv4,
+                size: NonZeroU16::MIN.saturating_add(99),
+                is_ecn: false,
+            };
+            Offloads::Segments(checksum, segments)
+        };
+        let mut bytes = [0; 54 + 250];
+        bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
+        bytes[46] = 5 << 4;
+        let frame = Frame {
+            bytes: &bytes,
+            offloads: offloads(34),
+        };
+        let mut nf = Harness::<Tagging>::new(()).unwrap();
+        let (output, left) = nf.process_frame(0, frame);
+        assert_eq!(left, offloads(38));
+        let Output::Sent(1, tagged) = output else {
+            panic!("{output:?}");
+        };
+        assert_eq!(tagged.len(), bytes.len() + 4);
+        let lengths = |frames: &[(usize, Vec<u8>)]| -> Vec<(usize, usize)> {
+            let each = frames.iter().map(|(port, bytes)| (*port, bytes.len()));
+            each.collect()
+        };
+        let copies = [(0, 154), (0, 154), (0, 104)];
+        assert_eq!(lengths(&nf.take_emitted()), copies);
+        let both = [(1, 158), (1, 158), (1, 108)];
+        let leaving = nf.process_leaving(&[(0, frame)]);
+        assert_eq!(lengths(&leaving), [both, copies].concat());
+    }
+}

@@ -218,3 +218,38 @@ fn offloads_that_do_not_fit_the_headers_are_refused() {
     let outside = Offloads::Checksum(outside);
     assert_eq!(good.finished(outside), Err(Unfit));
 }
+
+/// Random frames and offloads: none panics, and the segments of a frame are at most as long as the frame.
+#[test]
+fn any_frame_is_split_or_refused() {
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let (mut split, mut refused) = (0, 0);
+    for round in 0..20_000 {
+        let network = [Network::Ipv4, Network::Ipv6][round % 2];
+        let mut sample = sample(network, round % 3 == 0, next() as usize % 300);
+        for _ in 0..next() % 4 {
+            let at = next() as usize % sample.bytes.len();
+            sample.bytes[at] = next() as u8;
+        }
+        sample.bytes.truncate(next() as usize % 400);
+        let offloads = match next() % 2 {
+            0 => sample.offloads(1 + next() as u16 % 200),
+            _ => Offloads::from_bits(next()),
+        };
+        match sample.finished(offloads) {
+            Ok(segments) => {
+                let longest = segments.iter().map(Vec::len).max();
+                assert!(longest <= Some(sample.bytes.len()));
+                split += usize::from(segments.len() > 1);
+            }
+            Err(Unfit) => refused += 1,
+        }
+    }
+    assert!(split > 1000 && refused > 1000, "{split} {refused}");
+}
