@@ -59,9 +59,10 @@ impl Pass<'_> {
             return ControlFlow::Break(Fate::Ends);
         }
         let ahead = segment.seq.wrapping_sub(requests.told) as i32;
-        let is_far = ahead.unsigned_abs() > FARTHEST;
+        let is_far = ahead < -(FARTHEST as i32) || ahead > connection.widest_window();
         let is_odd = segment.has(tcp_flags::RST) || segment.has(tcp_flags::SYN);
-        if is_odd || is_far || !segment.has(ACK) {
+        let is_forged = is_after(segment.ack, connection.answers.top);
+        if is_odd || is_far || is_forged || !segment.has(ACK) {
             self.acknowledge_client(connection);
             return ControlFlow::Break(Fate::Stays);
         }
@@ -103,7 +104,9 @@ impl Pass<'_> {
             // The acknowledgement was lost.
             return self.acknowledge_client(connection);
         }
-        if self.may_pass(connection) && !connection.requests.owns(segment.seq, segment.len) {
+        let room = connection.requests.room(segment.seq);
+        let is_whole = segment.len <= room && !connection.requests.owns(segment.seq, segment.len);
+        if self.may_pass(connection) && is_whole {
             let payload = segment.payload(received.packet.bytes());
             match connection.requests.follow(segment.seq, payload) {
                 Ok(used)
@@ -143,6 +146,8 @@ impl Pass<'_> {
             }
             let part = &payload[at..at + passing];
             let used = if self.may_pass(connection) {
+                // A backend may refuse a segment that ends beyond its window, which the client's scale cannot express.
+                let part = &part[..part.len().min(connection.requests.room(begin))];
                 match connection.requests.follow(begin, part) {
                     Ok(used) => used,
                     Err(_) => return self.abandon(connection),

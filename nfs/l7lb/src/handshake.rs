@@ -14,9 +14,8 @@ use nf_splice::{
 
 use crate::{
     legs::FOREVER,
-    output::SCALE,
     pass::{Fate, Pass, Received},
-    record::{framing, options, reversed, Connection, NO_LEG},
+    record::{framing, options, reversed, Connection, NO_LEG, SCALE},
     segments::{Outgoing, Segment, ACK},
     tables::Event,
 };

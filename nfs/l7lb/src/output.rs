@@ -9,12 +9,10 @@ use nf_splice::{
 
 use crate::{
     pass::{Pass, Received},
-    record::{options, reversed, stage, Connection, Leg},
+    record::{options, reversed, stage, Connection, Leg, SCALE},
     segments::{Outgoing, ACK, PSH_ACK},
 };
 
-/// The shift of the windows that clients are told.
-pub const SCALE: u8 = 7;
 /// The time until the function's bytes are sent again, doubled each time.
 const AGAIN: u64 = 200_000_000;
 

@@ -12,6 +12,9 @@ use nf_splice::{Map, TimestampMap};
 /// The legs of one connection: one in use, and idle ones to other backends.
 pub const LEGS: usize = 3;
 
+/// The shift of the windows that clients are told.
+pub const SCALE: u8 = 7;
+
 /// The index of no leg.
 pub const NO_LEG: u8 = u8::MAX;
 
@@ -153,6 +156,12 @@ pub struct Connection {
 impl Connection {
     pub fn leg(&self) -> Option<&Leg> {
         self.legs.get(usize::from(self.leg))
+    }
+
+    /// Returns the bytes of the widest window that the client can have been told.
+    pub fn widest_window(&self) -> i32 {
+        let scale = if self.has(options::SCALE) { SCALE } else { 0 };
+        i32::from(u16::MAX) << scale
     }
 
     pub fn has_open_leg(&self) -> bool {

@@ -189,6 +189,16 @@ impl Half {
         (0, free)
     }
 
+    /// Returns how many bytes from a source number on the receiver has room for; everything if it has none, so that probes of a closed window pass.
+    pub fn room(&self, begin: u32) -> usize {
+        let room = self.edge.wrapping_sub(self.map.forward(begin)) as i32;
+        if room > 0 {
+            room as usize
+        } else {
+            usize::MAX
+        }
+    }
+
     /// Tells whether the function has taken some of these bytes.
     pub fn owns(&self, begin: u32, length: usize) -> bool {
         self.owner(begin, length) != (0, length)

@@ -170,6 +170,9 @@ fn a_body_passes_and_a_lost_part_of_it_passes_again() {
     let expected = with_address(head) + &"0".repeat(1000);
     let request = bed.one(A);
     assert_eq!(backend.hear(&request), expected);
+    // The window of a SYN is small, because it is not scaled.
+    backend.send(&mut bed, Flags::Ack, b"");
+    assert_eq!(bed.one(CLIENT).ack, Some(client.seq));
     let parts: Vec<(u32, String)> = (1..6)
         .map(|digit| {
             let at = client.seq;
@@ -218,6 +221,21 @@ fn a_lost_body_passes_again_although_the_next_request_is_held() {
     answered(&mut bed, &mut client, &mut backend);
     let request = bed.one(A);
     assert_eq!(backend.hear(&request), with_address(GET));
+}
+
+#[test]
+fn a_segment_is_cut_at_the_backends_window() {
+    let mut bed = Bed::new();
+    let mut client = bed.client(1);
+    client.say(
+        &mut bed,
+        "POST /x HTTP/1.1\r\nHost: web\r\nContent-Length: 5000\r\n\r\n",
+    );
+    let mut backend = bed.backend(A);
+    let request = bed.one(A);
+    let room = 4096 - backend.hear(&request).len();
+    client.say(&mut bed, "x".repeat(5000));
+    assert_eq!(bed.one(A).payload.len(), room);
 }
 
 #[test]
