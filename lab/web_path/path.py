@@ -120,15 +120,6 @@ class WebPath:
         received, sent = (sum(each[way]["packets"] for each in ours) for way in ("rx", "tx"))
         return received, sent
 
-    def tcp_counter(self, host: str, name: str) -> int:
-        """Return a counter of a host's TCP, such as ``TCPToZeroWindowAdv``."""
-        names, values = (
-            line.split()
-            for line in self.run(host, "cat", "/proc/net/netstat").splitlines()
-            if line.startswith("TcpExt:")
-        )
-        return int(dict(zip(names, values, strict=True))[name])
-
 
 def _links(*, impaired: bool, direct: bool) -> list[str]:
     def link(first: tuple[str, str], second: tuple[str, str]) -> str:

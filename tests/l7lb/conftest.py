@@ -43,9 +43,12 @@ class Transfers:
         return Report(**json.loads(self._process.stdout.readline()))
 
 
-@pytest.fixture(scope="module", params=["haproxy"])
+@pytest.fixture(scope="module", params=["l7lb", pytest.param("haproxy", marks=pytest.mark.soak)])
 def balancer(request: pytest.FixtureRequest) -> str:
-    """Return the name of the load balancer under test."""
+    """Return the name of the load balancer under test.
+
+    If HAProxy fails a test as well, the test or the machine is at fault.
+    """
     return request.param
 
 

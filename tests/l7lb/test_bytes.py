@@ -22,6 +22,8 @@ _LOSSES = (0.001, 0.01, 0.05)
 _OPTIONS = tuple(itertools.product((0, 1), (0, 1), (0, 1)))
 """SACK, timestamps, window scaling: off or on."""
 _STALLED = 4
+_FULL = 2048
+"""Bytes in a receive buffer of 4,096 bytes; its window is then shorter than a segment, or zero."""
 _SOON_S = 60.0
 
 
@@ -100,7 +102,7 @@ def _transfer(path: WebPath, transfers: Transfers, directory: Path, cell: Cell, 
     return report
 
 
-@pytest.mark.parametrize("cell", list(cells(1, 1))[:3], ids=str)
+@pytest.mark.parametrize("cell", list(cells(1, 1)), ids=str)
 def test_no_byte_is_wrong_and_no_connection_hangs(
     path: WebPath, transfers: Transfers, directory: Path, cell: Cell
 ) -> None:
@@ -135,13 +137,7 @@ def test_a_byte_that_is_wrong_is_noticed(path: WebPath, transfers: Transfers, di
 def test_a_client_that_stops_reading_gets_the_rest_later(path: WebPath, directory: Path, loss: float) -> None:
     with origin(path, directory):
         _impair(path, 4, Faults(loss=loss))
-        before = path.tcp_counter(CLIENT, "TCPToZeroWindowAdv")
-        right = _stalled(
-            path,
-            ["download"],
-            lambda: path.tcp_counter(CLIENT, "TCPToZeroWindowAdv") >= before + _STALLED,
-            lambda: None,
-        )
+        right = _stalled(path, ["download"], CLIENT, lambda: None)
     assert right == _STALLED
 
 
@@ -149,19 +145,26 @@ def test_a_client_that_stops_reading_gets_the_rest_later(path: WebPath, director
 def test_a_server_that_stops_reading_gets_the_rest_later(path: WebPath, directory: Path, loss: float) -> None:
     with origin(path, directory, receive_buffer=4096):
         _impair(path, 5, Faults(loss=loss))
-        before = path.tcp_counter(SERVERS, "TCPToZeroWindowAdv")
         url = f"http://{path.target}:{PORT}/go?name=stalled-{loss}"
         right = _stalled(
             path,
             ["upload", f"stalled-{loss}"],
-            lambda: path.tcp_counter(SERVERS, "TCPToZeroWindowAdv") >= before + _STALLED,
+            SERVERS,
             lambda: path.run(CLIENT, "curl", "-sS", "--fail", "--max-time", "30", url),
         )
     assert right == _STALLED
 
 
-def _stalled(path: WebPath, what: list[str], is_full: Callable[[], bool], resume: Callable[[], object]) -> int:
-    """Start transfers that stall; let them go on once the windows are closed. Return how many were right."""
+def _stalled(path: WebPath, what: list[str], reader: str, resume: Callable[[], object]) -> int:
+    """Start transfers that stall; let them go on once the buffers of the host that does not read are full.
+
+    Returns how many were right.
+    """
+
+    def is_full() -> bool:
+        queues = path.run(reader, "ss", "-Htn", "state", "established").split()[::4]
+        return sum(int(queue) >= _FULL for queue in queues) == _STALLED
+
     argv = [sys.executable, "-m", "tests.l7lb.stalls", path.target, str(PORT), str(_STALLED), *what]
     with path.popen(CLIENT, argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -169,7 +172,7 @@ def _stalled(path: WebPath, what: list[str], is_full: Callable[[], bool], resume
             assert process.stdout.readline() == "ready\n"
             end = time.monotonic() + _SOON_S
             while not is_full():
-                assert time.monotonic() < end, "the windows did not close"
+                assert time.monotonic() < end, "the buffers did not fill"
                 time.sleep(0.02)
             resume()
             said, _ = process.communicate("\n", timeout=_SOON_S)
