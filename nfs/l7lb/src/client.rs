@@ -9,6 +9,7 @@ use crate::{
     pass::{Fate, Pass, Received},
     record::{framing, stage, Connection},
     segments::{Segment, ACK},
+    stream::Malformed,
 };
 
 /// The farthest that numbers of a live connection can be apart: windows are at most 1 GiB (RFC 7323, 2.3).
@@ -145,27 +146,15 @@ impl Pass<'_> {
                 continue;
             }
             let part = &payload[at..at + passing];
-            let used = if self.may_pass(connection) {
-                // A backend may refuse a segment that ends beyond its window, which the client's scale cannot express.
-                let part = &part[..part.len().min(connection.requests.room(begin))];
-                match connection.requests.follow(begin, part) {
-                    Ok(used) => used,
-                    Err(_) => return self.abandon(connection),
-                }
-            } else {
-                0
+            let taken = match self.pass_part(connection, begin, part) {
+                Ok(0) => self.hold(connection, begin, part),
+                Ok(passed) => passed,
+                Err(_) => return self.abandon(connection),
             };
-            if used > 0 {
-                connection.requests.saw(begin.wrapping_add(used as u32));
-                self.send_to_leg(connection, begin, &part[..used]);
-                at += used;
-                continue;
-            }
-            let taken = self.hold(connection, begin, part);
-            if taken == 0 {
+            at += taken;
+            if taken == 0 || connection.requests.edge == connection.requests.top {
                 break;
             }
-            at += taken;
         }
         let requests = &connection.requests;
         let end = segment.end();
@@ -179,6 +168,27 @@ impl Pass<'_> {
         if before == (requests.owned, requests.top) {
             self.acknowledge_client(connection);
         }
+    }
+
+    /// Passes on bytes that belong to the present body, as far as the backend's window allows. Returns their number.
+    fn pass_part(
+        &mut self,
+        connection: &mut Connection,
+        begin: u32,
+        bytes: &[u8],
+    ) -> Result<usize, Malformed> {
+        if !self.may_pass(connection) {
+            return Ok(0);
+        }
+        // The client's scale cannot express a window of a few bytes, and the backend refuses a segment that ends beyond it.
+        let requests = &mut connection.requests;
+        let room = requests.room(begin).min(bytes.len());
+        let used = requests.follow(begin, &bytes[..room])?;
+        if used > 0 {
+            requests.saw(begin.wrapping_add(used as u32));
+            self.send_to_leg(connection, begin, &bytes[..used]);
+        }
+        Ok(used)
     }
 
     /// Tells whether bytes of the present body go to the leg at once.
