@@ -19,7 +19,7 @@ const SECOND: u64 = 1_000_000_000;
 
 /// The network function `l7lb`.
 pub struct L7lb {
-    tables: Tables,
+    tables: Arc<Tables>,
     snapshot: RwLock<Arc<Snapshot>>,
     /// Held while the next snapshot is made.
     changing: Mutex<()>,
@@ -35,7 +35,9 @@ pub struct L7lb {
 impl L7lb {
     pub(crate) fn new(config: Config, state: &mut StateBuilder) -> Result<Self, Refusal> {
         check(&config)?;
-        let tables = Tables::declare(&config.limits, state)?;
+        let tables = Arc::new(Tables::declare(&config.limits, state)?);
+        let torn = Arc::clone(&tables);
+        state.on_repair(move || torn.repair());
         // Rows are assigned when the state is taken over.
         let waiting = Config {
             listeners: Vec::new(),

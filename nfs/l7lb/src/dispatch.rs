@@ -137,11 +137,11 @@ impl Pass<'_> {
         match fate {
             Some(Some(Fate::Stays)) => true,
             Some(Some(Fate::Ends)) => {
-                self.end(id);
+                self.tables.remove(id);
                 true
             }
             Some(None) if is_new => {
-                self.end(id);
+                self.tables.remove(id);
                 false
             }
             _ => false,

@@ -69,28 +69,43 @@ impl Pass<'_> {
 
     /// Handles the first head held. Returns false if it must wait.
     fn begin_one(&mut self, connection: &mut Connection, id: SlabId) -> bool {
+        let chunks = &self.tables.chunks;
+        let held = &connection.requests.held;
         let mut input = std::mem::take(&mut self.scratch.input);
-        let length = connection.requests.held.len();
-        input.resize(length, 0);
-        let _ = connection
-            .requests
-            .held
-            .read_at(&self.tables.chunks, 0, &mut input);
-        let went = self.begin_with(connection, id, &input);
+        // A head may come byte by byte: search only what is new.
+        let searched = connection.requests.searched as usize;
+        let from = searched.saturating_sub(3);
+        input.resize(held.len().saturating_sub(from), 0);
+        let _ = held.read_at(chunks, from, &mut input);
+        let went = if searched > 0 && !may_end(&input) {
+            self.await_head(connection);
+            false
+        } else {
+            input.resize(held.len(), 0);
+            let _ = held.read_at(chunks, 0, &mut input);
+            self.begin_with(connection, id, &input)
+        };
         self.scratch.input = input;
         went
     }
 
+    /// Waits for the rest of a head, unless it has reached the limit.
+    fn await_head(&mut self, connection: &mut Connection) {
+        let length = connection.requests.held.len();
+        connection.requests.searched = length as u32;
+        if length >= self.snapshot.head_limits.head_bytes {
+            self.fail(connection, Fault::Request(431));
+        } else {
+            self.acknowledge_client(connection);
+        }
+    }
+
     fn begin_with(&mut self, connection: &mut Connection, id: SlabId, held: &[u8]) -> bool {
         let limits = &self.snapshot.head_limits;
-        let Some(end) = find_end(held, connection.requests.searched as usize) else {
-            connection.requests.searched = held.len() as u32;
-            if let Err(rejection) = check_partial(held, limits) {
-                self.fail(connection, Fault::Request(rejection.status));
-            } else if held.len() >= limits.head_bytes {
-                self.fail(connection, Fault::Request(431));
-            } else {
-                self.acknowledge_client(connection);
+        let Some(end) = find_end(held, 0) else {
+            match check_partial(held, limits) {
+                Err(rejection) => self.fail(connection, Fault::Request(rejection.status)),
+                Ok(()) => self.await_head(connection),
             }
             return false;
         };
@@ -144,6 +159,7 @@ impl Pass<'_> {
             "CONNECT" => method::CONNECT,
             _ => method::OTHER,
         };
+        connection.offers = u8::from(request.upgrade.is_some());
         let body = request.body;
         self.send_request(connection, held, end, given, body);
         self.tables.count(Event::Request);
@@ -171,10 +187,12 @@ impl Pass<'_> {
         let number;
         if listener.request_id {
             number = format!("{:016x}{:08x}", self.now(), connection.client.source_port);
+            // Some servers read both spellings as one field.
             edits.push(Edit::Remove("X-Request-Id"));
+            edits.push(Edit::Remove("X_Request_Id"));
             edits.push(Edit::Add("X-Request-Id", number.as_bytes()));
         }
-        if is_last {
+        if is_last && request.upgrade.is_none() {
             edits.push(Edit::Remove("Connection"));
             edits.push(Edit::Add("Connection", b"close"));
         }
@@ -283,6 +301,10 @@ impl Pass<'_> {
             ResponseBody::None => Body::None,
             ResponseBody::Length(length) => Body::Length(length),
             ResponseBody::Chunked => Body::Chunked,
+            // A protocol that the client did not offer (RFC 9110, 7.8).
+            ResponseBody::Tunnel if response.status == 101 && connection.offers == 0 => {
+                return Err(Fault::Malformed)
+            }
             ResponseBody::UntilClose | ResponseBody::Tunnel => {
                 answers.framing = framing::OPAQUE;
                 connection.requests.framing = framing::OPAQUE;
@@ -371,4 +393,9 @@ impl Pass<'_> {
         }
         connection.leg = NO_LEG;
     }
+}
+
+/// Tells whether these bytes may contain the end of a head: an empty line.
+fn may_end(bytes: &[u8]) -> bool {
+    bytes.windows(2).any(|pair| pair == b"\n\n") || bytes.windows(3).any(|line| line == b"\n\r\n")
 }

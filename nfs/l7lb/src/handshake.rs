@@ -94,7 +94,7 @@ impl Pass<'_> {
             fate
         });
         if fate == Some(Fate::Ends) {
-            self.end(id);
+            self.tables.remove(id);
         }
         true
     }

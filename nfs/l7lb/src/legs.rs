@@ -220,24 +220,6 @@ impl Pass<'_> {
         }
     }
 
-    /// Removes a connection and all that belongs to it.
-    pub(crate) fn end(&mut self, id: SlabId) {
-        let tables = self.tables;
-        tables.connections.update(id, |connection| {
-            for index in 0..connection.legs.len() {
-                self.forget_leg(connection, index);
-            }
-            for half in [&mut connection.requests, &mut connection.answers] {
-                half.held.clear(&tables.chunks);
-                half.outgoing.clear(&tables.chunks);
-            }
-        });
-        tables.timers.cancel(id.slot());
-        if let Some(connection) = tables.connections.remove(id) {
-            tables.clients.remove(&connection.client, self.now());
-        }
-    }
-
     /// Resets all legs, at the numbers that the backends expect.
     pub(crate) fn reset_legs(&mut self, connection: &mut Connection) {
         for index in 0..connection.legs.len() {

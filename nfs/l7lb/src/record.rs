@@ -150,7 +150,9 @@ pub struct Connection {
     pub answered: u8,
     /// The backends that did not take the present request.
     pub attempts: u8,
-    pub reserved: [u8; 9],
+    /// The client offers another protocol.
+    pub offers: u8,
+    pub reserved: [u8; 8],
 }
 
 impl Connection {
@@ -162,6 +164,17 @@ impl Connection {
     pub fn widest_window(&self) -> i32 {
         let scale = if self.has(options::SCALE) { SCALE } else { 0 };
         i32::from(u16::MAX) << scale
+    }
+
+    /// Returns all queues of bytes.
+    pub fn queues(&self) -> [&ByteQueue; 4] {
+        let (requests, answers) = (&self.requests, &self.answers);
+        [
+            &requests.held,
+            &requests.outgoing,
+            &answers.held,
+            &answers.outgoing,
+        ]
     }
 
     pub fn has_open_leg(&self) -> bool {

@@ -1,6 +1,9 @@
 //! The state that survives a move, as laid out in the arena.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use nf_arena::{Memory, Region};
 use nf_balancing::{tables::Neighbours, tuple::Tuple};
@@ -10,7 +13,10 @@ use nf_runtime::{
 };
 use nf_splice::cookie::Secrets;
 
-use crate::{config::Limits, record::Connection};
+use crate::{
+    config::Limits,
+    record::{phase, Connection},
+};
 
 /// The state of one load balancer.
 pub struct Tables {
@@ -68,6 +74,46 @@ impl Tables {
             self.secrets.touch(index);
         }
         renewed
+    }
+
+    /// Removes a connection and all that belongs to it.
+    pub fn remove(&self, id: SlabId) {
+        self.timers.cancel(id.slot());
+        let Some(mut connection) = self.connections.remove(id) else {
+            return;
+        };
+        // Entries of the indexes never expire by themselves.
+        for leg in connection
+            .legs
+            .iter()
+            .filter(|leg| leg.phase != phase::NONE)
+        {
+            self.answers.remove(&leg.tuple, 0);
+            self.backends.closed(leg.row);
+        }
+        self.clients.remove(&connection.client, 0);
+        for half in [&mut connection.requests, &mut connection.answers] {
+            half.held.clear(&self.chunks);
+            half.outgoing.clear(&self.chunks);
+        }
+    }
+
+    /// Removes connections that a killed process left torn, and gives back chunks that none of the others names.
+    pub fn repair(&self) {
+        let (mut torn, mut named) = (Vec::new(), HashSet::new());
+        self.connections.for_each(|id, connection| {
+            let queues = connection.queues();
+            if queues.iter().all(|queue| queue.is_whole(&self.chunks)) {
+                let chunks = queues.iter().flat_map(|queue| queue.chunks(&self.chunks));
+                named.extend(chunks);
+            } else {
+                torn.push(id);
+            }
+        });
+        for id in torn {
+            self.remove(id);
+        }
+        self.chunks.free_orphans(|_, chunk| named.contains(&chunk));
     }
 
     pub fn count(&self, event: Event) {
@@ -221,5 +267,62 @@ impl Backends {
         out.counter("backend_connections_opened", labels, get(column::LEGS));
         out.counter("backend_connections_failed", labels, get(column::FAILED));
         out.counter("backend_requests", labels, get(column::REQUESTS));
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use bytemuck::Zeroable;
+    use nf_arena::ArenaBuilder;
+    use nf_runtime::state::ByteQueue;
+
+    use super::*;
+
+    #[test]
+    fn repairs_give_back_chunks_that_no_connection_names() {
+        let limits = Limits {
+            connections: 8,
+            chunks: 16,
+            ..Limits::default()
+        };
+        let mut state = StateBuilder::new(ArenaBuilder::fresh("l7lb", 1).unwrap());
+        let tables = Tables::declare(&limits, &mut state).unwrap();
+        let _arena = state.finish().unwrap();
+        let free = tables.chunks.free();
+        let mut queue = ByteQueue::new(0);
+        queue.append(&tables.chunks, &[7; 5000]);
+        let mut connection = Connection::zeroed();
+        connection.requests.held = queue;
+        let id = tables.connections.insert(connection).unwrap();
+        // A process dies between taking a chunk and naming it.
+        let _lost = tables.chunks.take(1).unwrap();
+        tables.repair();
+        assert_eq!(tables.chunks.free(), free - 3);
+        tables.remove(id);
+        assert_eq!(tables.chunks.free(), free);
+        assert!(tables.connections.is_empty());
+    }
+
+    #[test]
+    fn repairs_remove_connections_that_have_lost_bytes() {
+        let limits = Limits {
+            connections: 8,
+            chunks: 16,
+            ..Limits::default()
+        };
+        let mut state = StateBuilder::new(ArenaBuilder::fresh("l7lb", 1).unwrap());
+        let tables = Tables::declare(&limits, &mut state).unwrap();
+        let _arena = state.finish().unwrap();
+        let mut connection = Connection::zeroed();
+        let mut queue = ByteQueue::new(0);
+        queue.append(&tables.chunks, &[7; 5000]);
+        connection.answers.outgoing = queue;
+        // A process dies after consuming bytes, before it writes the record.
+        queue.consume(&tables.chunks, 2500);
+        tables.connections.insert(connection).unwrap();
+        tables.repair();
+        assert!(tables.connections.is_empty());
+        assert_eq!(tables.chunks.free(), tables.chunks.capacity());
     }
 }

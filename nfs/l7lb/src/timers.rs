@@ -59,7 +59,7 @@ impl Pass<'_> {
             fate
         });
         if fate == Some(Fate::Ends) {
-            self.end(id);
+            self.tables.remove(id);
         }
     }
 
