@@ -200,3 +200,18 @@ impl Offload {
         deadlines.flatten().min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_of_many_flows_are_rarer() {
+        let now = Instant::now();
+        let mut writer = Writer::new(WriterId(1), now);
+        for (flows, seconds) in [(0, 1), (16_383, 1), (16_384, 2), (40_000, 3)] {
+            writer.reported(flows, now);
+            assert_eq!(writer.report_at, Some(now + Duration::from_secs(seconds)));
+        }
+    }
+}

@@ -250,3 +250,6 @@ pub fn flows(parts: Parts) -> impl Iterator<Item = FlowStats> {
         _ => Vec::new(),
     })
 }
+
+#[cfg(test)]
+mod tests;

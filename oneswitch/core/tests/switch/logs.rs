@@ -2,16 +2,17 @@
 
 use crate::build::{add, any, group, output, packet_out};
 use crate::lab::Lab;
-use openflow13::{port_no, ActionList, GroupModCommand, Message};
+use oneswitch_core::Bridge;
+use openflow13::{encode, port_no, ActionList, GroupModCommand, Message};
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Keeps the text of warnings.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
+/// Keeps the text of events of a level and of those above it.
+#[derive(Clone)]
+struct Lines(Level, Arc<Mutex<Vec<String>>>);
 
 struct Line(String);
 
@@ -21,9 +22,9 @@ impl Visit for Line {
     }
 }
 
-impl Subscriber for Warnings {
+impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
+        *metadata.level() <= self.0
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -37,7 +38,7 @@ impl Subscriber for Warnings {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line(String::new());
         event.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
+        self.1.lock().unwrap().push(line.0);
     }
 
     fn enter(&self, _: &Id) {}
@@ -45,11 +46,17 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
-fn warnings(lab: &mut Lab, message: &Message) -> Vec<String> {
-    let kept = Warnings::default();
-    tracing::subscriber::with_default(kept.clone(), || lab.ask(7, message));
-    let lines = kept.0.lock().unwrap();
+fn logged(level: Level, act: impl FnOnce()) -> Vec<String> {
+    let kept = Lines(level, Arc::default());
+    tracing::subscriber::with_default(kept.clone(), act);
+    let lines = kept.1.lock().unwrap();
     lines.clone()
+}
+
+fn warnings(lab: &mut Lab, message: &Message) -> Vec<String> {
+    logged(Level::WARN, || {
+        lab.ask(7, message);
+    })
 }
 
 #[test]
@@ -109,4 +116,20 @@ fn other_refusals_of_our_own_are_logged() {
         lines.len() == 1 && lines[0].contains("in_port=2 switch=snic0 "),
         "{lines:?}"
     );
+}
+
+#[test]
+fn only_messages_that_switches_send_unasked_are_ignored() {
+    let ignored = |lines: Vec<String>| lines.iter().filter(|l| l.contains("ignored")).count();
+    let paths_are_written = || {
+        let mut lab = Lab::new(2, &[0, 1]);
+        assert!(!lab.edge(1).flows.is_empty(), "a bundle has written them");
+    };
+    assert_eq!(ignored(logged(Level::DEBUG, paths_are_written)), 0);
+    let mut lab = Lab::new(2, &[0, 1]);
+    let request = encode(1, &Message::BarrierRequest).unwrap();
+    let unasked = || {
+        lab.core.switch_message(1, Bridge::Edge, &request, lab.now);
+    };
+    assert_eq!(ignored(logged(Level::DEBUG, unasked)), 1);
 }

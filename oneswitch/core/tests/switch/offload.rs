@@ -378,6 +378,27 @@ fn an_audit_repairs_rules_and_targets() {
 }
 
 #[test]
+fn rules_removed_while_their_switch_was_away_are_expected_there() {
+    for is_foreign in [false, true] {
+        let mut lab = lab();
+        lab.offload(1, &[install(1, 1), install(2, 2)]);
+        let repairs = lab.core.status().switches[1].repairs;
+        lab.disconnect_bridge(1, oneswitch_core::Bridge::Edge);
+        lab.offload(1, &[OffloadRequest::Remove(1)]);
+        if is_foreign {
+            // Another flow has the number of the rule that leaves.
+            let other = lab.edge(1).flows.iter_mut().find(|f| f.cookie == 2);
+            other.unwrap().cookie = 1;
+        }
+        lab.connect_bridge(1, oneswitch_core::Bridge::Edge);
+        lab.run();
+        assert_eq!(lab.offloaded(1), [2]);
+        let found = if is_foreign { 2 } else { 0 };
+        assert_eq!(lab.core.status().switches[1].repairs, repairs + found);
+    }
+}
+
+#[test]
 fn an_audit_repairs_meters() {
     let mut lab = lab();
     lab.offload(1, &[install(1, 1)]);

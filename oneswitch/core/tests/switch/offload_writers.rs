@@ -90,6 +90,41 @@ fn rules_without_a_writer_are_removed() {
 }
 
 #[test]
+fn a_writer_has_time_to_answer_after_a_pause_of_oneswitchd() {
+    let mut lab = lab();
+    lab.offload(1, &[install(1, 1)]);
+    lab.told(1);
+    lab.now += Duration::from_secs(10);
+    for pause in [0, 200] {
+        lab.now += Duration::from_millis(pause);
+        lab.core.tick(lab.now);
+    }
+    assert_eq!(lab.told(1), []);
+    lab.offload(1, &[OffloadRequest::Alive]);
+    lab.wait(Duration::from_millis(2_700));
+    assert_eq!((lab.told(1), lab.offloaded(1)), (vec![], vec![1]));
+    lab.wait(Duration::from_millis(100));
+    match lab.told(1).as_slice() {
+        [OffloadEvent::Error(error), OffloadEvent::Close] => assert_eq!(error.code, "silent"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(lab.offloaded(1), []);
+}
+
+#[test]
+fn another_connection_of_the_same_epoch_takes_the_port() {
+    let mut lab = lab();
+    lab.core.offload_hello(WriterId(2), hello(5, 1), lab.now);
+    let (to, events): (Vec<_>, Vec<_>) = lab.core.take_offload_events().into_iter().unzip();
+    assert_eq!(to, [1, 1, 2].map(WriterId));
+    assert_eq!(events[1..], [OffloadEvent::Close, OffloadEvent::Welcome]);
+    // The former connection's end concerns no port any more.
+    lab.core.offload_closed(WriterId(1), lab.now);
+    lab.offload(2, &[install(1, 1)]);
+    assert_eq!(lab.offloaded(1), [1]);
+}
+
+#[test]
 fn a_writer_that_returns_keeps_its_rules() {
     let mut lab = lab();
     lab.offload(1, &[install(1, 1)]);

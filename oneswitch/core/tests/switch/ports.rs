@@ -293,6 +293,45 @@ fn a_packet_out_that_is_looked_up_as_several_ports_finds_the_rules_of_all() {
 }
 
 #[test]
+fn rules_are_copied_only_for_lookups_that_no_switch_has_the_rules_for() {
+    let parts = |parts: &[&ActionList]| {
+        let bytes: Vec<u8> = parts.iter().flat_map(|p| p.as_bytes().to_vec()).collect();
+        ActionList::from_bytes(bytes).unwrap()
+    };
+    let mut partial = writes_in_port(2).as_bytes().to_vec();
+    partial[11] = 7; // of the port's 16 bits
+    let partial = ActionList::from_bytes(partial).unwrap();
+    let lookup = output(port_no::TABLE);
+    for (actions, at, copies) in [
+        (parts(&[&writes_in_port(2)]), 2, 0),
+        (parts(&[&partial]), 2, 0),
+        (look_up_as(&[2]), 1, 0),
+        (parts(&[&lookup, &writes_in_port(3), &lookup]), 2, 0),
+        (look_up_as(&[2, 3]), 2, 2),
+        (parts(&[&partial, &lookup]), 2, 2),
+        (parts(&[&lookup, &partial, &lookup]), 2, 2),
+    ] {
+        let mut lab = Lab::new(3, &[0, 1, 2]);
+        for port in 1..=3 {
+            lab.ask(
+                1,
+                &Message::FlowMod(add(port.into(), from(port), &output(1))),
+            );
+        }
+        lab.virt(at).slow = true;
+        lab.send(1, 2, &packet_out(3, actions.clone()));
+        lab.run();
+        let frames = lab.virt(at).input.iter();
+        let rules = frames.filter(|f| f[1] == openflow13::kind::FLOW_MOD);
+        assert_eq!(rules.count(), copies, "{actions:?}");
+        lab.virt(at).slow = false;
+        lab.run();
+        assert_eq!(lab.virt(at).packet_outs.len(), 1, "{actions:?}");
+        assert_eq!(lab.cookies(), [[1], [2], [3]]);
+    }
+}
+
+#[test]
 fn a_packet_out_runs_where_its_port_is() {
     let mut lab = Lab::new(3, &[0, 1, 2]);
     for in_port in [1, 2, 3, 8, port_no::CONTROLLER] {

@@ -109,6 +109,36 @@ fn workload(lab: &mut Lab) -> Vec<(usize, Vec<Vec<u8>>)> {
 }
 
 #[test]
+fn the_size_of_a_snapshot_is_known_before_it_is_made() {
+    let mut lab = Lab::new(1, &[0]);
+    let sizes = |lab: &mut Lab| (lab.core.snapshot_size(), lab.core.snapshot().len());
+    let empty = sizes(&mut lab);
+    for matching in [
+        any(),
+        from(1),
+        any().with_vlan_vid(5),
+        from(1).with_vlan_vid(5),
+    ] {
+        let (estimated, is) = sizes(&mut lab);
+        lab.ask(1, &Message::FlowMod(add(1, matching, &output(1))));
+        let (estimated_after, is_after) = sizes(&mut lab);
+        assert_eq!(estimated_after - estimated, is_after - is);
+    }
+    lab.ask(2, &Message::FlowMod(delete(any())));
+    assert_eq!(sizes(&mut lab), empty);
+    for message in [
+        group(GroupModCommand::Add, 5, &[1]),
+        meter(MeterModCommand::Add, 6, 100),
+        meter(MeterModCommand::Add, 7, 100),
+    ] {
+        let (estimated, is) = sizes(&mut lab);
+        lab.ask(3, &message);
+        let (estimated_after, is_after) = sizes(&mut lab);
+        assert!(estimated_after - estimated >= is_after - is);
+    }
+}
+
+#[test]
 fn cut_anywhere_it_says_what_was_true_then() {
     let mut lab = Lab::new(3, &[0, 1, 2]);
     let states = workload(&mut lab);
