@@ -37,7 +37,7 @@ pub struct Health {
     /// For http.
     #[serde(default = "default_path")]
     pub path: String,
-    /// For http: the Host header; default the VIP's name.
+    /// For http: the Host header; default the name of the VIP or pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// For http: the accepted statuses.

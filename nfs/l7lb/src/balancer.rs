@@ -77,6 +77,10 @@ impl L7lb {
         }
         let rows = self.assign(&config)?;
         let snapshot = Snapshot::new(config, &rows, self.tables.backends.len());
+        for (row, backend) in snapshot.rows() {
+            let target = backend.target.map_or(0, |target| target.key);
+            self.tables.backends.aim(row, target);
+        }
         let now = self.now.load(Ordering::Relaxed);
         snapshot.network.resolve(&self.tables.neighbours, now);
         let mut published = self
@@ -169,6 +173,7 @@ impl L7lb {
                 self.refreshed.store(context.now(), Ordering::Relaxed);
                 pass.link().refresh();
             }
+            pass.check_health();
             pass.expire();
         });
     }

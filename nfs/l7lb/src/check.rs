@@ -71,6 +71,9 @@ fn pool_holds<'a>(
             format!("{:?} is there twice", pool.name),
         );
     }
+    if let Some(health) = &pool.health {
+        check::health(&format!("{path}.health"), health, &pool.name)?;
+    }
     let mut names = HashSet::new();
     for (index, backend) in pool.backends.iter().enumerate() {
         let path = format!("{path}.backends[{index}]");

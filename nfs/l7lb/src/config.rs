@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use nf_balancing::config::{Interface, StaticNeighbour, Time};
+use nf_balancing::config::{Health, Interface, StaticNeighbour, Time};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -151,6 +151,9 @@ pub struct Pool {
     pub name: String,
     #[serde(default)]
     pub algorithm: Algorithm,
+    /// Checks the backends; without it, all of them count as up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
     pub backends: Vec<Backend>,
 }
 

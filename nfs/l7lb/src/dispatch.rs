@@ -90,6 +90,9 @@ impl Pass<'_> {
             self.tables.count(Event::Corrupt);
             return packet.drop_for("checksum");
         }
+        if !is_client && self.health_answer(frame, &headers) {
+            return packet.drop_for(TAKEN);
+        }
         let table = if is_client {
             &self.tables.clients
         } else {

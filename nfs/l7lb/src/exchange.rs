@@ -332,7 +332,9 @@ impl Pass<'_> {
             if leg.phase == phase::OPENING {
                 return false;
             }
-            let is_same = leg.phase == phase::OPEN && self.snapshot.is_in_pool(leg.row, pool);
+            let is_same = leg.phase == phase::OPEN
+                && self.snapshot.is_in_pool(leg.row, pool)
+                && !self.tables.backends.is_down(leg.row);
             let (requests, answers) = (&connection.requests, &connection.answers);
             let follows = requests.map.forward(head_at) == requests.top
                 && answers.map.forward(answers.parse_at) == answers.top;

@@ -1,6 +1,6 @@
 //! Legs: connections to backends.
 
-use nf_balancing::tuple::Tuple;
+use nf_balancing::{health, tuple::Tuple};
 use nf_packet::{protocol, tcp_flags};
 use nf_runtime::state::SlabId;
 use nf_splice::{
@@ -14,9 +14,9 @@ use crate::{
     segments::{Outgoing, Segment, ACK},
 };
 
-/// The first local port, and the number of them, toward one backend.
+/// The first local port, and the number of them, toward one backend. The ports above are for health checks.
 const FIRST_PORT: u16 = 1024;
-const PORTS: u32 = 60_000;
+const PORTS: u32 = (health::FIRST_PORT - FIRST_PORT) as u32;
 /// Attempts to find a free port.
 const TRIES: u32 = 64;
 /// The time until a SYN is sent again, doubled each time.
@@ -61,6 +61,7 @@ impl Pass<'_> {
         head_at: u32,
     ) -> Option<bool> {
         let snapshot = self.snapshot;
+        self.reset_legs_to_down(connection);
         let idle = connection
             .legs
             .iter()
@@ -235,6 +236,17 @@ impl Pass<'_> {
             };
             self.forget_leg(connection, index);
             self.reset(leg.tuple, seq);
+        }
+    }
+
+    /// Resets the idle legs to backends that are down: such a backend may have lost its end of the connection.
+    fn reset_legs_to_down(&mut self, connection: &mut Connection) {
+        for index in 0..connection.legs.len() {
+            let leg = connection.legs[index];
+            if leg.phase == phase::OPEN && self.tables.backends.is_down(leg.row) {
+                self.forget_leg(connection, index);
+                self.reset(leg.tuple, leg.next_to);
+            }
         }
     }
 

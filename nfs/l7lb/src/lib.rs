@@ -6,11 +6,13 @@
 //! Configuration: [`Config`] -> `check` -> `snapshot` (what workers read).
 //!
 //! Packets: `dispatch` (finds the connection) -> `handshake`, `client`, `backend` (segments by their sender) -> `exchange` (heads) -> `answers`, `legs` ->
-//! `output` -> `pass` (the context of the batch). `timers` does what happens without packets. `record` is a connection, `stream` one direction of it:
-//! plain data in the arena.
+//! `output` -> `pass` (the context of the batch). `timers` does what happens without packets, and `health` checks the backends.
+//!
+//! State, as plain data in the arena (`tables`): `record` is a connection, `stream` one direction of it. `backends` are their numbers and their health.
 
 mod answers;
 mod backend;
+mod backends;
 mod balancer;
 mod check;
 mod client;
@@ -18,6 +20,7 @@ pub mod config;
 mod dispatch;
 mod exchange;
 mod handshake;
+mod health;
 mod legs;
 mod output;
 mod pass;

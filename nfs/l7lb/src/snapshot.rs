@@ -13,9 +13,9 @@ use nf_balancing::{network::Network, ways::Way};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
+    backends::Backends,
     config::{Algorithm, Config},
     routes::Route,
-    tables::Backends,
 };
 
 /// A configuration in force.
@@ -43,8 +43,27 @@ pub struct Backend {
     pub address: IpAddr,
     pub port: u16,
     pub way: Arc<Way>,
+    /// The endpoint that health checks connect to.
+    pub target: Option<Target>,
     weight: u16,
     drains: bool,
+}
+
+/// The endpoint of a health check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub end: (IpAddr, u16),
+    /// The hash by which the record of the check names the endpoint.
+    pub key: u64,
+}
+
+impl Target {
+    fn new(address: IpAddr, port: u16) -> Self {
+        Self {
+            end: (address, port),
+            key: xxh3_64(format!("{address} {port}").as_bytes()).max(1),
+        }
+    }
 }
 
 struct Pool {
@@ -68,11 +87,15 @@ impl Snapshot {
         for (index, pool) in config.pools.iter().enumerate() {
             for (backend, row) in pool.backends.iter().zip(&rows[index]) {
                 let way = network.add_destination(backend.address);
+                let target = pool.health.as_ref().map(|health| {
+                    Target::new(backend.address, health.port.unwrap_or(backend.port))
+                });
                 backends[usize::from(*row)] = Some(Backend {
                     pool: index,
                     address: backend.address,
                     port: backend.port,
                     way,
+                    target,
                     weight: backend.weight,
                     drains: backend.drain,
                 });
@@ -143,13 +166,15 @@ impl Snapshot {
         self.backend(row).map(|backend| backend.pool)
     }
 
-    /// Chooses a backend of a pool for a new leg; another one than `except` if there is one.
+    /// Chooses a backend of a pool for a new leg, neither a down one nor `except`. None: all others are down, or drain.
     pub fn choose(&self, pool: usize, numbers: &Backends, except: Option<u16>) -> Option<u16> {
         let pool = self.pools.get(pool)?;
         let count = pool.turns.len();
         let start = pool.turn.fetch_add(1, Ordering::Relaxed);
         let takes = |row: &u16| {
-            self.backend(*row).is_some_and(|backend| !backend.drains) && Some(*row) != except
+            self.backend(*row).is_some_and(|backend| !backend.drains)
+                && Some(*row) != except
+                && !numbers.is_down(*row)
         };
         let mut rows = (0..count)
             .map(|step| pool.turns[(start + step) % count])

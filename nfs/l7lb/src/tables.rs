@@ -1,9 +1,6 @@
 //! The state that survives a move, as laid out in the arena.
 
-use std::{
-    collections::HashSet,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::{collections::HashSet, sync::atomic::Ordering};
 
 use nf_arena::{Memory, Region};
 use nf_balancing::{tables::Neighbours, tuple::Tuple};
@@ -14,6 +11,7 @@ use nf_runtime::{
 use nf_splice::cookie::Secrets;
 
 use crate::{
+    backends::Backends,
     config::Limits,
     record::{phase, Connection},
 };
@@ -179,99 +177,7 @@ impl Event {
     ];
 }
 
-/// The numbers of backends: a row of words each.
-pub struct Backends {
-    region: Region,
-    /// The next local port toward each backend. A move starts over, which costs no more than some tries.
-    ports: Vec<AtomicU64>,
-}
-
-/// Columns of a backend's row.
-mod column {
-    /// The hash of its pool's and its own name; 0: the row is free.
-    pub const KEY: usize = 0;
-    /// Its open legs.
-    pub const ACTIVE: usize = 1;
-    pub const LEGS: usize = 2;
-    pub const FAILED: usize = 3;
-    pub const REQUESTS: usize = 4;
-    pub const COUNT: usize = 8;
-}
-
-impl Backends {
-    fn declare(count: usize, state: &mut StateBuilder) -> Result<Self, Refusal> {
-        let words = count.saturating_mul(column::COUNT);
-        let region = state.region("backends", "backends v1", words)?;
-        let ports = (0..count).map(|_| AtomicU64::new(0)).collect();
-        Ok(Self { region, ports })
-    }
-
-    pub fn len(&self) -> usize {
-        self.ports.len()
-    }
-
-    fn word(&self, row: u16, column: usize) -> &AtomicU64 {
-        &self.region.words()[usize::from(row) * column::COUNT + column]
-    }
-
-    fn change(&self, row: u16, column: usize, by: i64) {
-        let word = self.word(row, column);
-        let change = |old: u64| Some(old.saturating_add_signed(by));
-        let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
-        self.region.touch(usize::from(row) * column::COUNT + column);
-    }
-
-    pub fn key(&self, row: u16) -> u64 {
-        self.word(row, column::KEY).load(Ordering::Relaxed)
-    }
-
-    /// Gives a row to a backend; its numbers start at zero.
-    pub fn occupy(&self, row: u16, key: u64) {
-        for column in 0..column::COUNT {
-            self.word(row, column).store(0, Ordering::Relaxed);
-            self.region.touch(usize::from(row) * column::COUNT + column);
-        }
-        self.word(row, column::KEY).store(key, Ordering::Relaxed);
-    }
-
-    pub fn opened(&self, row: u16) {
-        self.change(row, column::ACTIVE, 1);
-        self.change(row, column::LEGS, 1);
-    }
-
-    pub fn closed(&self, row: u16) {
-        self.change(row, column::ACTIVE, -1);
-    }
-
-    pub fn failed(&self, row: u16) {
-        self.change(row, column::FAILED, 1);
-    }
-
-    pub fn requested(&self, row: u16) {
-        self.change(row, column::REQUESTS, 1);
-    }
-
-    pub fn active(&self, row: u16) -> u64 {
-        self.word(row, column::ACTIVE).load(Ordering::Relaxed)
-    }
-
-    /// Returns the number from which the search for a free port starts.
-    pub fn next_port(&self, row: u16) -> u32 {
-        let next = &self.ports[usize::from(row)];
-        next.fetch_add(1, Ordering::Relaxed) as u32
-    }
-
-    pub fn report(&self, row: u16, labels: &[(&str, &str)], out: &mut CounterSink) {
-        let get = |column| self.word(row, column).load(Ordering::Relaxed);
-        out.gauge("backend_connections", labels, get(column::ACTIVE) as f64);
-        out.counter("backend_connections_opened", labels, get(column::LEGS));
-        out.counter("backend_connections_failed", labels, get(column::FAILED));
-        out.counter("backend_requests", labels, get(column::REQUESTS));
-    }
-}
-
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use bytemuck::Zeroable;
     use nf_arena::ArenaBuilder;

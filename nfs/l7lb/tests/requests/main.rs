@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod health;
 mod peers;
 
 use peers::{Bed, Flags, Peer, A, B, CLIENT};

@@ -199,16 +199,7 @@ impl Bed {
     pub fn backend(&mut self, address: [u8; 4]) -> Peer {
         let syn = self.one(address);
         assert!(syn.syn && syn.ack.is_none(), "{syn:?}");
-        let mut backend = Peer {
-            address,
-            port: 80,
-            to: (OWN, syn.ports.0),
-            interface: 1,
-            seq: 0x7000_0000,
-            ack: syn.seq.wrapping_add(1),
-            stamp: 77,
-            echo: syn.stamps.unwrap().0,
-        };
+        let mut backend = Peer::answering(&syn);
         backend.send(self, Flags::SynAck, b"");
         backend.seq += 1;
         backend
@@ -222,9 +213,25 @@ pub enum Flags {
     Ack,
     Fin,
     Rst,
+    /// A reset that acknowledges.
+    Refuse,
 }
 
 impl Peer {
+    /// Creates the backend's end of a connection that begins with this SYN.
+    pub fn answering(syn: &Seen) -> Self {
+        Self {
+            address: syn.to,
+            port: syn.ports.1,
+            to: (OWN, syn.ports.0),
+            interface: 1,
+            seq: 0x7000_0000,
+            ack: syn.seq.wrapping_add(1),
+            stamp: 77,
+            echo: syn.stamps.map_or(0, |stamps| stamps.0),
+        }
+    }
+
     /// Sends a segment at the present number, and does not advance.
     pub fn send(&mut self, bed: &mut Bed, flags: Flags, payload: &[u8]) {
         let side = u8::from(self.interface == 1);
@@ -242,6 +249,7 @@ impl Peer {
             Flags::Ack => builder.ack(self.ack),
             Flags::Fin => builder.ack(self.ack).fin(),
             Flags::Rst => builder.rst(),
+            Flags::Refuse => builder.rst().ack(self.ack),
         };
         self.stamp += 1;
         let stamps = TcpOptionElement::Timestamp(self.stamp, self.echo);
