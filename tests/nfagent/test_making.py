@@ -1,6 +1,8 @@
-"""The migrator's settings from agent.toml, and the start of a keeper."""
+"""The migrator's settings from agent.toml, its cancellations, and the start of a keeper."""
 
+import contextlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,8 +11,9 @@ import pytest
 
 from nfagent.config import AgentConfig
 from nfagent.launch import Task
-from nfagent.migrate import keepers, making
+from nfagent.migrate import keepers, making, migrator
 from nfagent.migrate.keepers import Keepers, Kept
+from nfagent.migrate.migrator import StateMigrator
 from nfagent.migrate.move import Parts, RunningMigration, TurnBackError
 
 AGENT = """
@@ -70,3 +73,92 @@ def test_a_keeper_runs_without_site_packages_and_the_environment(monkeypatch: py
     program = str(Path(keepers.__file__).with_name("keeper.py"))
     assert [each.command for each in started] == [(sys.executable, "-I", "-S", program, "/run/keeper.5.sock")]
     assert put == [("put", [7, 8])]
+
+
+@dataclass(frozen=True)
+class Configured:
+    """The part of an instance that a migration changes."""
+
+    config: dict[str, int]
+    generation: int
+    name: str = "lb"
+
+
+def test_a_new_process_gets_the_configuration_in_force() -> None:
+    move: Any = object.__new__(RunningMigration)
+    move.instance = Configured({"newer": 1}, 7)
+    running = move.as_running({"older": 2}, cast(Any, SimpleNamespace(generation=5)))
+    assert running == Configured({"older": 2}, 5)
+    assert move.instance == Configured({"newer": 1}, 7)
+
+
+class Cancelling:
+    """Stands in for the store, the rows and the parts of a cancelled migration; it records what is done."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, runtime: Path, waits: str | None = None) -> None:
+        self.done: list[object] = []
+        self.waits = waits
+        self.instance: Any = SimpleNamespace(id="i", name="lb")
+        self.parts: Any = SimpleNamespace(
+            runtime=runtime,
+            store=SimpleNamespace(read="rows", change=lambda: contextlib.nullcontext("change")),
+            keepers=SimpleNamespace(end=lambda epoch: self.done.append(f"end keeper {epoch}")),
+        )
+        monkeypatch.setattr(migrator, "RunningMigration", self.moving)
+        monkeypatch.setattr(migrator, "instances", SimpleNamespace(find=self.find))
+        monkeypatch.setattr(migrator, "processes", SimpleNamespace(of=self.processes))
+        monkeypatch.setattr(migrator, "migrations", SimpleNamespace(open_epochs=lambda read: {"rows": [5]}[read]))
+        self.migration: Any = SimpleNamespace(epoch=5, instance="i", step="freezing")
+
+    def find(self, read: str, instance: str) -> Any:
+        assert (read, instance) == ("rows", "i")
+        return self.instance
+
+    def processes(self, read: str, instance: str) -> list[str]:
+        assert (read, instance) == ("rows", "i")
+        return ["old", "new"]
+
+    def moving(self, *args: object) -> Any:
+        assert args == (self.parts, self.migration, self.instance)
+        return SimpleNamespace(
+            halt=lambda row, seconds: self.done.append((row, seconds)),
+            journal=SimpleNamespace(report=SimpleNamespace(waits=self.waits), end=lambda *told: self.done.append(told)),
+            close=lambda: self.done.append("close"),
+        )
+
+
+@pytest.mark.parametrize(("waits", "reason"), [(None, "it was in step freezing"), ("snic0 is away", "snic0 is away")])
+def test_a_cancelled_migration_ends_its_processes_and_its_keeper(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, waits: str | None, reason: str
+) -> None:
+    world = Cancelling(monkeypatch, tmp_path, waits)
+    made = StateMigrator(world.parts)
+    stopped: list[bool] = []
+    other: Any = object()
+    made._outages = {5: cast(Any, SimpleNamespace(stop=lambda *, ended: stopped.append(ended))), 6: other}
+    made.cancel(world.migration)
+    assert world.done == [
+        ("old", 0.0),
+        ("new", 0.0),
+        ("change", "cancelled", f"the instance is being deleted; {reason}"),
+        "close",
+        "end keeper 5",
+    ]
+    assert (stopped, made._outages) == ([True], {6: other})
+
+
+def test_a_migration_without_its_instance_has_nothing_to_cancel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    world = Cancelling(monkeypatch, tmp_path)
+    world.instance = None
+    StateMigrator(world.parts).cancel(world.migration)
+    assert world.done == []
+
+
+def test_measurements_of_ended_migrations_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    files = ["migration.5", "migration.5.new", "migration.55", "migration.6", "other.6"]
+    for name in files:
+        (tmp_path / name).touch()
+    StateMigrator(Cancelling(monkeypatch, tmp_path).parts)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["migration.5", "migration.5.new", "other.6"]

@@ -8,10 +8,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from nfagent.migrate import outage as measuring
 from nfagent.migrate.outage import Outage
 from tests.nfagent.world import wait_until
 
@@ -291,3 +293,112 @@ def test_a_slow_switch_that_forwards_is_not_away(
         bridge.forwards.set()
         wait_until(lambda: process.asked > asked + 30)
         assert outage.seconds() == 0.0
+
+
+class Clock:
+    """Stands in for the module `time`: a look takes a millisecond, and so does a wait."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+class Probe:
+    """Stands in for `PausesPulse`; it answers its ``at``-th look, if any."""
+
+    def __init__(self, clock: Clock, at: int | None, answer: bytes = b"", *, is_lost: bool = False) -> None:
+        self.clock, self.at, self.answer, self.is_lost = clock, at, answer, is_lost
+        self.asked = self.answered = self.heard = 0.0
+        self.looks = 0
+
+    def look(self) -> bytes | None:
+        self.looks += 1
+        self.clock.now += 0.001
+        if self.looks != self.at:
+            return None
+        self.answered = self.heard = self.clock.now
+        self.asked = self.clock.now - 0.002
+        return self.answer
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=made.monotonic, sleep=made.sleep))
+    return made
+
+
+def probed(directory: Path, **probes: Probe) -> Any:
+    made: Any = Outage([], [], IN_STEP.is_set, directory / "migration.1")
+    made._processes = probes
+    return made
+
+
+def answer(age_s: float, *pauses: tuple[float, float]) -> bytes:
+    microseconds = [[round(start * 1e6), round(end * 1e6)] for start, end in pauses]
+    return json.dumps({"ok": {"age_us": round(age_s * 1e6), "pauses_us": microseconds}}).encode()
+
+
+def test_a_query_ends_when_all_processes_have_answered_it_or_are_lost(directory: Path, clock: Clock) -> None:
+    early, late, lost = Probe(clock, 1), Probe(clock, 3), Probe(clock, None, is_lost=True)
+    probed(directory, early=early, late=late, lost=lost)._ask_now()
+    assert (early.looks, late.looks, lost.looks) == (3, 3, 3)
+    assert clock.slept == [0.001, 0.001]
+    alone = Probe(clock, None, is_lost=True)
+    probed(directory, alone=alone)._ask_now()
+    assert alone.looks == 1
+
+
+def test_a_query_of_a_silent_process_ends_in_time(directory: Path, clock: Clock) -> None:
+    silent, start = Probe(clock, None), clock.now
+    silent.answered = start  # to an earlier query
+    probed(directory, silent=silent, other=Probe(clock, 1))._ask_now()
+    assert 0.1 <= clock.now - start < 0.105
+    stopped = probed(directory, silent=silent)
+    stopped._stopping.set()
+    before = silent.looks
+    stopped._ask_now()
+    assert silent.looks == before
+
+
+def test_answers_are_kept_by_process_and_invalid_ones_ignored(directory: Path, clock: Clock) -> None:
+    pauses = [(50.0 + number / 10, 50.03 + number / 10) for number in range(490)]
+    probes = {
+        "silent": Probe(clock, None),
+        "broken": Probe(clock, 1, b"{}"),
+        "short": Probe(clock, 1, b"["),
+        "busy": Probe(clock, 1, answer(100.0, *pauses)),
+        "later": Probe(clock, 1, answer(100.0)),
+    }
+    outage = probed(directory, **probes)
+    outage._look_at_processes()
+    known = outage._known
+    assert list(known.processes) == ["busy", "later"]
+    assert outage._looked == 1000.0
+    busy = known.processes["busy"]
+    assert busy.high - busy.low == pytest.approx(0.002)
+    assert busy.until == pytest.approx(clock.now - 0.001, abs=0.001)
+    # The first process with traffic determines how long a pause counts.
+    assert known.own_s == pytest.approx(busy.own_pause_s(known.began))
+    assert known.own_s != measuring._PAUSE_S
+    # A later answer refines what is known of the process.
+    probes["busy"].at, probes["busy"].answer = 2, answer(100.0055, *pauses)
+    outage._look_at_processes()
+    assert known.processes["busy"].high - known.processes["busy"].low < busy.high - busy.low
+    assert known.processes["busy"].until > busy.until
+
+
+def test_pauses_shorter_than_the_least_visible_one_never_count(directory: Path, clock: Clock) -> None:
+    outage = probed(directory, idle=Probe(clock, 1, answer(100.0)))
+    outage._look_at_processes()
+    assert outage._known.own_s == measuring._PAUSE_S
