@@ -164,8 +164,8 @@ def nginx(path: WebPath, home: Path, origins: Sequence[Origin], core: int | None
         yield program
 
 
-def l7lb_config(origins: Sequence[Origin]) -> dict[str, Any]:
-    """Return the network function's configuration."""
+def l7lb_config(origins: Sequence[Origin], health: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the network function's configuration; `health` checks the servers of every pool."""
     listeners, pools = [], []
     for name, vip in (("ipv4", VIP), ("ipv6", VIP6)):
         backends = {each.name: each.address if name == "ipv4" else each.address6 for each in origins}
@@ -177,6 +177,7 @@ def l7lb_config(origins: Sequence[Origin]) -> dict[str, Any]:
             {
                 "name": pool,
                 "algorithm": "round-robin",
+                "health": health,
                 "backends": [{"name": each.name, "address": backends[each.name], "port": PORT} for each in those],
             }
             for pool, those in members.items()
@@ -191,10 +192,16 @@ def l7lb_config(origins: Sequence[Origin]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def l7lb(path: WebPath, home: Path, origins: Sequence[Origin], core: int | None = None) -> Iterator[Running]:
-    """The network function; the kernel in the middle has no addresses."""
+def l7lb(
+    path: WebPath,
+    home: Path,
+    origins: Sequence[Origin],
+    core: int | None = None,
+    health: dict[str, Any] | None = None,
+) -> Iterator[Running]:
+    """The network function, with its control socket `l7lb.sock`; the kernel in the middle has no addresses."""
     config, control, log = home / "l7lb.json", home / "l7lb.sock", home / "l7lb.log"
-    config.write_text(json.dumps(l7lb_config(origins)))
+    config.write_text(json.dumps(l7lb_config(origins, health)))
     argv = [
         find("nf"),
         "run",
