@@ -386,10 +386,12 @@ impl Pass<'_> {
 
     /// Puts the leg in use aside.
     fn rest_leg(&mut self, connection: &mut Connection) {
-        let (top, seen) = (connection.requests.top, connection.answers.seen);
+        let (top, edge) = (connection.requests.top, connection.requests.edge);
+        let seen = connection.answers.seen;
         let received = connection.to_client.received();
         if let Some(leg) = connection.legs.get_mut(usize::from(connection.leg)) {
             leg.next_to = top;
+            leg.edge = edge;
             leg.next_from = seen;
             leg.stamp = received;
         }

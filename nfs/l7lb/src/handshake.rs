@@ -9,7 +9,7 @@ use nf_runtime::state::ByteQueue;
 use nf_splice::{
     cookie::{Accepted, Ends},
     options::{Syn, Timestamps},
-    Map, TimestampMap,
+    TimestampMap,
 };
 
 use crate::{
@@ -119,21 +119,12 @@ impl Pass<'_> {
         let first = accepted.client_isn.wrapping_add(1);
         let requests = &mut connection.requests;
         requests.begin(first);
-        requests.map = Map::with_delta(0);
-        requests.acked = first;
-        requests.top = first;
-        requests.edge = first;
-        requests.out_at = first;
-        requests.out_sent = first;
+        requests.restart(first);
         requests.framing = framing::ENDED;
         let answer = accepted.server_isn.wrapping_add(1);
         let answers = &mut connection.answers;
         answers.begin(answer);
-        answers.map = Map::with_delta(0);
-        answers.acked = answer;
-        answers.top = answer;
-        answers.out_at = answer;
-        answers.out_sent = answer;
+        answers.restart(answer);
         answers.framing = framing::ENDED;
         answers.edge = answer.wrapping_add(segment.window.into());
         connection.limit_at = self.now() + self.snapshot.config.timeouts.idle.nanos();

@@ -78,13 +78,9 @@ impl Pass<'_> {
         let leg = connection.legs[index];
         connection.leg = index as u8;
         let requests = &mut connection.requests;
+        requests.restart(leg.next_to);
         requests.map = Map::between(head_at, leg.next_to);
-        requests.acked = leg.next_to;
-        requests.top = leg.next_to;
-        requests.out_at = leg.next_to;
-        requests.out_sent = leg.next_to;
-        // The first answer tells the backend's window; until then the head alone is sent.
-        requests.edge = leg.next_to.wrapping_add(u32::from(leg.mss));
+        requests.edge = leg.edge;
         let answers = &mut connection.answers;
         answers.begin(leg.next_from);
         answers.map = Map::between(leg.next_from, answers.top);
@@ -124,16 +120,11 @@ impl Pass<'_> {
             next_to: 0,
             next_from: 0,
             stamp: 0,
-            reserved2: 0,
+            edge: 0,
         };
         self.tables.backends.opened(row);
         let requests = &mut connection.requests;
-        requests.map = Map::with_delta(0);
-        requests.acked = head_at;
-        requests.top = head_at;
-        requests.out_at = head_at;
-        requests.out_sent = head_at;
-        requests.edge = head_at;
+        requests.restart(head_at);
         requests.attempts = 0;
         let now = self.now();
         connection.retransmit_at = now + SYN_AGAIN;

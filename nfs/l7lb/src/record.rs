@@ -99,7 +99,8 @@ pub struct Leg {
     pub next_from: u32,
     /// The latest timestamp of the backend.
     pub stamp: u32,
-    pub reserved2: u32,
+    /// The right edge of the backend's window, valid while the leg is idle.
+    pub edge: u32,
 }
 
 /// Options of TCP in use.

@@ -25,6 +25,16 @@ impl Half {
         self.has_fin = 0;
     }
 
+    /// Starts the stream to a new receiver, which has acknowledged everything up to this number. Source and destination numbers are the same.
+    pub fn restart(&mut self, at: u32) {
+        self.map = Map::with_delta(0);
+        self.acked = at;
+        self.edge = at;
+        self.top = at;
+        self.out_at = at;
+        self.out_sent = at;
+    }
+
     /// Begins a body at a source number.
     pub fn begin_body(&mut self, at: u32, body: nf_http::Body) {
         self.parse_at = at;
