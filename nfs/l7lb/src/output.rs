@@ -4,6 +4,7 @@ use nf_balancing::tuple::Tuple;
 use nf_packet::{decrement_ttl, rewrite_address, tcp_flags, Side, Tcp};
 use nf_splice::{
     options::{Timestamps, Translation},
+    segment::is_after,
     window::field,
 };
 
@@ -197,7 +198,13 @@ impl Pass<'_> {
         let requests = &connection.requests;
         let is_open = connection.has_open_leg();
         let room = (self.snapshot.head_limits.head_bytes).saturating_sub(requests.held.len());
-        let own = requests.owned.wrapping_add(room as u32);
+        // After a body, the function has taken nothing of what is acknowledged last.
+        let taken = if is_after(ack, requests.owned) {
+            ack
+        } else {
+            requests.owned
+        };
+        let own = taken.wrapping_add(room as u32);
         let edge = if is_open && connection.busy != 0 || connection.last != 0 {
             requests.map.back(requests.edge)
         } else {

@@ -240,6 +240,34 @@ fn a_segment_is_cut_at_the_backends_window() {
 }
 
 #[test]
+fn the_window_stays_open_after_a_long_body() {
+    let mut bed = Bed::new();
+    let mut client = bed.client(1);
+    let length = 100 * 1000;
+    let head = format!("POST /x HTTP/1.1\r\nHost: web\r\nContent-Length: {length}\r\n\r\n");
+    client.say(&mut bed, &head);
+    let mut backend = bed.backend(A);
+    backend.hear(&bed.one(A));
+    backend.send(&mut bed, Flags::Ack, b"");
+    for _ in 0..100 {
+        client.say(&mut bed, "b".repeat(1000));
+        backend.hear(&bed.one(A));
+        backend.send(&mut bed, Flags::Ack, b"");
+    }
+    bed.take(CLIENT);
+    answered(&mut bed, &mut client, &mut backend);
+    client.send(&mut bed, Flags::Ack, b"");
+    bed.sent.clear();
+    // A probe, by which a client also asks for a closed window.
+    let mut probe = client.clone();
+    probe.seq = probe.seq.wrapping_sub(1);
+    probe.send(&mut bed, Flags::Ack, b"");
+    let answer = bed.one(CLIENT);
+    assert_eq!(answer.ack, Some(client.seq));
+    assert_ne!(answer.window, 0);
+}
+
+#[test]
 fn a_client_may_leave_after_a_body() {
     let mut bed = Bed::new();
     let mut client = bed.client(1);
