@@ -198,23 +198,19 @@ def l7lb(
     origins: Sequence[Origin],
     core: int | None = None,
     health: dict[str, Any] | None = None,
+    *,
+    name: str = "l7lb",
+    ports: Sequence[str] = (FRONT, BACK),
+    options: Sequence[str] = (),
 ) -> Iterator[Running]:
-    """The network function, with its control socket `l7lb.sock`; the kernel in the middle has no addresses."""
-    config, control, log = home / "l7lb.json", home / "l7lb.sock", home / "l7lb.log"
+    """The network function; the kernel in the middle has no addresses.
+
+    `name` is the stem of its files in `home`, the control socket among them; `options` extend ``nf run``.
+    """
+    config, control, log = (home / f"{name}.{suffix}" for suffix in ("json", "sock", "log"))
     config.write_text(json.dumps(l7lb_config(origins, health)))
-    argv = [
-        find("nf"),
-        "run",
-        "l7lb",
-        "--config",
-        str(config),
-        "--control",
-        str(control),
-        "--port",
-        FRONT,
-        "--port",
-        BACK,
-    ]
+    argv = [find("nf"), "run", "l7lb", f"--config={config}", f"--control={control}"]
+    argv += [*(f"--port={port}" for port in ports), *options]
     with running(path, MIDDLE, argv, log, core=core) as program:
         await_that(control.exists, program, log)
         yield program

@@ -1,7 +1,11 @@
 """A strict HTTP/1.1 client on a socket: it sends while it receives, so pipelined transfers cannot block each other."""
 
+import fcntl
 import select
 import socket
+import struct
+import termios
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -82,6 +86,20 @@ class Connection:
         self._out += pieces
         while self._out and self._send():
             pass
+
+    def await_acknowledged(self) -> None:
+        """Wait until all queued bytes have been acknowledged.
+
+        Raises:
+            HungError: they have not within the time limit.
+        """
+        end = time.monotonic() + self._settings.timeout_s
+        while self._out or _unacknowledged(self._socket):
+            if time.monotonic() > end:
+                raise HungError(f"{_unacknowledged(self._socket)} bytes are not acknowledged")
+            if self._out:
+                self._send()
+            time.sleep(0.001)
 
     def answer(self, *, to_head: bool = False) -> Answer:
         """Return the next answer; `to_head`: to a HEAD request, so without a body.
@@ -189,6 +207,10 @@ class Connection:
     def _delay_acks(self) -> None:
         if self._settings.delayed_acks:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+
+
+def _unacknowledged(connection: socket.socket) -> int:
+    return struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]
 
 
 def _fields(lines: Sequence[str]) -> dict[str, str]:

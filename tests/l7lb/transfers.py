@@ -31,6 +31,7 @@ class Plan:
         requests: how many.
         connections: how many at a time.
         largest: bytes of the largest body.
+        split: the share of requests whose first segment ends early, most of them inside the head.
         stalls: whether clients and servers stop reading now and then, until another request has been answered.
         receive_buffer: as in `Settings`; so are the others.
     """
@@ -41,6 +42,7 @@ class Plan:
     requests: int
     connections: int = 8
     largest: int = LARGEST
+    split: float = 0.3
     stalls: bool = False
     receive_buffer: int = 0
     delayed_acks: bool = False
@@ -142,7 +144,7 @@ class Worker:
 
     def _pieces(self, request: bytes) -> list[bytes]:
         """Split some requests early, so that segments end inside heads."""
-        if self._choose.random() < 0.7:
+        if self._choose.random() >= self._plan.split:
             return [request]
         at = self._choose.randrange(1, min(len(request), 400))
         return [request[:at], request[at:]]

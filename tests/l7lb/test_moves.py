@@ -1,0 +1,107 @@
+"""Every request is answered right while the instance moves to a new process, again and again."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.server import HostProcess
+from lab.web_path.path import CLIENT, PORT, WebPath
+from tests.l7lb.conftest import Transfers, origin
+from tests.l7lb.moving_instance import MovingInstance
+from tests.l7lb.transfers import Plan, Report
+
+pytestmark = pytest.mark.namespaces
+
+MOVES = int(os.environ.get("L7LB_MOVES", "16"))
+"""1,000 moves: ``L7LB_MOVES=1000``, or ``make soak``."""
+_REQUESTS = 100
+_HOW = ("memfd", "copy")
+_BETWEEN = 10
+"""Requests between moves."""
+_SOON_S = 60.0
+_LARGEST = 200_000
+
+
+@pytest.fixture
+def path(directory: Path) -> Iterator[WebPath]:
+    """Start the checking web servers on unimpaired wires."""
+    with WebPath() as path, origin(path, directory):
+        yield path
+
+
+def _send_until(stopped: threading.Event, transfers: Transfers, plan: Plan) -> list[Report]:
+    """Send the requests of plans, one after the other."""
+    reports = []
+    while not stopped.is_set():
+        reports.append(transfers.execute(replace(plan, seed=plan.seed + len(reports))))
+    return reports
+
+
+def _await_requests(instance: MovingInstance) -> None:
+    """Wait until requests have arrived since now."""
+    before, end = instance.counters()["requests"], time.monotonic() + _SOON_S
+    while instance.counters()["requests"] < before + _BETWEEN:
+        assert time.monotonic() < end, "no requests arrive"
+        time.sleep(0.005)
+
+
+def _move(path: WebPath, home: Path, moves: int) -> None:
+    stopped = threading.Event()
+    plan = Plan(path.target, PORT, 1, _REQUESTS, connections=12, largest=_LARGEST, split=0.5, stalls=True)
+    pids, open_connections = set(), []
+    with MovingInstance(path, home) as instance, ThreadPoolExecutor(2) as pool:
+        # While one plan ends, the other one is in the middle of its requests.
+        plans = [replace(plan, seed=seed) for seed in (1, 1_000_000)]
+        clients = [pool.submit(_send_until, stopped, Transfers(path), each) for each in plans]
+        try:
+            for number in range(moves):
+                _await_requests(instance)
+                open_connections.append(instance.counters()["connections"])
+                instance.move(_HOW[number % len(_HOW)])
+                pids.add(instance.pid)
+        finally:
+            stopped.set()
+        reports = [report for each in clients for report in each.result()]
+    wrong = [report for report in reports if (report.corrupt, report.hung, report.failed) != (0, 0, 0)]
+    assert not wrong
+    assert [report.requests for report in reports] == [_REQUESTS] * len(reports)
+    assert len(pids) == moves
+    assert min(open_connections) > 0
+
+
+def test_every_request_is_answered_right_while_the_instance_moves(path: WebPath, directory: Path) -> None:
+    _move(path, directory, MOVES)
+
+
+def test_a_request_continues_from_any_point_in_it(path: WebPath, directory: Path) -> None:
+    argv = [sys.executable, "-m", "tests.l7lb.halves", path.target, str(PORT)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with MovingInstance(path, directory) as instance:
+        client = path.popen(CLIENT, argv, **pipes)
+        for how in _HOW * 2:
+            assert _line(client, "begin\n") == "ready\n"
+            instance.move(how)
+            assert _line(client, "end\n") == "[]\n"
+
+
+def _line(client: HostProcess, line: str) -> str:
+    assert client.stdin is not None
+    assert client.stdout is not None
+    client.stdin.write(line)
+    client.stdin.flush()
+    return client.stdout.readline()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_every_request_is_answered_right_during_1000_moves(path: WebPath, directory: Path) -> None:
+    _move(path, directory, 1000)
