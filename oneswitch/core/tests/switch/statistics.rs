@@ -301,6 +301,27 @@ fn groups_meters_and_tables_are_sums_over_all_switches() {
 }
 
 #[test]
+fn a_request_for_one_meter_gets_that_meter() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    for id in [6, 7] {
+        lab.ask(id, &meter(MeterModCommand::Add, id, 100));
+    }
+    let answer = lab.ask(8, &request(MultipartRequest::Meter { meter: 7 }));
+    match &bodies(answer)[..] {
+        [MultipartReply::Meter(meters)] => {
+            let ids: Vec<u32> = meters.iter().map(|meter| meter.meter_id).collect();
+            assert_eq!(ids, [7]);
+        }
+        other => panic!("{other:?}"),
+    }
+    let answer = lab.ask(9, &request(MultipartRequest::MeterConfig { meter: 6 }));
+    match &bodies(answer)[..] {
+        [MultipartReply::MeterConfig(meters)] => assert_eq!(meters.len(), 1),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn a_switch_that_dies_with_half_an_answer_given_spoils_nothing() {
     let mut lab = Lab::new(2, &[0, 1]);
     for cookie in 1..=8 {
