@@ -61,7 +61,7 @@ impl Link<'_> {
         packet.send(packet.port());
     }
 
-    /// Passes a packet for another station through to the other port. False: there is no other port, or the frame is addressed to this one; the
+    /// Sends a packet for another station out of the other port. Returns false if no other port exists or the frame is addressed to this one; the
     /// packet has no verdict yet.
     pub fn pass_on(&self, packet: &mut Packet) -> bool {
         let passes = self.context.ports() == 2 && packet.port() < 2 && !self.is_to_me(packet);

@@ -168,7 +168,7 @@ impl Pass<'_> {
                 self.acknowledge_leg(connection);
                 return Fate::Stays;
             }
-            // Bytes after the end of the answer that nobody asked for.
+            // The backend continues after the end of its answer.
             self.abandon(connection);
             return Fate::Ends;
         }

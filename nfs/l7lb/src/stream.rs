@@ -248,7 +248,7 @@ impl Half {
         }
     }
 
-    /// Appends bytes of the function after all that was sent. Returns false if there is no room for them.
+    /// Queues the function's own bytes after the last byte sent. Returns false if the pool has no room.
     pub fn say(&mut self, chunks: &ChunkPool, bytes: &[u8]) -> bool {
         if self.outgoing.is_empty() {
             self.out_at = self.top;

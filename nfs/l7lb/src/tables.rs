@@ -180,13 +180,12 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use bytemuck::Zeroable;
-    use nf_arena::ArenaBuilder;
+    use nf_arena::{Arena, ArenaBuilder};
     use nf_runtime::state::ByteQueue;
 
     use super::*;
 
-    #[test]
-    fn repairs_give_back_chunks_that_no_connection_names() {
+    fn tables() -> (Tables, Arena) {
         let limits = Limits {
             connections: 8,
             chunks: 16,
@@ -194,7 +193,13 @@ mod tests {
         };
         let mut state = StateBuilder::new(ArenaBuilder::fresh("l7lb", 1).unwrap());
         let tables = Tables::declare(&limits, &mut state).unwrap();
-        let _arena = state.finish().unwrap();
+        let (arena, ..) = state.finish().unwrap();
+        (tables, arena)
+    }
+
+    #[test]
+    fn repairs_give_back_chunks_that_no_connection_names() {
+        let (tables, _arena) = tables();
         let free = tables.chunks.free();
         let mut queue = ByteQueue::new(0);
         queue.append(&tables.chunks, &[7; 5000]);
@@ -212,14 +217,7 @@ mod tests {
 
     #[test]
     fn repairs_remove_connections_that_have_lost_bytes() {
-        let limits = Limits {
-            connections: 8,
-            chunks: 16,
-            ..Limits::default()
-        };
-        let mut state = StateBuilder::new(ArenaBuilder::fresh("l7lb", 1).unwrap());
-        let tables = Tables::declare(&limits, &mut state).unwrap();
-        let _arena = state.finish().unwrap();
+        let (tables, _arena) = tables();
         let mut connection = Connection::zeroed();
         let mut queue = ByteQueue::new(0);
         queue.append(&tables.chunks, &[7; 5000]);

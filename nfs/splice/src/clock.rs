@@ -125,7 +125,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is shown in order never goes backward, over wraps, changes and own segments; each echo gets back the value that it echoes.
+        /// Values shown in order never decrease, over wraps, changes and own segments; each echo maps back to the source's value.
         #[test]
         fn the_values_shown_are_monotone(start: u32, events in prop::collection::vec(event(), 1..60)) {
             let mut map = TimestampMap::starting_at(start);

@@ -128,7 +128,7 @@ mod tests {
     }
 
     proptest! {
-        /// At most what the receiver gave, at least all of it but a unit; all of it where the unit is no larger than the receiver's.
+        /// The offer never exceeds the receiver's window, and falls short of it by less than a unit; with a unit no larger than the receiver's, it is equal.
         #[test]
         fn the_offer_is_rounded_down(
             acknowledgement: u32,

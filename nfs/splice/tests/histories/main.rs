@@ -132,7 +132,7 @@ proptest! {
         prop_assert!(is_before(old, acknowledgement));
     }
 
-    /// A segment without data is neither beyond what was sent nor before what was acknowledged, if its sender has kept to the numbers.
+    /// An empty segment of a correct sender lies between the acknowledged position and the end of the bytes sent.
     #[test]
     fn an_empty_segment_lies_where_the_splice_stands((map, first) in map(), ahead in 0_u32..20_000, offset in 0_u32..3_000) {
         let sequence = first.wrapping_add(ahead);

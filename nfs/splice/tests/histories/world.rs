@@ -369,7 +369,7 @@ impl World {
         }
         let edge = self.sent_place(self.map.back(acknowledgement.edge));
         self.check_room(edge, self.received_place(acknowledgement.edge));
-        // The splice acknowledges what it has taken as soon as all before it has arrived.
+        // The splice acknowledges its regions once every byte before them has arrived.
         for replaced in &self.replaced {
             if replaced.from <= self.own.max(end) {
                 self.own = self.own.max(replaced.from + replaced.taken);

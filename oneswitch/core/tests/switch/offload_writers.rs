@@ -1,4 +1,4 @@
-//! Writers of offloaded flows: who is admitted, what they find, and what is left without them.
+//! Writers of offloaded flows: admission, the rules that they find, and the rules that outlive them.
 
 use crate::lab::Lab;
 use crate::offload::{
