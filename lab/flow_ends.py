@@ -1,8 +1,8 @@
 """``python -m lab.flow_ends send|record``: both ends of traffic of many flows, to run inside hosts.
 
 Commands are those of `lab.stream`. The sender starts silent: ``fill`` sends a frame of each flow, as fast as they
-arrive (answer: ``filled``), ``rate PPS`` continues at a rate (0: silent), ``mark`` reports how many were sent. The
-recorder appends a record for each arrival to a file.
+arrive (answer: ``filled``), ``rate PPS BURST`` continues at a rate (0: silent), in bursts of this number of frames of
+one flow, ``mark`` reports how many were sent. The recorder appends a record for each arrival to a file.
 """
 
 import argparse
@@ -19,12 +19,14 @@ from lab.flow_frames import FORMS, FRAME_BYTES, RECORD, FlowFrames, Form, Servic
 from lab.listening import SO_TIMESTAMPNS, listen, overflowed
 
 _WAKE_MIN_S = 0.0003  # at high rates each wake-up sends several
-_BURST_MAX = 64
+_TURN_MAX = 64
 _CATCH_UP_NS = 100_000_000  # a sender delayed for longer continues from there instead of bursting
 _WINDOW = 2000  # frames in flight while flows are created; fewer than any queue of the switches holds
 _STALLED_S = 0.3
 _SNAP_BYTES = 128
 _TIMESPEC_BYTES = 16
+_PACKET_VNET_HDR = 15  # Linux, include/uapi/linux/if_packet.h
+_SOL_PACKET = 263
 _WRITE_RECORDS = 512
 
 
@@ -42,6 +44,10 @@ class FlowSender:
         self._recorded = recorded
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)  # protocol 0: it receives nothing
         self._socket.bind((interface, 0))
+        self._bursts = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        self._bursts.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
+        self._bursts.bind((interface, 0))
+        self._burst = 1
         self._sent = self._failed = 0
         self._interval_ns: int | None = None
         self._epoch = self._since_epoch = 0
@@ -64,15 +70,15 @@ class FlowSender:
             case ["fill"]:
                 self._fill()
                 self._say_sent("filled")
-            case ["rate", pps]:
-                rate = float(pps)
+            case ["rate", pps, burst]:
+                rate, self._burst = float(pps), int(burst)
                 self._interval_ns = max(1, round(1e9 / rate)) if rate > 0 else None
                 self._epoch, self._since_epoch, self._last_ns = time.monotonic_ns(), 0, None
                 self._say_sent("rate")
             case ["mark"]:
                 self._say_sent("mark")
             case _:
-                say("error", problem=f"unknown command {' '.join(words)!r}; expected: fill, rate PPS, mark, stop")
+                say("error", problem=f"unknown command {' '.join(words)!r}; expected: fill, rate PPS BURST, mark, stop")
 
     def _fill(self) -> None:
         """Send one frame of each flow, with no more in flight than queues hold."""
@@ -100,11 +106,22 @@ class FlowSender:
         if due > 0:
             self._longest_pause_ns = max(self._longest_pause_ns, now - (self._last_ns or now))
             self._last_ns = now
-        for _ in range(min(due, _BURST_MAX)):
-            self._send_one()
-            self._since_epoch += 1
-        wait_ns = self._epoch + self._since_epoch * self._interval_ns - time.monotonic_ns()
+        for _ in range(min(due, _TURN_MAX) // self._burst):
+            self._send()
+            self._since_epoch += self._burst
+        next_due = self._since_epoch + self._burst - 1
+        wait_ns = self._epoch + next_due * self._interval_ns - time.monotonic_ns()
         return 0.0 if wait_ns <= 0 else max(wait_ns / 1e9, _WAKE_MIN_S)
+
+    def _send(self) -> None:
+        if self._burst == 1:
+            self._send_one()
+            return
+        try:
+            self._bursts.send(self._frames.burst(self._sent, self._burst, time.time_ns()))
+        except OSError:
+            self._failed += self._burst
+        self._sent += self._burst
 
     def _send_one(self) -> None:
         try:

@@ -71,9 +71,14 @@ class FlowStream:
         self._sender.tell("fill")
         return self._sender.await_event("filled", _FILL_S)["sent"]
 
-    def set_rate(self, pps: float) -> int:
-        """Continue at this rate, in packets per second, 0 is silence; return how many frames were sent before."""
-        self._sender.tell(f"rate {pps}")
+    def set_rate(self, pps: float, burst: int = 1) -> int:
+        """Continue at this rate, in packets per second, 0 is silence; return how many frames were sent before.
+
+        Args:
+            pps: packets per second.
+            burst: number of packets of one flow that leave at once.
+        """
+        self._sender.tell(f"rate {pps} {burst}")
         return self._sender.await_event("rate")["sent"]
 
     def sent(self) -> int:

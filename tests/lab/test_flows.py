@@ -43,6 +43,36 @@ def test_renewed_flows_have_other_ports_in_each_round() -> None:
     assert len({bytes(frames.make(number, 0)[26:36]) for number in range(1000)}) == 1000
 
 
+def test_the_frames_of_a_burst_belong_to_one_flow_and_arrive_as_others() -> None:
+    """Divide a burst as Linux does (Linux, net/ipv4/udp_offload.c: __udp_gso_segment)."""
+    frames = FlowFrames(SOURCE, Service(TARGET, "192.0.2.1", 53), 100)
+    burst = frames.burst(10 * 8, 8, 5)
+    flags, kind, headers, each, start, offset = struct.unpack_from("<BBHHHH", burst)
+    assert (flags, kind, headers, start, offset) == (1, 5, 42, 34, 6)
+    whole = Ether(burst[10:])
+    assert (whole[IP].len, whole[UDP].len) == (len(burst) - 10 - 14, len(burst) - 10 - 34)
+    told, partial = whole[IP].chksum, whole[UDP].chksum
+    del whole[IP].chksum
+    again = Ether(bytes(whole))
+    assert again[IP].chksum == told
+    # Of a partial checksum the field holds the sum of the pseudo header, to which the rest is added.
+    del again[UDP].chksum
+    rest = bytes(again[UDP])[:6] + bytes(2) + bytes(again[UDP].payload)
+    assert ~fold(partial + sum(struct.unpack(f">{len(rest) // 2}H", rest))) & 0xFFFF == Ether(bytes(again))[UDP].chksum
+    parts = [burst[10 + headers + at : 10 + headers + at + each] for at in range(0, len(burst) - 10 - headers, each)]
+    alone = bytes(frames.make(10, 0)[:headers])
+    records = [FORMS["nat"].note(bytearray(alone + part), struct.pack("qq", 7, 8)) for part in parts]
+    assert [RECORD.unpack(record)[:3] for record in records] == [(10 * 8 + number, 5, 10) for number in range(8)]
+    assert burst[10:22] == alone[:12]
+    assert bytes(whole)[26:38] == alone[26:38]
+
+
+def fold(total: int) -> int:
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
 def arrivals(*seen: tuple[int, int, int]) -> list[Arrival]:
     return [Arrival(number, flow, bytes([backend]), 0, 0) for number, flow, backend in seen]
 
