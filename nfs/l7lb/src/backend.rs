@@ -2,14 +2,18 @@
 
 use nf_packet::tcp_flags;
 use nf_runtime::state::SlabId;
-use nf_splice::{segment::is_after, Map};
+use nf_splice::{
+    options::Timestamps,
+    segment::{is_after, length, Verdict},
+    window::field,
+    Map,
+};
 
 use crate::{
     answers::Fault,
-    client::FARTHEST,
     pass::{Fate, Pass, Received},
-    record::{framing, phase, Connection},
-    segments::{Segment, ACK},
+    record::{framing, options, phase, reversed, Connection, Leg},
+    segments::{Outgoing, Segment, ACK},
 };
 
 impl Pass<'_> {
@@ -29,14 +33,18 @@ impl Pass<'_> {
             self.opening_leg_says(connection, received.id, &segment);
             return self.proceed(connection, received.id);
         }
-        if segment.has(tcp_flags::RST) {
-            return self.reset_by_backend(connection, &segment);
-        }
-        let ahead = segment.seq.wrapping_sub(connection.answers.told) as i32;
-        let is_far = ahead.unsigned_abs() > FARTHEST;
-        if segment.has(tcp_flags::SYN) || !segment.has(ACK) || is_far {
-            self.acknowledge_leg(connection);
-            return Fate::Stays;
+        match connection.answers.judge(&segment) {
+            Verdict::Accept if connection.requests.is_plausible(&segment) => {}
+            Verdict::Reset => return self.reset_by_backend(connection),
+            Verdict::Drop => return Fate::Stays,
+            Verdict::Challenge if connection.answers.is_probe(&segment) => {
+                self.answer_probe_of_leg(connection);
+                return Fate::Stays;
+            }
+            Verdict::Accept | Verdict::Challenge => {
+                self.acknowledge_leg(connection);
+                return Fate::Stays;
+            }
         }
         if let Some(stamps) = segment.stamps {
             let _ = connection.to_client.show(stamps.value);
@@ -57,10 +65,7 @@ impl Pass<'_> {
             }
         } else {
             let tells = connection.requests.acknowledgement() != connection.requests.told;
-            let is_probe = is_after(connection.answers.told, segment.seq);
-            if is_probe && connection.is_idle() {
-                self.acknowledge_leg(connection);
-            } else if tells || !connection.is_idle() {
+            if tells || !connection.is_idle() {
                 self.forward_to_client(connection, received, false);
             }
         }
@@ -96,30 +101,63 @@ impl Pass<'_> {
         let first = segment.seq.wrapping_add(1);
         let answers = &mut connection.answers;
         answers.begin(first);
+        // The SYN's window was not scaled, either.
+        answers.tell(first, u16::MAX.into());
         answers.map = Map::between(first, answers.top);
     }
 
     /// Handles a segment of a leg that is not in use. Whatever the backend has to say there ends the leg.
     fn idle_leg_says(&mut self, connection: &mut Connection, index: usize, segment: &Segment) {
-        let leg = &mut connection.legs[index];
+        let leg = connection.legs[index];
+        let numbers = length(segment.flags, segment.len as u32);
         let is_reset = segment.has(tcp_flags::RST);
-        if leg.phase == phase::NONE || !is_reset && !segment.has(tcp_flags::FIN) && segment.len == 0
-        {
+        let is_next = segment.seq == leg.next_from && (is_reset || segment.ack == leg.next_to);
+        if leg.phase == phase::NONE || is_next && numbers == 0 && !is_reset {
             return;
         }
-        let tuple = leg.tuple;
-        self.forget_leg(connection, index);
-        if !is_reset {
-            self.reset(tuple, segment.ack);
+        if is_next {
+            self.forget_leg(connection, index);
+            if !is_reset {
+                self.reset(leg.tuple, segment.ack);
+            }
+        } else if !is_reset {
+            // A keep-alive probe, a repeated segment, or a forged one.
+            self.acknowledge_idle_leg(connection, &leg);
         }
     }
 
-    fn reset_by_backend(&mut self, connection: &mut Connection, segment: &Segment) -> Fate {
+    fn acknowledge_idle_leg(&mut self, connection: &Connection, leg: &Leg) {
         let answers = &connection.answers;
-        if segment.seq != answers.told && segment.seq != answers.seen {
-            self.acknowledge_leg(connection);
-            return Fate::Stays;
+        let room = answers.edge.wrapping_sub(answers.acked);
+        let stamps = leg.has(options::TIMESTAMPS).then(|| Timestamps {
+            value: connection.to_backend.own(),
+            echo: leg.stamp,
+        });
+        let answer = Outgoing {
+            flags: ACK,
+            seq: leg.next_to,
+            ack: leg.next_from,
+            window: field(0, room, connection.told_scale_of(leg)),
+            stamps,
+            ..Outgoing::default()
+        };
+        self.send(reversed(&leg.tuple), &answer);
+    }
+
+    /// Answers a probe of the leg in use; only the client knows whether its window has opened again.
+    fn answer_probe_of_leg(&mut self, connection: &mut Connection) {
+        if connection.is_idle() {
+            return self.acknowledge_leg(connection);
         }
+        let segment = Outgoing {
+            flags: ACK,
+            seq: connection.answers.acked.wrapping_sub(1),
+            ..Outgoing::default()
+        };
+        self.send_to_client(connection, segment);
+    }
+
+    fn reset_by_backend(&mut self, connection: &mut Connection) -> Fate {
         let index = usize::from(connection.leg);
         if connection.is_idle() && connection.last == 0 {
             // Between two requests: the next one gets another leg.

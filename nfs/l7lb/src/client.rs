@@ -3,17 +3,14 @@
 use std::ops::ControlFlow;
 
 use nf_packet::tcp_flags;
-use nf_splice::segment::is_after;
+use nf_splice::segment::{is_after, Verdict};
 
 use crate::{
     pass::{Fate, Pass, Received},
     record::{framing, stage, Connection},
-    segments::{Segment, ACK},
+    segments::{Outgoing, Segment, ACK},
     stream::Malformed,
 };
-
-/// The farthest that numbers of a live connection can be apart: windows are at most 1 GiB (RFC 7323, 2.3).
-pub const FARTHEST: u32 = 1 << 30;
 
 impl Pass<'_> {
     /// Handles a segment of a known client.
@@ -53,21 +50,36 @@ impl Pass<'_> {
         connection: &mut Connection,
         segment: &Segment,
     ) -> ControlFlow<Fate> {
-        let requests = &connection.requests;
-        let is_next = segment.seq == requests.told || segment.seq == requests.seen;
-        if segment.has(tcp_flags::RST) && is_next {
-            self.reset_legs(connection);
-            return ControlFlow::Break(Fate::Ends);
+        match connection.requests.judge(segment) {
+            Verdict::Accept if connection.answers.is_plausible(segment) => {
+                return ControlFlow::Continue(());
+            }
+            Verdict::Reset => {
+                self.reset_legs(connection);
+                return ControlFlow::Break(Fate::Ends);
+            }
+            Verdict::Drop => {}
+            Verdict::Challenge if connection.requests.is_probe(segment) => {
+                self.answer_probe(connection);
+            }
+            Verdict::Accept | Verdict::Challenge => self.acknowledge_client(connection),
         }
-        let ahead = segment.seq.wrapping_sub(requests.told) as i32;
-        let is_far = ahead < -(FARTHEST as i32) || ahead > connection.widest_window();
-        let is_odd = segment.has(tcp_flags::RST) || segment.has(tcp_flags::SYN);
-        let is_forged = is_after(segment.ack, connection.answers.top);
-        if is_odd || is_far || is_forged || !segment.has(ACK) {
-            self.acknowledge_client(connection);
-            return ControlFlow::Break(Fate::Stays);
+        ControlFlow::Break(Fate::Stays)
+    }
+
+    /// Answers a client's probe; only the backend knows whether its window has opened again.
+    fn answer_probe(&mut self, connection: &mut Connection) {
+        match connection.leg().copied() {
+            Some(leg) if connection.has_open_leg() && !connection.is_idle() => {
+                let segment = Outgoing {
+                    flags: ACK,
+                    seq: connection.requests.acked.wrapping_sub(1),
+                    ..Outgoing::default()
+                };
+                self.send_on_leg(connection, &leg, segment);
+            }
+            _ => self.acknowledge_client(connection),
         }
-        ControlFlow::Continue(())
     }
 
     /// Follows the end of a connection that the function closes.
@@ -226,12 +238,7 @@ impl Pass<'_> {
 
     /// Passes a pure acknowledgement to the leg if it tells something.
     fn pass_acknowledgement(&mut self, connection: &mut Connection, received: &mut Received<'_>) {
-        let is_open = connection.has_open_leg();
-        let is_probe = is_after(connection.requests.told, received.segment.seq);
-        if is_probe && (!is_open || connection.is_idle()) {
-            // A keep-alive probe (RFC 9293, 3.8.4).
-            self.acknowledge_client(connection);
-        } else if is_open {
+        if connection.has_open_leg() {
             let answers = &connection.answers;
             let acknowledges = answers.acknowledgement() != answers.told;
             if acknowledges || !connection.is_idle() {

@@ -120,6 +120,7 @@ impl Pass<'_> {
         let requests = &mut connection.requests;
         requests.begin(first);
         requests.restart(first);
+        requests.tell(first, FIRST_WINDOW.into());
         requests.framing = framing::ENDED;
         let answer = accepted.server_isn.wrapping_add(1);
         let answers = &mut connection.answers;

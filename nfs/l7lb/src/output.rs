@@ -10,7 +10,7 @@ use nf_splice::{
 
 use crate::{
     pass::{Pass, Received},
-    record::{options, reversed, stage, Connection, Leg, SCALE},
+    record::{options, reversed, stage, Connection, Leg},
     segments::{Outgoing, ACK, PSH_ACK},
 };
 
@@ -152,14 +152,14 @@ impl Pass<'_> {
     /// Completes and sends a segment to the client.
     pub(crate) fn send_to_client(&mut self, connection: &mut Connection, segment: Outgoing<'_>) {
         let ack = connection.requests.acknowledgement();
-        connection.requests.told = ack;
+        let window = self.tell_client(connection, ack);
         let stamps = connection.has(options::TIMESTAMPS).then(|| Timestamps {
             value: connection.to_client.own(),
             echo: connection.to_backend.received(),
         });
         let segment = Outgoing {
             ack,
-            window: self.window_for_client(connection, ack),
+            window,
             stamps,
             ..segment
         };
@@ -174,27 +174,30 @@ impl Pass<'_> {
         segment: Outgoing<'_>,
     ) {
         let ack = connection.answers.acknowledgement();
-        connection.answers.told = ack;
+        let window = tell_leg(connection, leg, ack);
         let stamps = leg.has(options::TIMESTAMPS).then(|| Timestamps {
             value: connection.to_backend.own(),
             echo: connection.to_client.received(),
         });
         let segment = Outgoing {
             ack,
-            window: window_for_leg(connection, leg, ack),
+            window,
             stamps,
             ..segment
         };
         self.send(reversed(&leg.tuple), &segment);
     }
 
-    /// Returns the window field for the client.
-    pub(crate) fn window_for_client(&self, connection: &Connection, ack: u32) -> u16 {
-        let scale = if connection.has(options::SCALE) {
-            SCALE
-        } else {
-            0
-        };
+    /// Returns the window field for the client, and notes what it is told.
+    fn tell_client(&self, connection: &mut Connection, ack: u32) -> u16 {
+        let scale = connection.told_scale();
+        let window = field(ack, self.edge_for_client(connection, ack), scale);
+        connection.requests.tell(ack, u32::from(window) << scale);
+        window
+    }
+
+    /// Returns the right edge of the client's window.
+    fn edge_for_client(&self, connection: &Connection, ack: u32) -> u32 {
         let requests = &connection.requests;
         let is_open = connection.has_open_leg();
         let room = (self.snapshot.head_limits.head_bytes).saturating_sub(requests.held.len());
@@ -204,13 +207,11 @@ impl Pass<'_> {
         } else {
             requests.owned
         };
-        let own = taken.wrapping_add(room as u32);
-        let edge = if is_open && connection.busy != 0 || connection.last != 0 {
+        if is_open && connection.busy != 0 || connection.last != 0 {
             requests.map.back(requests.edge)
         } else {
-            own
-        };
-        field(ack, edge, scale)
+            taken.wrapping_add(room as u32)
+        }
     }
 
     /// Acknowledges to the client what was received.
@@ -255,8 +256,7 @@ impl Pass<'_> {
         let requests = &mut connection.requests;
         let seq = requests.pass(&segment, has_fin);
         let ack = connection.answers.acknowledgement();
-        connection.answers.told = ack;
-        let window = window_for_leg(connection, &leg, ack);
+        let window = tell_leg(connection, &leg, ack);
         let translation = Translation {
             blocks: &connection.answers.map,
             value: &mut connection.to_backend,
@@ -281,8 +281,7 @@ impl Pass<'_> {
         let answers = &mut connection.answers;
         let seq = answers.pass(&segment, has_fin);
         let ack = connection.requests.acknowledgement();
-        connection.requests.told = ack;
-        let window = self.window_for_client(connection, ack);
+        let window = self.tell_client(connection, ack);
         let translation = Translation {
             blocks: &connection.requests.map,
             value: &mut connection.to_client,
@@ -334,13 +333,11 @@ impl Pass<'_> {
     }
 }
 
-/// Returns the window field for a backend.
-fn window_for_leg(connection: &Connection, leg: &Leg, ack: u32) -> u16 {
-    let scale = if leg.has(options::SCALE) {
-        connection.scale
-    } else {
-        0
-    };
-    let answers = &connection.answers;
-    field(ack, answers.map.back(answers.edge), scale)
+/// Returns the window field for a backend, and notes what it is told.
+fn tell_leg(connection: &mut Connection, leg: &Leg, ack: u32) -> u16 {
+    let scale = connection.told_scale_of(leg);
+    let answers = &mut connection.answers;
+    let window = field(ack, answers.map.back(answers.edge), scale);
+    answers.tell(ack, u32::from(window) << scale);
+    window
 }

@@ -52,12 +52,16 @@ pub struct Half {
     pub owned: u32,
     /// The source number that the sender was told to be acknowledged.
     pub told: u32,
+    /// The right edge of the widest window that the sender was told, a source number.
+    pub limit: u32,
     /// The source number after the last byte seen.
     pub seen: u32,
     /// The destination number that the receiver has acknowledged.
     pub acked: u32,
     /// The right edge of the receiver's window, a destination number.
     pub edge: u32,
+    /// The bytes of the widest window that the receiver has offered.
+    pub widest: u32,
     /// The destination number after the last byte sent to the receiver.
     pub top: u32,
     /// The destination number of the FIN, if `has_fin`.
@@ -161,10 +165,22 @@ impl Connection {
         self.legs.get(usize::from(self.leg))
     }
 
-    /// Returns the bytes of the widest window that the client can have been told.
-    pub fn widest_window(&self) -> i32 {
-        let scale = if self.has(options::SCALE) { SCALE } else { 0 };
-        i32::from(u16::MAX) << scale
+    /// Returns the shift of the windows that the client is told.
+    pub fn told_scale(&self) -> u8 {
+        if self.has(options::SCALE) {
+            SCALE
+        } else {
+            0
+        }
+    }
+
+    /// Returns the shift of the windows that a leg is told.
+    pub fn told_scale_of(&self, leg: &Leg) -> u8 {
+        if leg.has(options::SCALE) {
+            self.scale
+        } else {
+            0
+        }
     }
 
     /// Returns all queues of bytes.

@@ -1,11 +1,15 @@
 //! One direction of a connection: which bytes may pass, and what was acknowledged.
 
+use nf_packet::tcp_flags;
 use nf_runtime::state::ChunkPool;
-use nf_splice::{segment::is_after, Map};
+use nf_splice::{
+    segment::{is_after, is_before, length, Expected, Sent, Verdict},
+    Map,
+};
 
 use crate::{
     record::{framing, Half},
-    segments::Segment,
+    segments::{Segment, ACK},
 };
 
 /// The part of a long body that sequence numbers can express.
@@ -21,6 +25,7 @@ impl Half {
         self.parse_at = first;
         self.owned = first;
         self.told = first;
+        self.limit = first;
         self.seen = first;
         self.has_fin = 0;
     }
@@ -30,6 +35,7 @@ impl Half {
         self.map = Map::with_delta(0);
         self.acked = at;
         self.edge = at;
+        self.widest = 0;
         self.top = at;
         self.out_at = at;
         self.out_sent = at;
@@ -121,6 +127,48 @@ impl Half {
         self.framing == framing::ENDED && !is_after(self.parse_at, self.map.back(self.acked))
     }
 
+    /// Notes the acknowledgement and the right edge of the window that the sender is told.
+    pub fn tell(&mut self, ack: u32, window: u32) {
+        self.told = ack;
+        let edge = ack.wrapping_add(window);
+        if is_after(edge, self.limit) {
+            self.limit = edge;
+        }
+    }
+
+    /// Judges a segment of the sender by what it was told.
+    pub fn judge(&self, segment: &Segment) -> Verdict {
+        let has_rst = segment.has(tcp_flags::RST);
+        if has_rst && segment.seq == self.seen {
+            // The receiver has not acknowledged the last bytes yet.
+            return Verdict::Reset;
+        }
+        let expected = Expected {
+            next: self.told,
+            window: self.limit.wrapping_sub(self.told),
+        };
+        let numbers = length(segment.flags, segment.len as u32);
+        expected.judge(segment.flags, segment.seq, numbers)
+    }
+
+    /// Tells whether a segment of the receiver acknowledges what it can have got (RFC 5961, 5.2).
+    pub fn is_plausible(&self, segment: &Segment) -> bool {
+        let sent = Sent {
+            unacknowledged: self.acked,
+            next: self.top,
+            window: self.widest,
+        };
+        segment.has(ACK) && sent.accepts(segment.ack)
+    }
+
+    /// Tells whether an unacceptable segment only asks for an answer: a keep-alive probe, or one of a closed window.
+    pub fn is_probe(&self, segment: &Segment) -> bool {
+        let odd = tcp_flags::SYN | tcp_flags::FIN | tcp_flags::RST;
+        let is_old = segment.len == 0 && is_before(segment.seq, self.told);
+        let is_beyond = segment.seq == self.told && self.limit == self.told;
+        segment.flags & odd == 0 && (is_old || is_beyond)
+    }
+
     /// Tells whether a segment repeats what its sender need not send any more.
     pub fn is_repeated(&self, segment: &Segment, has_fin: bool) -> bool {
         let end = segment.end().wrapping_add(u32::from(has_fin));
@@ -142,6 +190,7 @@ impl Half {
         let is_new = ack != self.acked;
         self.acked = ack;
         self.edge = ack.wrapping_add(window);
+        self.widest = self.widest.max(window);
         if is_new {
             self.attempts = 0;
             let covered = ack.wrapping_sub(self.out_at) as i32;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod forged;
 mod health;
 mod peers;
 
