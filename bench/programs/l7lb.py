@@ -6,6 +6,7 @@ directly. All take turns; the figures are medians. Ratios compare `--sut` (by de
 
 `keepalive_ratio`: 1 KB over kept connections, to HAProxy. `newconn_ratio`: a connection for each request, to HAProxy.
 `large_gso_ratio_nginx`: 100 KB with offloads on, to nginx. `large_nogso_ratio_haproxy`: 100 KB without, to HAProxy.
+l7lb receives by AF_XDP, and by AF_PACKET for 100 KB with offloads.
 `packets_...`: packets that its interfaces receive per request. For each system: `requests_per_s`,
 `connections_per_s`, `p99_us` at half of HAProxy's rate, and `memory_per_connection`, bytes without the kernel's.
 `goodput_ratio` (not with `--quick`): 100 KB answers per second with 1 % loss and 50 ms toward the client, to HAProxy.
@@ -23,10 +24,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lab.web_path.balancers import BALANCERS, Running, find
+from lab.web_path.balancers import BALANCERS, Running, find, l7lb
 from lab.web_path.impairment import Faults
 from lab.web_path.origins import nginx_origin
 from lab.web_path.path import CLIENT, ORIGINS, WebPath
@@ -51,20 +53,23 @@ sys.stdin.readline()
 
 @dataclass(frozen=True)
 class Load:
-    """A kind of request."""
+    """A kind of request, and the kind of links that it comes by."""
 
     name: str
     file: str
     connections: int
+    link: str
     close: bool = False
-    offloads: bool = True
 
 
+# Whether the interfaces have offloads, and the options of l7lb. AF_XDP costs less for short transfers, AF_PACKET has
+# frames of several segments.
+LINKS = {"short": (True, ["--backend", "xdp"]), "gso": (True, ["--backend", "packet"]), "nogso": (False, [])}
 LOADS = (
-    Load("keepalive", "small", _CONNECTIONS),
-    Load("newconn", "small", _CONNECTIONS, close=True),
-    Load("large_gso", "large", _LARGE_CONNECTIONS),
-    Load("large_nogso", "large", _LARGE_CONNECTIONS, offloads=False),
+    Load("keepalive", "small", _CONNECTIONS, "short"),
+    Load("newconn", "small", _CONNECTIONS, "short", close=True),
+    Load("large_gso", "large", _LARGE_CONNECTIONS, "gso"),
+    Load("large_nogso", "large", _LARGE_CONNECTIONS, "nogso"),
 )
 
 
@@ -109,21 +114,23 @@ def main() -> None:
         Path(directory).chmod(0o755)
         (files / "small").write_bytes(b"x" * SMALL)
         (files / "large").write_bytes(b"x" * LARGE)
-        stands = {
-            (name, offloads): stack.enter_context(stand(name, kind, Path(directory), files, offloads=offloads))
-            for name, kind in systems.items()
-            for offloads in (True, False)
-            if offloads or name != "nginx"
-        }
+        stands: dict[tuple[str, str], Stand] = {}
+        for name, kind in systems.items():
+            for link in LINKS:
+                # Only l7lb differs between the links with offloads.
+                if link == "gso" and kind != "l7lb":
+                    stands[name, link] = stands[name, "short"]
+                elif (name, link) != ("nginx", "nogso"):
+                    stands[name, link] = stack.enter_context(stand(name, kind, Path(directory), files, link))
         for _ in range(rounds):
             for load in LOADS:
-                for each in (each for (_, offloads), each in stands.items() if offloads == load.offloads):
+                for each in (each for (_, link), each in stands.items() if link == load.link):
                     measure(each, load, seconds)
-        half = stands["haproxy", True].median("keepalive", "per_s") / 2
+        half = stands["haproxy", "short"].median("keepalive", "per_s") / 2
         for name in ("haproxy", "nginx", "sut"):
-            with_offloads = stands[name, True]
-            report[f"p99_us_{name}"] = p99_us(with_offloads, half, 1 if arguments.quick else 10, Path(directory))
-            report[f"memory_per_connection_{name}"] = memory_per_connection(with_offloads)
+            each = stands[name, "short"]
+            report[f"p99_us_{name}"] = p99_us(each, half, 1 if arguments.quick else 10, Path(directory))
+            report[f"memory_per_connection_{name}"] = memory_per_connection(each)
         report |= figures(stands)
         if not arguments.quick:
             report["goodput_ratio"] = goodput_ratio(arguments.sut, Path(directory), files)
@@ -132,16 +139,20 @@ def main() -> None:
 
 @contextlib.contextmanager
 def stand(
-    name: str, kind: str | None, directory: Path, files: Path, *, offloads: bool = False, impaired: bool = False
+    name: str, kind: str | None, directory: Path, files: Path, link: str, *, impaired: bool = False
 ) -> Iterator[Stand]:
     """Start a system; no `kind`: the client is connected to the servers."""
-    home = directory / f"{name}-{offloads}-{impaired}"
+    offloads, options = LINKS[link]
+    home = directory / f"{name}-{link}-{impaired}"
     home.mkdir(mode=0o755)
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(WebPath(offloads=offloads, direct=kind is None, impaired=impaired))
         path.run(CLIENT, "sysctl", "-qw", "net.ipv4.ip_local_port_range=1024 65000")
         origin = stack.enter_context(nginx_origin(path, home, files, _CLIENT_CORE))
-        balancer = stack.enter_context(BALANCERS[kind](path, home, ORIGINS, _BALANCER_CORE)) if kind else None
+        balancer = None
+        if kind:
+            start = partial(l7lb, options=options) if kind == "l7lb" else BALANCERS[kind]
+            balancer = stack.enter_context(start(path, home, ORIGINS, _BALANCER_CORE))
         yield Stand(name, path, origin, balancer)
 
 
@@ -227,9 +238,9 @@ def memory_per_connection(each: Stand) -> float:
 
 def goodput_ratio(sut: str, directory: Path, files: Path) -> float:
     """Return the answers per second over a long and lossy path, relative to HAProxy's."""
-    load, rates = Load("goodput", "large", _CONNECTIONS, offloads=False), {}
+    load, rates = Load("goodput", "large", _CONNECTIONS, "nogso"), {}
     for name, kind in (("haproxy", "haproxy"), ("sut", sut)):
-        with stand(name, kind, directory, files, impaired=True) as each:
+        with stand(name, kind, directory, files, load.link, impaired=True) as each:
             assert each.path.front is not None
             each.path.front.set(1, Faults(loss=0.01, delay_ms=25))
             requests, took = wrk(each, load, 20)
@@ -241,12 +252,12 @@ def goodput_ratio(sut: str, directory: Path, files: Path) -> float:
 # ---- reporting
 
 
-def figures(stands: dict[tuple[str, bool], Stand]) -> dict[str, Any]:
+def figures(stands: dict[tuple[str, str], Stand]) -> dict[str, Any]:
     """Return the ratios, and the figures that they come from."""
 
     def beyond(name: str, load: Load, figure: str = "cpu_us") -> float:
-        direct = stands["direct", load.offloads].median(load.name, figure)
-        return stands[name, load.offloads].median(load.name, figure) - direct
+        direct = stands["direct", load.link].median(load.name, figure)
+        return stands[name, load.link].median(load.name, figure) - direct
 
     def ratio(load: Load, peer: str, figure: str = "cpu_us") -> float:
         return round(beyond("sut", load, figure) / beyond(peer, load, figure), 3)
@@ -262,9 +273,9 @@ def figures(stands: dict[tuple[str, bool], Stand]) -> dict[str, Any]:
     # The whole machine's CPU time has other programs in it, and is the check on a quiet machine.
     report["machine_ratios"] = {key: ratio(*each, "machine_us") for key, each in compared.items()}
     for load in (keepalive, newconn):
-        report[f"packets_{load.name}"] = round(stands["sut", True].median(load.name, "received"), 2)
-    for (name, offloads), each in stands.items():
-        for load in (load for load in LOADS if load.offloads == offloads):
+        report[f"packets_{load.name}"] = round(stands["sut", "short"].median(load.name, "received"), 2)
+    for (name, link), each in stands.items():
+        for load in (load for load in LOADS if load.link == link):
             report[f"{load.name}_{name}"] = {
                 "per_s": round(each.median(load.name, "per_s")),
                 "cpu_us": round(each.median(load.name, "cpu_us"), 2),
@@ -272,6 +283,6 @@ def figures(stands: dict[tuple[str, bool], Stand]) -> dict[str, Any]:
                 "received": round(each.median(load.name, "received"), 2),
                 "sent": round(each.median(load.name, "sent"), 2),
             }
-    report["requests_per_s"] = round(stands["sut", True].median("keepalive", "per_s"))
-    report["connections_per_s"] = round(stands["sut", True].median("newconn", "per_s"))
+    report["requests_per_s"] = round(stands["sut", "short"].median("keepalive", "per_s"))
+    report["connections_per_s"] = round(stands["sut", "short"].median("newconn", "per_s"))
     return report

@@ -41,6 +41,7 @@ impl NetworkFunction for L7lb {
     const KIND: &'static str = "l7lb";
     const SUMMARY: &'static str = "layer-7 load balancer: routes each HTTP/1.1 request";
     const SCHEMA: u32 = 1;
+    const LARGE_FRAMES: bool = true;
     type Config = Config;
 
     fn fits(config: &Config, ports: usize) -> Result<(), Refusal> {

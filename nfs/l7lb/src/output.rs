@@ -229,17 +229,20 @@ impl Pass<'_> {
         let Some(leg) = connection.leg().copied() else {
             return;
         };
-        let seq = connection.requests.map.forward(begin);
-        let segment = Outgoing {
-            flags: PSH_ACK,
-            seq,
-            payload: bytes,
-            ..Outgoing::default()
-        };
-        self.send_on_leg(connection, &leg, segment);
-        connection
-            .requests
-            .sent(seq.wrapping_add(bytes.len() as u32));
+        let mut seq = connection.requests.map.forward(begin);
+        // The client's packet can be a merged one, of many segments.
+        let most = self.payload_toward(leg.mss, leg.tuple.source.ip(), leg.options);
+        for payload in bytes.chunks(most) {
+            let segment = Outgoing {
+                flags: PSH_ACK,
+                seq,
+                payload,
+                ..Outgoing::default()
+            };
+            self.send_on_leg(connection, &leg, segment);
+            seq = seq.wrapping_add(payload.len() as u32);
+        }
+        connection.requests.sent(seq);
     }
 
     /// Passes a whole segment of the client on to the leg.
@@ -267,6 +270,7 @@ impl Pass<'_> {
             &reversed(&leg.tuple),
             (seq, ack, window),
             translation,
+            (leg.mss, leg.options),
         );
     }
 
@@ -288,16 +292,18 @@ impl Pass<'_> {
             echo: &connection.to_backend,
         };
         let to = reversed(&connection.client);
-        self.forward(received, &to, (seq, ack, window), translation);
+        let receiver = (connection.mss, connection.options);
+        self.forward(received, &to, (seq, ack, window), translation, receiver);
     }
 
-    /// Rewrites a received packet and sends it: addresses, numbers, window, options.
+    /// Rewrites a received packet and sends it: addresses, numbers, window, options. `receiver`: its largest segment and the options in use.
     fn forward(
         &mut self,
         received: &mut Received<'_>,
         tuple: &Tuple,
         (seq, ack, window): (u32, u32, u16),
         translation: Translation<'_>,
+        receiver: (u16, u8),
     ) {
         let headers = received.headers;
         let Ok((interface, mac)) = self.link().reach(tuple.destination.ip()) else {
@@ -327,6 +333,15 @@ impl Pass<'_> {
         tcp.replace32(12, (word & 0xffff_0000) | u32::from(window));
         if translation.apply(&mut tcp).is_err() {
             return packet.drop_for("malformed");
+        }
+        let offloads = packet.offloads();
+        if offloads.checksum().is_some() {
+            // What was updated above is not the sum of what the output adds to.
+            if let Ok(mut tcp) = Tcp::new_checked(headers.segment_mut(packet.bytes_mut())) {
+                tcp.leave_checksum(source.0, destination.0);
+            }
+            let most = self.payload_toward(receiver.0, destination.0, receiver.1);
+            packet.set_offloads(offloads.with_segments_of(most));
         }
         self.link().send(received.packet, interface, mac);
         received.went = true;

@@ -215,6 +215,14 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Tcp<T> {
         let sum = !checksum::fold(checksum::sum(bytes) + pseudo);
         field::set16(bytes, 16, sum);
     }
+
+    /// Leaves the checksum to the output: the field gets the sum of the pseudo-header alone. The buffer must end where the segment does.
+    pub fn leave_checksum(&mut self, source: IpAddr, destination: IpAddr) {
+        let bytes = self.buffer.as_mut();
+        let pseudo =
+            checksum::pseudo_header(source, destination, protocol::TCP, bytes.len() as u32);
+        field::set16(bytes, 16, checksum::fold(pseudo));
+    }
 }
 
 /// An option: its kind, the offset of its data in the segment, and the data.

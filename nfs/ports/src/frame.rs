@@ -80,6 +80,18 @@ impl Offloads {
         }
     }
 
+    /// Returns the same with at most this many bytes of payload per segment: the receiver may take less than the sender believed.
+    #[must_use]
+    pub fn with_segments_of(self, most: usize) -> Self {
+        match (self, u16::try_from(most).ok().and_then(NonZeroU16::new)) {
+            (Self::Segments(checksum, segments), Some(most)) => {
+                let size = segments.size.min(most);
+                Self::Segments(checksum, Segments { size, ..segments })
+            }
+            _ => self,
+        }
+    }
+
     #[inline]
     #[must_use]
     pub fn is_none(self) -> bool {

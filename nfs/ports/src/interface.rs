@@ -18,6 +18,7 @@ const NAME_BYTES: usize = 16;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GLINK: u32 = 0x0a;
 const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_GTSO: u32 = 0x1e;
 const ETHTOOL_GGRO: u32 = 0x2b;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETH_FLAG_LRO: u32 = 1 << 15;
@@ -56,6 +57,8 @@ pub(crate) struct Interface {
     pub(crate) queues: u32,
     /// Whether it merges frames (GRO, LRO).
     pub(crate) merges: bool,
+    /// Whether it splits frames (TSO).
+    pub(crate) splits: bool,
 }
 
 impl Interface {
@@ -84,13 +87,11 @@ impl Interface {
         let queues = asker
             .ethtool(ETHTOOL_GCHANNELS)
             .map_or(0, |words| words[4] + words[7]);
-        let merges = [(ETHTOOL_GGRO, 1), (ETHTOOL_GFLAGS, ETH_FLAG_LRO)]
-            .into_iter()
-            .any(|(command, bit)| {
-                asker
-                    .ethtool(command)
-                    .is_some_and(|words| words[0] & bit != 0)
-            });
+        let has = |command, bit| {
+            asker
+                .ethtool(command)
+                .is_some_and(|words| words[0] & bit != 0)
+        };
         Ok(Self {
             name: name.to_owned(),
             index,
@@ -104,7 +105,8 @@ impl Interface {
             driver: asker.driver(),
             // Drivers without channels have one queue.
             queues: queues.max(1),
-            merges,
+            merges: has(ETHTOOL_GGRO, 1) || has(ETHTOOL_GFLAGS, ETH_FLAG_LRO),
+            splits: has(ETHTOOL_GTSO, 1),
         })
     }
 }

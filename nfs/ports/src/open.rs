@@ -5,7 +5,8 @@ use crate::{error::PortError, interface::Interface, packet_socket, queue::Port, 
 /// The requested back end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// AF_XDP where it works, else AF_PACKET.
+    /// AF_XDP where it works, else AF_PACKET; AF_PACKET also where packets are large and the interface has offloads for
+    /// such frames.
     #[default]
     Auto,
     Xdp,
@@ -13,7 +14,7 @@ pub enum Choice {
 }
 
 /// Opens an interface with one queue per worker. `index` is the port number that its packets carry. `large`: the packets are
-/// [large](crate::Packet::large), which only AF_PACKET makes use of.
+/// [large](crate::Packet::large), of which only AF_PACKET makes use.
 ///
 /// # Errors
 /// If the interface does not exist, or cannot be used like this; the error says what to do.
@@ -35,10 +36,10 @@ pub fn open(
     match choice {
         Choice::Packet => packet_socket::open(&interface, index, queues, large),
         Choice::Xdp => xdp::open(&interface, index, queues),
-        Choice::Auto if large => {
+        Choice::Auto if large && (interface.merges || interface.splits) => {
             let mut port = packet_socket::open(&interface, index, queues, large)?;
             port.how
-                .push_str("; chosen because AF_XDP does not have frames of several segments");
+                .push_str("; chosen for frames of several segments, which AF_XDP does not have");
             Ok(port)
         }
         Choice::Auto => match xdp::open(&interface, index, queues) {

@@ -1,8 +1,13 @@
 //! A client and backends as segments, built and read by etherparse.
 
+use std::num::NonZeroU16;
+
 use etherparse::{PacketBuilder, SlicedPacket, TcpOptionElement, TransportSlice};
 use nf_l7lb::{Config, L7lb};
-use nf_runtime::testing::{Harness, Output};
+use nf_runtime::{
+    testing::{Harness, Output},
+    Frame, Network, Offloads, PartialChecksum, Segments,
+};
 use serde_json::json;
 
 pub const CLIENT: [u8; 4] = [10, 0, 0, 1];
@@ -11,6 +16,8 @@ pub const OWN: [u8; 4] = [10, 1, 0, 2];
 pub const A: [u8; 4] = [10, 1, 0, 11];
 pub const B: [u8; 4] = [10, 1, 0, 12];
 const MILLISECOND: u64 = 1_000_000;
+/// The offset of the TCP header in a frame.
+const TCP_AT: usize = 34;
 
 /// A segment as a peer sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +144,13 @@ impl Bed {
         self.collect();
     }
 
+    /// Passes a packet with offloads, and notes all that leaves as it appears on the wire.
+    pub fn pass_large(&mut self, interface: usize, frame: Frame<'_>) {
+        let leaving = self.lb.process_leaving(&[(interface, frame)]);
+        self.sent
+            .extend(leaving.iter().filter_map(|(_, frame)| read(frame)));
+    }
+
     fn collect(&mut self) {
         let emitted = self.lb.take_emitted();
         self.sent
@@ -234,6 +248,41 @@ impl Peer {
 
     /// Sends a segment at the present number, and does not advance.
     pub fn send(&mut self, bed: &mut Bed, flags: Flags, payload: &[u8]) {
+        let frame = self.segment(flags, payload);
+        bed.pass(self.interface, &frame);
+    }
+
+    /// Sends bytes as a host does that leaves checksums, and the split into segments of `size` bytes, to its network card; then advances.
+    pub fn say_large(&mut self, bed: &mut Bed, payload: &[u8], size: Option<u16>) {
+        let mut frame = self.segment(Flags::Ack, payload);
+        let length = frame.len() - TCP_AT;
+        let words = frame[TCP_AT - 8..TCP_AT].chunks(2);
+        let addresses = words.map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+        let sum = addresses.sum::<u32>() + 6 + length as u32;
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let sum = ((sum & 0xffff) + (sum >> 16)) as u16;
+        frame[TCP_AT + 16..TCP_AT + 18].copy_from_slice(&sum.to_be_bytes());
+        let checksum = PartialChecksum {
+            start: TCP_AT as u16,
+            field: PartialChecksum::TCP,
+        };
+        let segments = size.and_then(NonZeroU16::new).map(|size| Segments {
+            network: Network::Ipv4,
+            size,
+            is_ecn: false,
+        });
+        let offloads = segments.map_or(Offloads::Checksum(checksum), |segments| {
+            Offloads::Segments(checksum, segments)
+        });
+        let frame = Frame {
+            bytes: &frame,
+            offloads,
+        };
+        bed.pass_large(self.interface, frame);
+        self.seq = self.seq.wrapping_add(payload.len() as u32);
+    }
+
+    fn segment(&mut self, flags: Flags, payload: &[u8]) -> Vec<u8> {
         let side = u8::from(self.interface == 1);
         let station = if self.interface == 1 {
             self.address[3]
@@ -271,7 +320,7 @@ impl Peer {
             .unwrap()
             .write(&mut frame, payload)
             .unwrap();
-        bed.pass(self.interface, &frame);
+        frame
     }
 
     /// Sends bytes and advances.
