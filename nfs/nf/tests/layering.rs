@@ -15,6 +15,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("packet", &[]),
     ("ports", &[]),
     ("tables", &["arena"]),
+    ("tls", &[]),
     ("offload", &["packet"]),
     ("splice", &["packet"]),
     ("runtime", &["arena", "offload", "ports"]),
