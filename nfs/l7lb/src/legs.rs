@@ -175,8 +175,13 @@ impl Pass<'_> {
             .network
             .own_address(backend.way.interface, backend.address)?;
         let first = self.tables.backends.next_port(row);
+        // Ports that lead the backend's packets to this worker.
+        let (worker, workers) = (self.context.worker() as u32, self.context.workers() as u32);
+        let ports = PORTS / workers - 1;
+        let begin = u32::from(FIRST_PORT).next_multiple_of(workers) + worker;
         (0..TRIES).find_map(|attempt| {
-            let port = FIRST_PORT + (first.wrapping_add(attempt) % PORTS) as u16;
+            let step = first.wrapping_add(attempt) % ports;
+            let port = (begin + step * workers) as u16;
             let tuple = Tuple {
                 source: backend.address.into(),
                 destination: local.into(),

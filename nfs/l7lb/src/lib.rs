@@ -32,6 +32,8 @@ mod stream;
 mod tables;
 mod timers;
 
+use std::net::IpAddr;
+
 use nf_runtime::{state::StateBuilder, Batch, Context, CounterSink, NetworkFunction, Refusal};
 
 pub use balancer::L7lb;
@@ -46,6 +48,13 @@ impl NetworkFunction for L7lb {
 
     fn fits(config: &Config, ports: usize) -> Result<(), Refusal> {
         nf_balancing::check::ports(&config.interfaces, ports)
+    }
+
+    fn own_addresses(config: &Config) -> Vec<IpAddr> {
+        let interfaces = config.interfaces.iter();
+        interfaces
+            .flat_map(|interface| interface.addresses.iter().map(|own| own.address))
+            .collect()
     }
 
     fn create(config: Config, state: &mut StateBuilder) -> Result<Self, Refusal> {

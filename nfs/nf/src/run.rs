@@ -1,9 +1,9 @@
 //! `nf run`: runs an instance on network interfaces until it is stopped.
 
-use std::{path::Path, sync::Arc, thread};
+use std::{net::IpAddr, path::Path, sync::Arc, thread};
 
 use nf_offload::Edge;
-use nf_ports::{claim, open, Choice, Claim, Port, PortError};
+use nf_ports::{claim, open, Choice, Claim, Port, PortError, Wanted};
 use nf_runtime::{
     control::{serve, Verbs},
     inherited_arena,
@@ -46,7 +46,7 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
     let mut signals = Signals::new([SIGTERM, SIGINT])
         .map_err(|error| Failure::new(format!("cannot wait for signals: {error}")))?;
     let _claims = claim_ports(running, N::KIND)?;
-    let ports = open_ports(running, N::LARGE_FRAMES)?;
+    let ports = open_ports(running, N::LARGE_FRAMES, &N::own_addresses(&config))?;
     let names = running.ports.join(", ");
     let instance = Instance::<N>::start(
         Options {
@@ -133,10 +133,16 @@ fn claim_when_free(name: &str, holder: &str) {
     }
 }
 
-fn open_ports(running: &Running<'_>, large: bool) -> Result<Vec<Port>, Failure> {
+fn open_ports(running: &Running<'_>, large: bool, own: &[IpAddr]) -> Result<Vec<Port>, Failure> {
+    let wanted = Wanted {
+        choice: running.backend,
+        queues: running.workers,
+        large,
+        own,
+    };
     let each = running.ports.iter().enumerate();
     each.map(|(index, name)| {
-        let port = open(name, index, running.workers, running.backend, large)?;
+        let port = open(name, index, wanted)?;
         eprintln!("nf: {name}: {}, {}", port.backend, port.how);
         port.notes
             .iter()

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nf_ports::{open, Choice, Frame, Packet};
+use nf_ports::{open, Choice, Frame, Packet, Wanted};
 
 fn frame(bytes: usize, flow: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 9, 2, 2, 0, 0, 0, 9, 1, 8, 0, 0x45, 0];
@@ -30,7 +30,15 @@ fn frame(bytes: usize, flow: usize) -> Vec<u8> {
 fn main() {
     let arguments: Vec<String> = env::args().collect();
     let number = |index: usize| arguments[index].parse::<u64>().unwrap();
-    let mut port = open(&arguments[2], 0, 1, Choice::Packet, false).unwrap();
+    let mut port = open(
+        &arguments[2],
+        0,
+        Wanted {
+            choice: Choice::Packet,
+            ..Wanted::default()
+        },
+    )
+    .unwrap();
     let queue = &mut port.queues[0];
     let start = Instant::now();
     let end = start + Duration::from_secs(number(3));

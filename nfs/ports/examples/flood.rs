@@ -9,7 +9,7 @@
 
 use std::net::Ipv4Addr;
 
-use nf_ports::{open, Choice, Frame};
+use nf_ports::{open, Choice, Frame, Wanted};
 
 const BATCH: usize = 64;
 /// The shortest frame: Ethernet, IPv4, UDP and 18 bytes.
@@ -55,7 +55,15 @@ fn main() {
         .map(|byte| u8::from_str_radix(byte, 16).unwrap())
         .collect();
     let (flows, count): (usize, usize) = (flows.parse().unwrap(), count.parse().unwrap());
-    let mut port = open(interface, 0, 1, Choice::Packet, false).unwrap();
+    let mut port = open(
+        interface,
+        0,
+        Wanted {
+            choice: Choice::Packet,
+            ..Wanted::default()
+        },
+    )
+    .unwrap();
     let to = <[u8; 6]>::try_from(bytes).unwrap();
     let address = address.parse().unwrap();
     let frames: Vec<_> = (0..flows)

@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nf_ports::{open, Choice, Frame, Packet, Port};
+use nf_ports::{open, Choice, Frame, Packet, Port, Wanted};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 const BURST: usize = 64;
@@ -273,7 +273,17 @@ fn main() {
     let [_, first, second] = &arguments[..] else {
         panic!("usage: impair INTERFACE INTERFACE");
     };
-    let mut ports = [first, second].map(|name| open(name, 0, 1, Choice::Packet, false).unwrap());
+    let mut ports = [first, second].map(|name| {
+        open(
+            name,
+            0,
+            Wanted {
+                choice: Choice::Packet,
+                ..Wanted::default()
+            },
+        )
+        .unwrap()
+    });
     let mut directions = [Direction::default(), Direction::default()];
     let mut overruns = [0, 0];
     let mut packets: Vec<Packet> = (0..BURST).map(|_| Packet::new()).collect();

@@ -1,8 +1,9 @@
 //! AF_PACKET: works on every interface; the kernel's own stack sees the same frames.
 //!
-//! It uses plain sockets with many frames per call. Several workers have one socket each in a fanout group, over which the kernel spreads flows by hash.
+//! It uses plain sockets with many frames per call. Several workers have one socket each in a fanout group, over which the kernel spreads flows (`steering`).
 
 pub(crate) mod sockets;
+mod steering;
 mod virtio;
 
 use std::{
@@ -18,6 +19,7 @@ use crate::{
     error::PortError,
     frame::{Frame, Offloads},
     interface::Interface,
+    open::Wanted,
     packet::{Packet, MAX_FRAME},
     queue::{Backend, Event, Events, Port, Queue},
     system::{check, ioctl, zeroed, Plain},
@@ -76,17 +78,16 @@ pub(crate) struct PacketQueue {
     events: Arc<Events>,
 }
 
-/// Opens an interface with this many queues. `large`: its packets can hold merged frames.
+/// Opens an interface.
 pub(crate) fn open(
     interface: &Interface,
     port: usize,
-    queues: usize,
-    large: bool,
+    wanted: &Wanted<'_>,
 ) -> Result<Port, PortError> {
     let name = &interface.name;
-    let sockets = sockets::open(interface, queues)?;
+    let sockets = sockets::open(interface, wanted.queues, wanted.own)?;
     let mut notes = Vec::new();
-    if interface.merges && !large {
+    if interface.merges && !wanted.large {
         notes.push(format!(
             "{name} merges frames (GRO, LRO), and merged frames above {MAX_FRAME} bytes are dropped: ethtool -K {name} gro off lro off"
         ));

@@ -111,7 +111,7 @@ pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<
     let completes_checksums = !program.is_native || VIRTUAL.contains(&interface.driver.as_str());
     let attached = Arc::new(program);
     // After the program is attached, so that frames it redirects do not arrive here. These sockets also make the interface accept all addresses.
-    let beside = sockets::open(interface, queues)?;
+    let beside = sockets::open(interface, queues, &[])?;
     let events: Vec<Arc<Events>> = opened.iter().map(|_| Arc::default()).collect();
     let each = opened.into_iter().zip(&events).zip(&beside);
     let queues = each.map(|((each, events), beside)| {

@@ -1,14 +1,15 @@
-//! A bump in the wire that changes nothing, with or without frames of several segments: for tests over real interfaces, and to measure what such frames save.
+//! A bump in the wire, for tests over real interfaces. It changes nothing, with or without frames of several segments; or, with three workers and addresses
+//! of its own, it writes the number of the worker into the last byte of each frame's destination address.
 //!
 //! ```console
-//! $ bump large|plain CONTROL PORT0 BACKEND0 PORT1 BACKEND1     BACKEND: packet, xdp or auto; runs until `stop`
+//! $ bump large|plain|ADDRESS,... CONTROL PORT0 BACKEND0 PORT1 BACKEND1     BACKEND: packet, xdp or auto; runs until `stop`
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::path::Path;
+use std::{net::IpAddr, path::Path};
 
-use nf_ports::{open, Choice};
+use nf_ports::{open, Choice, Wanted};
 use nf_runtime::{
     control::{serve, Verbs},
     state::StateBuilder,
@@ -29,8 +30,11 @@ impl<const LARGE: bool> NetworkFunction for Bump<LARGE> {
         Ok(Self)
     }
 
-    fn process(&self, batch: &mut Batch, _: &Context<'_>) {
+    fn process(&self, batch: &mut Batch, context: &Context<'_>) {
         for packet in batch.packets_mut() {
+            if context.workers() > 1 {
+                packet.bytes_mut()[5] = context.worker() as u8;
+            }
             packet.send(1 - packet.port());
         }
     }
@@ -44,14 +48,21 @@ impl<const LARGE: bool> NetworkFunction for Bump<LARGE> {
     }
 }
 
-fn run<const LARGE: bool>(control: &Path, ports: &[String]) {
+fn run<const LARGE: bool>(control: &Path, ports: &[String], own: &[IpAddr]) {
+    let queues = if own.is_empty() { 1 } else { 3 };
     let opened = ports.chunks(2).enumerate().map(|(index, port)| {
         let choice = match port[1].as_str() {
             "packet" => Choice::Packet,
             "xdp" => Choice::Xdp,
             _ => Choice::Auto,
         };
-        open(&port[0], index, 1, choice, LARGE).unwrap()
+        let wanted = Wanted {
+            choice,
+            queues,
+            large: LARGE,
+            own,
+        };
+        open(&port[0], index, wanted).unwrap()
     });
     let options = Options {
         ports: opened.collect(),
@@ -66,11 +77,14 @@ fn run<const LARGE: bool>(control: &Path, ports: &[String]) {
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, kind, control, ports @ ..] = &arguments[..] else {
-        panic!("usage: bump large|plain CONTROL PORT0 BACKEND0 PORT1 BACKEND1");
+        panic!("usage: bump large|plain|ADDRESS,... CONTROL PORT0 BACKEND0 PORT1 BACKEND1");
     };
     match kind.as_str() {
-        "large" => run::<true>(Path::new(control), ports),
-        "plain" => run::<false>(Path::new(control), ports),
-        _ => panic!("{kind:?}: expected large or plain"),
+        "large" => run::<true>(Path::new(control), ports, &[]),
+        "plain" => run::<false>(Path::new(control), ports, &[]),
+        own => {
+            let own: Vec<IpAddr> = own.split(',').map(|each| each.parse().unwrap()).collect();
+            run::<false>(Path::new(control), ports, &own);
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! The interface of a network function.
 
+use std::net::IpAddr;
+
 use nf_offload::Table;
 use serde::{de::DeserializeOwned, Serialize};
 use serde_json::Value;
@@ -34,6 +36,13 @@ pub trait NetworkFunction: Send + Sync + Sized + 'static {
     fn fits(config: &Self::Config, ports: usize) -> Result<(), Refusal> {
         let _ = (config, ports);
         Ok(())
+    }
+
+    /// Returns the addresses from which the function opens connections of its own. AF_PACKET gives frames to them to the worker with the index destination
+    /// port modulo [`Context::workers`](crate::Context::workers): a worker that opens connections from such ports gets both directions of them.
+    fn own_addresses(config: &Self::Config) -> Vec<IpAddr> {
+        let _ = config;
+        Vec::new()
     }
 
     /// Checks the configuration and declares the state. Adopted state (`state.is_adopted()`) may still belong to the previous instance and must not

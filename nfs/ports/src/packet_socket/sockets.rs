@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::IpAddr,
     os::fd::{AsFd, OwnedFd},
     sync::{
         atomic::{AtomicU64, Ordering},
@@ -11,6 +12,7 @@ use std::{
 
 use libc::{c_int, sock_filter, sock_fprog};
 
+use super::steering;
 use crate::{
     error::{system, PortError},
     interface::{bind_to, take_all_addresses, Interface},
@@ -25,8 +27,13 @@ unsafe impl Plain for libc::tpacket_stats {}
 // SAFETY: an integer and a pointer, which may be null.
 unsafe impl Plain for sock_fprog {}
 
-/// Opens `count` sockets, over which the kernel spreads the interface's flows by hash.
-pub(crate) fn open(interface: &Interface, count: usize) -> Result<Vec<Arc<OwnedFd>>, PortError> {
+/// Opens `count` sockets, over which the kernel spreads the interface's flows: by hash, or, for a function with connections from its `own` addresses, by
+/// [`steering`].
+pub(crate) fn open(
+    interface: &Interface,
+    count: usize,
+    own: &[IpAddr],
+) -> Result<Vec<Arc<OwnedFd>>, PortError> {
     let name = &interface.name;
     let sockets = (0..count)
         .map(|_| new_socket(interface).map(Arc::new))
@@ -36,7 +43,7 @@ pub(crate) fn open(interface: &Interface, count: usize) -> Result<Vec<Arc<OwnedF
             .map_err(system(name, "cannot bind an AF_PACKET socket"))?;
     }
     if count > 1 {
-        join(&sockets).map_err(system(
+        join(&sockets, own).map_err(system(
             name,
             "cannot share it between workers (PACKET_FANOUT)",
         ))?;
@@ -119,9 +126,13 @@ fn open_filter(socket: &OwnedFd) -> io::Result<()> {
     set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
 }
 
-/// Joins the sockets to one group, in which the hash of a frame's flow selects the socket.
-fn join(sockets: &[Arc<OwnedFd>]) -> io::Result<()> {
-    let kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+/// Joins the sockets to one group, in the order of the workers.
+fn join(sockets: &[Arc<OwnedFd>], own: &[IpAddr]) -> io::Result<()> {
+    let kind = match own {
+        [] => libc::PACKET_FANOUT_HASH,
+        _ => libc::PACKET_FANOUT_CBPF,
+    };
+    let kind = kind | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
     let first = (kind | libc::PACKET_FANOUT_FLAG_UNIQUEID) << 16;
     let fanout = |socket: &OwnedFd, value: u32| {
         set_option(
@@ -132,6 +143,20 @@ fn join(sockets: &[Arc<OwnedFd>]) -> io::Result<()> {
         )
     };
     fanout(&sockets[0], first)?;
+    if !own.is_empty() {
+        let mut steering = steering::program(own);
+        let program = sock_fprog {
+            len: steering.len() as u16,
+            filter: steering.as_mut_ptr(),
+        };
+        // The kernel copies the program during the call, while `steering` lives.
+        set_option(
+            sockets[0].as_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_FANOUT_DATA,
+            &program,
+        )?;
+    }
     let group: c_int = get_option(sockets[0].as_fd(), libc::SOL_PACKET, libc::PACKET_FANOUT)?;
     let value = kind << 16 | group as u32 & 0xffff;
     sockets[1..]
