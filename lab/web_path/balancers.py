@@ -10,8 +10,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -164,21 +164,33 @@ def nginx(path: WebPath, home: Path, origins: Sequence[Origin], core: int | None
         yield program
 
 
-def l7lb_config(origins: Sequence[Origin], health: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the network function's configuration; `health` checks the servers of every pool."""
+@dataclass(frozen=True)
+class Settings:
+    """Further settings of the network function: of every listener, of every pool, and beside these."""
+
+    listener: Mapping[str, Any] = field(default_factory=dict)
+    pool: Mapping[str, Any] = field(default_factory=dict)
+    top: Mapping[str, Any] = field(default_factory=dict)
+
+
+_PLAIN = Settings()
+
+
+def l7lb_config(origins: Sequence[Origin], settings: Settings = _PLAIN) -> dict[str, Any]:
+    """Return the network function's configuration."""
     listeners, pools = [], []
     for name, vip in (("ipv4", VIP), ("ipv6", VIP6)):
         backends = {each.name: each.address if name == "ipv4" else each.address6 for each in origins}
         members = {f"{name}-{each.name}": [each] for each in origins} | {name: list(origins)}
         routes = [{"name": each.name, "path": prefix(each), "pool": f"{name}-{each.name}"} for each in origins]
         routes.append({"name": "all", "pool": name})
-        listeners.append({"name": name, "address": vip, "port": PORT, "routes": routes})
+        listeners.append({"name": name, "address": vip, "port": PORT, "routes": routes, **settings.listener})
         pools += [
             {
                 "name": pool,
                 "algorithm": "round-robin",
-                "health": health,
                 "backends": [{"name": each.name, "address": backends[each.name], "port": PORT} for each in those],
+                **settings.pool,
             }
             for pool, those in members.items()
         ]
@@ -188,6 +200,7 @@ def l7lb_config(origins: Sequence[Origin], health: dict[str, Any] | None = None)
         "pools": pools,
         # No other balancer has a limit that a slow client of the tests reaches.
         "timeouts": {"head": "60s", "idle": "300s", "connect": "60s", "answer": "120s"},
+        **settings.top,
     }
 
 
@@ -197,7 +210,7 @@ def l7lb(
     home: Path,
     origins: Sequence[Origin],
     core: int | None = None,
-    health: dict[str, Any] | None = None,
+    settings: Settings = _PLAIN,
     *,
     name: str = "l7lb",
     ports: Sequence[str] = (FRONT, BACK),
@@ -208,7 +221,7 @@ def l7lb(
     `name` is the stem of its files in `home`, the control socket among them; `options` extend ``nf run``.
     """
     config, control, log = (home / f"{name}.{suffix}" for suffix in ("json", "sock", "log"))
-    config.write_text(json.dumps(l7lb_config(origins, health)))
+    config.write_text(json.dumps(l7lb_config(origins, settings)))
     argv = [find("nf"), "run", "l7lb", f"--config={config}", f"--control={control}"]
     argv += [*(f"--port={port}" for port in ports), *options]
     with running(path, MIDDLE, argv, log, core=core) as program:

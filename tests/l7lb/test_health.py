@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.web_path.balancers import await_that, l7lb
+from lab.web_path.balancers import Settings, await_that, l7lb
 from lab.web_path.path import CLIENT, ORIGINS, SERVERS, WebPath
 from nfagent.control import Control
 from tests.l7lb.conftest import origin
@@ -33,7 +33,7 @@ def served(directory: Path) -> Iterator[WebPath]:
 
 
 def test_a_server_that_vanishes_gets_no_requests_until_it_returns(served: WebPath, directory: Path) -> None:
-    with l7lb(served, directory, ORIGINS, health=_HEALTH) as program:
+    with l7lb(served, directory, ORIGINS, settings=Settings(pool={"health": _HEALTH})) as program:
         control = Control(directory / "l7lb.sock")
         label = f'backend_up{{pool="ipv4",backend="{_LOST.name}"}}'
 

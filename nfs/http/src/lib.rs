@@ -7,6 +7,7 @@
 //! `body` says how the message goes on; [`Chunks`] finds the end of a chunked one; [`rewrite`] writes a head with other lines.
 
 mod chunks;
+mod cookies;
 mod end;
 mod fault;
 mod fields;
@@ -18,6 +19,7 @@ mod rewrite;
 mod target;
 
 pub use chunks::{Chunks, Malformed, Progress, MAX_EXTENSION_BYTES, MAX_TRAILER_BYTES};
+pub use cookies::cookie;
 pub use end::{check_partial, find_end, MAX_EMPTY_LINES};
 pub use fault::{BadGateway, Fault, Rejection};
 pub use fields::{Head, Header, Headers};
@@ -25,5 +27,5 @@ pub use framing::{Body, Version};
 pub use limits::Limits;
 pub use request::{parse_request, Request};
 pub use response::{parse_response, Response, ResponseBody};
-pub use rewrite::{rewrite, Edit, Unwritable};
+pub use rewrite::{rewrite, Edit, Lines, Unwritable};
 pub use target::{Authority, Form, Target};

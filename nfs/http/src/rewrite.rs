@@ -16,6 +16,46 @@ pub enum Edit<'a> {
     Remove(&'a str),
     /// Adds a line behind the others.
     Add(&'a str, &'a [u8]),
+    /// Adds lines behind the others.
+    AddLines(&'a Lines),
+}
+
+/// Header lines that were checked once, to be added to many heads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lines(Vec<u8>);
+
+impl Lines {
+    /// Checks and joins lines, given as names and values.
+    ///
+    /// # Errors
+    /// If a name or a value has bytes that it must not contain.
+    pub fn new<'a>(
+        lines: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    ) -> Result<Self, Unwritable> {
+        let mut joined = Vec::new();
+        for (name, value) in lines {
+            check(&Edit::Add(name, value))?;
+            for part in line(name, value) {
+                joined.extend_from_slice(part);
+            }
+        }
+        Ok(Self(joined))
+    }
+
+    /// Returns their length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+fn line<'a>(name: &'a str, value: &'a [u8]) -> [&'a [u8]; 4] {
+    [name.as_bytes(), b": ", value, b"\r\n"]
 }
 
 /// The reason why a head cannot be rewritten.
@@ -59,10 +99,13 @@ pub fn rewrite(head: &Head<'_>, edits: &[Edit<'_>], out: &mut [u8]) -> Result<us
     }
     write_lines(head, edits, &mut output);
     for edit in edits {
-        if let Edit::Add(name, value) = edit {
-            for part in [name.as_bytes(), b": ", value, b"\r\n"] {
-                output.write(part);
+        match edit {
+            Edit::Add(name, value) => {
+                let parts = line(name, value);
+                parts.iter().for_each(|part| output.write(part));
             }
+            Edit::AddLines(lines) => output.write(&lines.0),
+            _ => {}
         }
     }
     output.write(b"\r\n");
@@ -89,7 +132,7 @@ fn write_lines(head: &Head<'_>, edits: &[Edit<'_>], output: &mut Output<'_>) {
 /// Refuses an edit that would write more lines than it says, or another target.
 fn check(edit: &Edit<'_>) -> Result<(), Unwritable> {
     let (thing, value, valid) = match edit {
-        Edit::Remove(_) => return Ok(()),
+        Edit::Remove(_) | Edit::AddLines(_) => return Ok(()),
         Edit::Target(target) => {
             let visible = target.bytes().all(|byte| byte.is_ascii_graphic());
             ("target", target.as_bytes(), visible && !target.is_empty())
@@ -178,6 +221,26 @@ mod tests {
         ];
         let length = rewrite(&response.head, &edits, &mut out).unwrap();
         assert_eq!(&out[..length], b"HTTP/1.1 200 OK\r\nA: \r\n\r\n");
+    }
+
+    #[test]
+    fn lines_are_checked_once_and_added_in_order() {
+        let lines = Lines::new([("B", b"1".as_slice()), ("C", b"2")]).unwrap();
+        let edits = [
+            Edit::Remove("X-A"),
+            Edit::AddLines(&lines),
+            Edit::Add("D", b"3"),
+        ];
+        let found = rewritten(&edits).unwrap();
+        assert!(
+            found.ends_with("*/*\r\nB: 1\r\nC: 2\r\nD: 3\r\n\r\n"),
+            "{found:?}"
+        );
+        assert!(!lines.is_empty() && Lines::new([]).unwrap().is_empty());
+        for (name, value) in [("A", b"b\r\nC: d".as_slice()), ("A: b", b"c"), ("", b"d")] {
+            let found = Lines::new([(name, value)]);
+            assert!(matches!(found, Err(Unwritable::Invalid(_))), "{name:?}");
+        }
     }
 
     #[test]

@@ -82,12 +82,13 @@ impl Pass<'_> {
     /// Ends the connection with an answer of the function; with a reset if another answer has begun.
     pub(crate) fn fail(&mut self, connection: &mut Connection, fault: Fault) {
         let status = fault.status();
-        let has_begun = connection.busy != 0
-            && (connection.answered != 0 || !connection.answers.held.is_empty());
+        let passes = connection.edits == 0 && !connection.answers.held.is_empty();
+        let has_begun = connection.busy != 0 && (connection.answered != 0 || passes);
         self.reset_legs(connection);
         if has_begun {
             return self.abandon(connection);
         }
+        connection.answers.held.clear(&self.tables.chunks);
         connection.requests.discard_all(&self.tables.chunks);
         let body = format!("{status} {}\n", reason(status));
         self.say_answer(

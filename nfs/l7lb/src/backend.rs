@@ -186,6 +186,9 @@ impl Pass<'_> {
             self.acknowledge_leg(connection);
             return Fate::Stays;
         }
+        if connection.takes_of_answer(&segment) {
+            return self.take_answer_parts(connection, received);
+        }
         let payload = segment.payload(received.packet.bytes());
         let end = segment.end();
         let used = match self.follow_answer(connection, segment.seq, payload) {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use nf_balancing::{check, config::wrong};
 use nf_runtime::Refusal;
 
-use crate::config::{Config, Listener, Pool, Route};
+use crate::config::{Config, Listener, Pool, Route, Sticky};
 
 /// The heads that limits may allow, in bytes.
 const HEADS: std::ops::RangeInclusive<usize> = 400..=65_536;
@@ -74,6 +74,9 @@ fn pool_holds<'a>(
     if let Some(health) = &pool.health {
         check::health(&format!("{path}.health"), health, &pool.name)?;
     }
+    if let Some(sticky) = &pool.sticky {
+        sticky_holds(&format!("{path}.sticky"), sticky)?;
+    }
     let mut names = HashSet::new();
     for (index, backend) in pool.backends.iter().enumerate() {
         let path = format!("{path}.backends[{index}]");
@@ -95,27 +98,57 @@ fn listener_holds(path: &str, listener: &Listener, config: &Config) -> Result<()
     if listener.port == 0 {
         return wrong(&format!("{path}.port"), "is 0; expected 1 to 65535");
     }
-    for (index, line) in listener.add.iter().enumerate() {
-        if !is_header(line) {
-            let reason = format!("{line:?} is not a header line, such as \"X-Via: l7lb\"");
-            return wrong(&format!("{path}.add[{index}]"), reason);
-        }
-    }
+    lines_hold(&format!("{path}.add"), &listener.add)?;
+    lines_hold(&format!("{path}.add_to_answers"), &listener.add_to_answers)?;
     for (index, route) in listener.routes.iter().enumerate() {
         route_holds(&format!("{path}.routes[{index}]"), route, config)?;
     }
     Ok(())
 }
 
-fn is_header(line: &str) -> bool {
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    line.split_once(':').is_some_and(|(name, value)| {
-        !name.is_empty()
-            && name.bytes().all(is_name)
-            && value
-                .bytes()
-                .all(|byte| byte == b'\t' || byte >= b' ' && byte != 0x7f)
-    })
+/// Checks header lines that the function adds.
+fn lines_hold(path: &str, lines: &[String]) -> Result<(), Refusal> {
+    for (index, line) in lines.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        let pair = line.split_once(':');
+        let Some((name, value)) = pair.filter(|(name, value)| is_line(name, value)) else {
+            let reason = format!("{line:?} is not a header line, such as \"X-Via: l7lb\"");
+            return wrong(&path, reason);
+        };
+        if FRAMING.iter().any(|each| each.eq_ignore_ascii_case(name)) {
+            let reason =
+                format!("{name:?} with {value:?} frames messages; expected another header");
+            return wrong(&path, reason);
+        }
+    }
+    Ok(())
+}
+
+/// Headers that say where messages end, and what becomes of the connection.
+const FRAMING: [&str; 5] = [
+    "Content-Length",
+    "Transfer-Encoding",
+    "Connection",
+    "Upgrade",
+    "Trailer",
+];
+
+fn is_line(name: &str, value: &str) -> bool {
+    nf_http::Lines::new([(name, value.trim().as_bytes())]).is_ok()
+}
+
+fn sticky_holds(path: &str, sticky: &Sticky) -> Result<(), Refusal> {
+    let (key, name) = match (&sticky.cookie, &sticky.header) {
+        (Some(name), None) => ("cookie", name),
+        (None, Some(name)) => ("header", name),
+        _ => return wrong(path, "needs exactly one of cookie and header"),
+    };
+    check::name(&format!("{path}.{key}"), name)?;
+    if is_line(name, "") {
+        return Ok(());
+    }
+    let expected = "expected letters, digits and marks such as - and _";
+    wrong(&format!("{path}.{key}"), format!("{name:?}; {expected}"))
 }
 
 fn route_holds(path: &str, route: &Route, config: &Config) -> Result<(), Refusal> {

@@ -94,6 +94,9 @@ pub struct Listener {
     /// Header lines added to each request: `"X-Via: l7lb"`.
     #[serde(default)]
     pub add: Vec<String>,
+    /// Header lines added to each answer of a backend.
+    #[serde(default)]
+    pub add_to_answers: Vec<String>,
 }
 
 /// Conditions, which must all hold, and one destination.
@@ -154,7 +157,20 @@ pub struct Pool {
     /// Checks the backends; without it, all of them count as up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
+    /// Sends the requests of one client to one backend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sticky: Option<Sticky>,
     pub backends: Vec<Backend>,
+}
+
+/// Exactly one of a cookie, which answers set, and a header, whose values are spread over the backends by a consistent hash.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sticky {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cookie: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,7 +190,7 @@ pub struct Backend {
     /// Its share of requests; 0: none.
     #[serde(default = "one")]
     pub weight: u16,
-    /// Takes no requests of new connections; existing ones continue.
+    /// Takes no requests of new connections; existing ones and sticky clients continue.
     #[serde(default)]
     pub drain: bool,
 }

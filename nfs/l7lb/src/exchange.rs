@@ -1,15 +1,15 @@
 //! Exchanges: a request's head decides where the request goes, and the end of its answer admits the next request.
 
-use nf_http::{check_partial, find_end, parse_request, parse_response, Body, Edit, ResponseBody};
+use nf_http::{check_partial, find_end, parse_request, Body, Head};
 use nf_runtime::state::SlabId;
 use nf_splice::{segment::is_after, Map};
 
 use crate::{
     answers::Fault,
+    heads::edits,
     pass::{Fate, Pass},
     record::{framing, phase, stage, Connection, NO_LEG},
     routes::Action,
-    snapshot::Listener,
     tables::Event,
 };
 
@@ -118,11 +118,7 @@ impl Pass<'_> {
             }
         };
         let snapshot = self.snapshot;
-        let vip = (
-            connection.client.destination.ip(),
-            connection.client.destination_port,
-        );
-        let Some(listener) = snapshot.listener(vip) else {
+        let Some(listener) = snapshot.listener_of(connection) else {
             self.fail(connection, Fault::Unavailable);
             return false;
         };
@@ -142,12 +138,13 @@ impl Pass<'_> {
                 return self.answer(connection, end, (404, "", "no route\n"), last);
             }
         };
-        if !self.ready_leg(connection, id, pool) {
+        let (wanted, sets_cookie) = self.sticky_row(connection, pool, &request.head);
+        if !self.ready_leg(connection, id, pool, wanted) {
             return false;
         }
         let most = snapshot.config.limits.requests;
         let is_last = most > 0 && connection.count + 1 >= most;
-        let edited = self.edit(connection, listener, &request, is_last);
+        let edited = self.edit_request(connection, listener, &request, is_last);
         let Some(given) = edited else {
             self.fail(connection, Fault::Request(431));
             return false;
@@ -160,6 +157,10 @@ impl Pass<'_> {
             _ => method::OTHER,
         };
         connection.offers = u8::from(request.upgrade.is_some());
+        connection.edits = if sets_cookie { edits::COOKIE } else { 0 };
+        if !listener.add_to_answers.is_empty() {
+            connection.edits |= edits::LINES;
+        }
         let body = request.body;
         self.send_request(connection, held, end, given, body);
         self.tables.count(Event::Request);
@@ -169,39 +170,6 @@ impl Pass<'_> {
         connection.count += 1;
         connection.last = u8::from(!keep_alive || is_last || tunnel);
         false
-    }
-
-    /// Writes the request's head with the listener's lines into the scratch buffer; returns its length.
-    fn edit(
-        &mut self,
-        connection: &Connection,
-        listener: &Listener,
-        request: &nf_http::Request<'_>,
-        is_last: bool,
-    ) -> Option<usize> {
-        let client = connection.client.source.ip().to_string();
-        let mut edits: Vec<Edit<'_>> = Vec::new();
-        if listener.forwarded_for {
-            edits.push(Edit::Add("X-Forwarded-For", client.as_bytes()));
-        }
-        let number;
-        if listener.request_id {
-            number = format!("{:016x}{:08x}", self.now(), connection.client.source_port);
-            // Some servers read both spellings as one field.
-            edits.push(Edit::Remove("X-Request-Id"));
-            edits.push(Edit::Remove("X_Request_Id"));
-            edits.push(Edit::Add("X-Request-Id", number.as_bytes()));
-        }
-        if is_last && request.upgrade.is_none() {
-            edits.push(Edit::Remove("Connection"));
-            edits.push(Edit::Add("Connection", b"close"));
-        }
-        for (name, value) in &listener.add {
-            edits.push(Edit::Add(name, value.as_bytes()));
-        }
-        let out = &mut self.scratch.output;
-        out.resize(request.head.bytes().len() + 4096, 0);
-        nf_http::rewrite(&request.head, &edits, out).ok()
     }
 
     /// Hands a request to the open leg: the rewritten head, and the part of its body that is held. `head`, `given`: lengths of the old and the new head.
@@ -242,88 +210,37 @@ impl Pass<'_> {
         connection.limit_at = self.now() + self.snapshot.config.timeouts.answer.nanos();
     }
 
-    /// Follows the head of an answer. Returns how many of the bytes belong to it.
-    pub(crate) fn follow_answer_head(
-        &mut self,
-        connection: &mut Connection,
-        bytes: &[u8],
-    ) -> Result<usize, Fault> {
-        let chunks = &self.tables.chunks;
-        let answers = &mut connection.answers;
-        let before = answers.held.len();
-        let mut head = std::mem::take(&mut self.scratch.input);
-        head.resize(before, 0);
-        let _ = answers.held.read_at(chunks, 0, &mut head);
-        head.extend_from_slice(bytes);
-        let result = match find_end(&head, before) {
-            None if head.len() > self.snapshot.head_limits.head_bytes => Err(Fault::Malformed),
-            None => {
-                let is_kept = answers.held.append(chunks, bytes) == bytes.len();
-                answers.parse_at = answers.parse_at.wrapping_add(bytes.len() as u32);
-                if is_kept {
-                    Ok(bytes.len())
-                } else {
-                    Err(Fault::Malformed)
-                }
-            }
-            Some(end) => {
-                answers.held.clear(chunks);
-                let used = end - before;
-                let at = answers.parse_at.wrapping_add(used as u32);
-                self.begin_answer(connection, &head[..end], at)
-                    .map(|()| used)
-            }
+    /// Returns the backend that a request's cookie or header names, and whether the answer sets the cookie.
+    fn sticky_row(
+        &self,
+        connection: &Connection,
+        pool: usize,
+        head: &Head<'_>,
+    ) -> (Option<u16>, bool) {
+        let pool = self.snapshot.pool(pool);
+        let Some(sticky) = pool.and_then(|pool| pool.sticky.as_ref()) else {
+            return (None, false);
         };
-        self.scratch.input = head;
-        result
+        // A backend that did not take this request counts as down for it.
+        let is_known = connection.attempts == 0;
+        let backends = &self.tables.backends;
+        let row = sticky.row(head, |row| backends.is_down(row));
+        let row = row.filter(|_| is_known);
+        (row, row.is_none() && sticky.cookie().is_some())
     }
 
-    /// Begins the body of an answer at a number of the backend.
-    fn begin_answer(
+    /// Makes the leg in use one to this backend, or to any of this pool. Returns false if the request must wait.
+    fn ready_leg(
         &mut self,
         connection: &mut Connection,
-        head: &[u8],
-        at: u32,
-    ) -> Result<(), Fault> {
-        let method = match connection.method {
-            method::HEAD => "HEAD",
-            method::CONNECT => "CONNECT",
-            _ => "GET",
-        };
-        let response = parse_response(head, method).map_err(|_| Fault::Malformed)?;
-        let answers = &mut connection.answers;
-        let body = match response.body {
-            ResponseBody::Interim => {
-                answers.parse_at = at;
-                answers.framing = framing::HEAD;
-                return Ok(());
-            }
-            ResponseBody::None => Body::None,
-            ResponseBody::Length(length) => Body::Length(length),
-            ResponseBody::Chunked => Body::Chunked,
-            // A protocol that the client did not offer (RFC 9110, 7.8).
-            ResponseBody::Tunnel if response.status == 101 && connection.offers == 0 => {
-                return Err(Fault::Malformed)
-            }
-            ResponseBody::UntilClose | ResponseBody::Tunnel => {
-                answers.framing = framing::OPAQUE;
-                connection.requests.framing = framing::OPAQUE;
-                connection.answered = 1;
-                connection.last = 1;
-                return Ok(());
-            }
-        };
-        answers.begin_body(at, body);
-        connection.answered = 1;
-        if !response.keep_alive {
-            connection.last = 1;
+        id: SlabId,
+        pool: usize,
+        wanted: Option<u16>,
+    ) -> bool {
+        if !connection.answers.outgoing.is_empty() {
+            // Bytes that the function sends must follow each other.
+            return false;
         }
-        connection.limit_at = self.now() + self.snapshot.config.timeouts.idle.nanos();
-        Ok(())
-    }
-
-    /// Makes the leg in use one to a backend of this pool. Returns false if the request must wait.
-    fn ready_leg(&mut self, connection: &mut Connection, id: SlabId, pool: usize) -> bool {
         let head_at = connection
             .requests
             .owned
@@ -333,7 +250,7 @@ impl Pass<'_> {
                 return false;
             }
             let is_same = leg.phase == phase::OPEN
-                && self.snapshot.is_in_pool(leg.row, pool)
+                && self.snapshot.serves(leg.row, pool, wanted)
                 && !self.tables.backends.is_down(leg.row);
             let (requests, answers) = (&connection.requests, &connection.answers);
             let follows = requests.map.forward(head_at) == requests.top
@@ -356,7 +273,7 @@ impl Pass<'_> {
         if is_after(connection.answers.top, connection.answers.acked) {
             return false;
         }
-        let taken = self.take_leg(connection, id, pool, head_at);
+        let taken = self.take_leg(connection, id, (pool, wanted), head_at);
         if taken.is_none() {
             self.fail(connection, Fault::Unavailable);
         }

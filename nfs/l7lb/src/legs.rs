@@ -52,12 +52,12 @@ impl Leg {
 }
 
 impl Pass<'_> {
-    /// Makes a leg to a backend of this pool the one in use: an idle one, or a new one. Returns whether it is open; None: no backend takes it.
+    /// Makes a leg to this backend, or to any of this pool, the one in use: an idle one, or a new one. Returns whether it is open; None: no backend takes it.
     pub(crate) fn take_leg(
         &mut self,
         connection: &mut Connection,
         id: SlabId,
-        pool: usize,
+        (pool, wanted): (usize, Option<u16>),
         head_at: u32,
     ) -> Option<bool> {
         let snapshot = self.snapshot;
@@ -65,12 +65,12 @@ impl Pass<'_> {
         let idle = connection
             .legs
             .iter()
-            .position(|leg| leg.phase == phase::OPEN && snapshot.is_in_pool(leg.row, pool));
+            .position(|leg| leg.phase == phase::OPEN && snapshot.serves(leg.row, pool, wanted));
         if let Some(index) = idle {
             self.resume_leg(connection, index, head_at);
             return Some(true);
         }
-        let row = snapshot.choose(pool, &self.tables.backends, None)?;
+        let row = wanted.or_else(|| snapshot.choose(pool, &self.tables.backends, None))?;
         self.open_leg(connection, id, row, head_at).then_some(false)
     }
 

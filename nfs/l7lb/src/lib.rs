@@ -3,13 +3,14 @@
 //! It splices connections: it answers SYNs by cookies, reads the head of each request, chooses a backend for it, and from then on translates
 //! numbers. It owns bytes only while a head is on its way; bodies pass.
 //!
-//! Configuration: [`Config`] -> `check` -> `snapshot` (what workers read).
+//! Configuration: [`Config`] -> `check` -> `snapshot` (what workers read), `routes`, `sticky`.
 //!
-//! Packets: `dispatch` (finds the connection) -> `handshake`, `client`, `backend` (segments by their sender) -> `exchange` (heads) -> `answers`, `legs` ->
+//! Packets: `dispatch` (finds the connection) -> `handshake`, `client`, `backend` (segments by their sender) -> `exchange`, `answer_heads`, `heads` (messages) -> `answers`, `legs` ->
 //! `output` -> `pass` (the context of the batch). `timers` does what happens without packets, and `health` checks the backends.
 //!
 //! State, as plain data in the arena (`tables`): `record` is a connection, `stream` one direction of it. `backends` are their numbers and their health.
 
+mod answer_heads;
 mod answers;
 mod backend;
 mod backends;
@@ -20,6 +21,7 @@ pub mod config;
 mod dispatch;
 mod exchange;
 mod handshake;
+mod heads;
 mod health;
 mod legs;
 mod output;
@@ -28,6 +30,7 @@ mod record;
 mod routes;
 mod segments;
 mod snapshot;
+mod sticky;
 mod stream;
 mod tables;
 mod timers;

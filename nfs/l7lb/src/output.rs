@@ -10,12 +10,14 @@ use nf_splice::{
 
 use crate::{
     pass::{Pass, Received},
-    record::{options, reversed, stage, Connection, Leg},
+    record::{framing, options, reversed, stage, Connection, Leg},
     segments::{Outgoing, ACK, PSH_ACK},
 };
 
 /// The time until the function's bytes are sent again, doubled each time.
 const AGAIN: u64 = 200_000_000;
+/// The window for the head of an answer that the function takes, in bytes.
+const HEAD_WINDOW: u32 = 4096;
 
 impl Pass<'_> {
     /// Sends the function's bytes of both directions, as far as the windows allow.
@@ -45,11 +47,7 @@ impl Pass<'_> {
     }
 
     fn flush_answers(&mut self, connection: &mut Connection) {
-        let most = self.payload_toward(
-            connection.mss,
-            connection.client.source.ip(),
-            connection.options,
-        );
+        let most = self.payload_to_client(connection);
         while connection.answers.is_behind() {
             let at = connection.answers.out_sent;
             let sent = self.send_owned(connection, None, at, most);
@@ -149,6 +147,12 @@ impl Pass<'_> {
             .max(1)
     }
 
+    /// Returns the bytes of payload of one segment to the client.
+    pub(crate) fn payload_to_client(&self, connection: &Connection) -> usize {
+        let client = connection.client.source.ip();
+        self.payload_toward(connection.mss, client, connection.options)
+    }
+
     /// Completes and sends a segment to the client.
     pub(crate) fn send_to_client(&mut self, connection: &mut Connection, segment: Outgoing<'_>) {
         let ack = connection.requests.acknowledgement();
@@ -243,6 +247,38 @@ impl Pass<'_> {
             seq = seq.wrapping_add(payload.len() as u32);
         }
         connection.requests.sent(seq);
+    }
+
+    /// Sends passing bytes of a backend's segment, or its FIN, to the client.
+    pub(crate) fn pass_to_client(
+        &mut self,
+        connection: &mut Connection,
+        begin: u32,
+        bytes: &[u8],
+        has_fin: bool,
+    ) {
+        let mut seq = connection.answers.map.forward(begin);
+        let most = self.payload_to_client(connection);
+        for payload in bytes.chunks(most) {
+            let segment = Outgoing {
+                flags: PSH_ACK,
+                seq,
+                payload,
+                ..Outgoing::default()
+            };
+            self.send_to_client(connection, segment);
+            seq = seq.wrapping_add(payload.len() as u32);
+        }
+        if has_fin {
+            let segment = Outgoing {
+                flags: ACK | tcp_flags::FIN,
+                seq,
+                ..Outgoing::default()
+            };
+            self.send_to_client(connection, segment);
+            seq = seq.wrapping_add(1);
+        }
+        connection.answers.sent(seq);
     }
 
     /// Passes a whole segment of the client on to the leg.
@@ -351,8 +387,15 @@ impl Pass<'_> {
 /// Returns the window field for a backend, and notes what it is told.
 fn tell_leg(connection: &mut Connection, leg: &Leg, ack: u32) -> u16 {
     let scale = connection.told_scale_of(leg);
+    let takes_head = connection.edits != 0 && connection.answers.framing == framing::HEAD;
     let answers = &mut connection.answers;
-    let window = field(ack, answers.map.back(answers.edge), scale);
+    let mut edge = answers.map.back(answers.edge);
+    let own = ack.wrapping_add(HEAD_WINDOW);
+    if takes_head && is_after(own, edge) {
+        // The client's window cannot open before it gets the head.
+        edge = own;
+    }
+    let window = field(ack, edge, scale);
     answers.tell(ack, u32::from(window) << scale);
     window
 }

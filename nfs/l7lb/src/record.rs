@@ -157,7 +157,9 @@ pub struct Connection {
     pub attempts: u8,
     /// The client offers another protocol.
     pub offers: u8,
-    pub reserved: [u8; 8],
+    /// [`edits`](crate::heads::edits) of the answer.
+    pub edits: u8,
+    pub reserved: [u8; 7],
 }
 
 impl Connection {

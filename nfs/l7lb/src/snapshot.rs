@@ -10,12 +10,15 @@ use std::{
 };
 
 use nf_balancing::{network::Network, ways::Way};
+use nf_http::Lines;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     backends::Backends,
     config::{Algorithm, Config},
+    record::Connection,
     routes::Route,
+    sticky::Sticky,
 };
 
 /// A configuration in force.
@@ -33,13 +36,16 @@ pub struct Listener {
     pub routes: Vec<Route>,
     pub forwarded_for: bool,
     pub request_id: bool,
-    /// Names and values of added lines.
-    pub add: Vec<(String, String)>,
+    /// The lines added to requests, and to answers of backends.
+    pub add: Lines,
+    pub add_to_answers: Lines,
 }
 
 /// A backend of a pool.
 pub struct Backend {
     pub pool: usize,
+    /// The hash of its pool's and its own name.
+    pub key: u64,
     pub address: IpAddr,
     pub port: u16,
     pub way: Arc<Way>,
@@ -66,7 +72,8 @@ impl Target {
     }
 }
 
-struct Pool {
+pub struct Pool {
+    pub sticky: Option<Sticky>,
     algorithm: Algorithm,
     /// Rows, each as often as its weight says.
     turns: Vec<u16>,
@@ -92,6 +99,7 @@ impl Snapshot {
                 });
                 backends[usize::from(*row)] = Some(Backend {
                     pool: index,
+                    key: key(&pool.name, &backend.name),
                     address: backend.address,
                     port: backend.port,
                     way,
@@ -110,6 +118,7 @@ impl Snapshot {
                 .map(|at| rows[index][at])
                 .collect();
             pools.push(Pool {
+                sticky: Sticky::new(pool, &rows[index]),
                 algorithm: pool.algorithm,
                 turns,
                 turn: AtomicUsize::new(0),
@@ -122,8 +131,6 @@ impl Snapshot {
         let mut listeners = HashMap::new();
         for listener in &config.listeners {
             network.add_vip(listener.address);
-            let lines = listener.add.iter().filter_map(|line| line.split_once(':'));
-            let lines = lines.map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
             let prepared = Listener {
                 routes: listener
                     .routes
@@ -132,7 +139,8 @@ impl Snapshot {
                     .collect(),
                 forwarded_for: listener.forwarded_for,
                 request_id: listener.request_id,
-                add: lines.collect(),
+                add: lines(&listener.add),
+                add_to_answers: lines(&listener.add_to_answers),
             };
             listeners.insert((listener.address, listener.port), prepared);
         }
@@ -154,12 +162,28 @@ impl Snapshot {
         self.listeners.get(&end)
     }
 
+    /// Returns the listener of a connection. None: the configuration has it no more.
+    pub fn listener_of(&self, connection: &Connection) -> Option<&Listener> {
+        let client = &connection.client;
+        self.listener((client.destination.ip(), client.destination_port))
+    }
+
+    /// Returns the name of the cookie by which a pool's clients find their backends.
+    pub fn cookie(&self, pool: usize) -> Option<&str> {
+        self.pool(pool)?.sticky.as_ref()?.cookie()
+    }
+
+    pub fn pool(&self, index: usize) -> Option<&Pool> {
+        self.pools.get(index)
+    }
+
     pub fn backend(&self, row: u16) -> Option<&Backend> {
         self.backends.get(usize::from(row))?.as_ref()
     }
 
-    pub fn is_in_pool(&self, row: u16, pool: usize) -> bool {
-        self.pool_of(row) == Some(pool)
+    /// Tells whether a backend belongs to a pool, and is the wanted one.
+    pub fn serves(&self, row: u16, pool: usize, wanted: Option<u16>) -> bool {
+        self.pool_of(row) == Some(pool) && wanted.is_none_or(|wanted| wanted == row)
     }
 
     pub fn pool_of(&self, row: u16) -> Option<usize> {
@@ -196,6 +220,13 @@ impl Snapshot {
         let all = self.backends.iter().enumerate();
         all.filter_map(|(row, backend)| Some((row as u16, backend.as_ref()?)))
     }
+}
+
+/// Prepares checked header lines.
+fn lines(written: &[String]) -> Lines {
+    let pairs = written.iter().filter_map(|line| line.split_once(':'));
+    let pairs = pairs.map(|(name, value)| (name, value.trim().as_bytes()));
+    Lines::new(pairs).unwrap_or_default()
 }
 
 /// Returns the order of turns by weights, spread out evenly: each index as often as its weight, divided by the greatest common divisor.

@@ -22,10 +22,7 @@ fn config() -> Config {
 }
 
 fn bed() -> Bed {
-    Bed {
-        lb: Harness::new(config()).unwrap(),
-        sent: Vec::new(),
-    }
+    Bed::of(config())
 }
 
 /// Lets checks run for more than an interval; only the backends in `up` accept them.

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod answers;
 mod forged;
 mod health;
 mod large;
 mod peers;
+mod sticky;
 
 use peers::{Bed, Flags, Peer, A, B, CLIENT};
 use serde_json::json;

@@ -6,7 +6,7 @@ use etherparse::{PacketBuilder, SlicedPacket, TcpOptionElement, TransportSlice};
 use nf_l7lb::{Config, L7lb};
 use nf_runtime::{
     testing::{Harness, Output},
-    Frame, Network, Offloads, PartialChecksum, Segments,
+    Frame, Network, NetworkFunction, Offloads, PartialChecksum, Segments,
 };
 use serde_json::json;
 
@@ -80,6 +80,7 @@ pub struct Peer {
     pub ack: u32,
     pub stamp: u32,
     echo: u32,
+    pub window: u16,
 }
 
 /// A load balancer between two links.
@@ -124,7 +125,11 @@ impl Bed {
 
     /// Creates a load balancer whose listener has further settings.
     pub fn with(extra: serde_json::Value) -> Self {
-        let lb = Harness::new(config(extra)).unwrap();
+        Self::of(config(extra))
+    }
+
+    pub fn of(config: Config) -> Self {
+        let lb = Harness::new(config).unwrap();
         Self {
             lb,
             sent: Vec::new(),
@@ -133,8 +138,18 @@ impl Bed {
 
     /// Moves the state to another instance.
     pub fn moved(self) -> Self {
-        let lb = self.lb.adopting(config(json!({}))).unwrap();
+        self.moved_to(json!({}))
+    }
+
+    /// Moves the state to another instance, whose listener has further settings.
+    pub fn moved_to(self, extra: serde_json::Value) -> Self {
+        let lb = self.lb.adopting(config(extra)).unwrap();
         Self { lb, ..self }
+    }
+
+    /// Puts another configuration in force.
+    pub fn configure(&mut self, config: Config) {
+        self.lb.function().configure(config).unwrap();
     }
 
     pub fn pass(&mut self, interface: usize, frame: &[u8]) {
@@ -197,6 +212,7 @@ impl Bed {
             ack: 0,
             stamp: 1000,
             echo: 0,
+            window: 4096,
         };
         client.send(self, Flags::Syn, b"");
         let answer = self.one(CLIENT);
@@ -243,6 +259,7 @@ impl Peer {
             ack: syn.seq.wrapping_add(1),
             stamp: 77,
             echo: syn.stamps.map_or(0, |stamps| stamps.0),
+            window: 4096,
         }
     }
 
@@ -291,7 +308,7 @@ impl Peer {
         };
         let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 1, station], [2, 0, 0, 0, 0, side])
             .ipv4(self.address, self.to.0, 64)
-            .tcp(self.port, self.to.1, self.seq, 4096);
+            .tcp(self.port, self.to.1, self.seq, self.window);
         let builder = match flags {
             Flags::Syn => builder.syn(),
             Flags::SynAck => builder.syn().ack(self.ack),

@@ -1,0 +1,44 @@
+"""Features of ``l7lb`` with real clients and web servers."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.web_path.balancers import Settings, l7lb
+from lab.web_path.path import CLIENT, ORIGINS, WebPath
+from tests.l7lb.conftest import origin
+
+pytestmark = pytest.mark.namespaces
+
+_SIZE = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def path(module_directory: Path) -> Iterator[WebPath]:
+    """Start the servers; each test starts its load balancer."""
+    with WebPath() as path, origin(path, module_directory):
+        yield path
+
+
+def _curl(path: WebPath, *arguments: str, size: int = 5) -> str:
+    url = f"http://{path.target}/bytes?seed=1&size={size}"
+    command = ("curl", "-sS", "--fail", "--max-time", "20", "--noproxy", "*", "-o", "/dev/null")
+    return path.run(CLIENT, *command, *arguments, url)
+
+
+def test_a_cookie_keeps_a_browser_at_its_server(path: WebPath, directory: Path) -> None:
+    settings = Settings(pool={"sticky": {"cookie": "SRV"}}, listener={"add_to_answers": ["X-Served-By: l7lb"]})
+    show = ("-w", "%header{x-origin} %header{x-served-by} %header{set-cookie} %{size_download}")
+    with l7lb(path, directory, ORIGINS, settings=settings):
+        found: Counter[str] = Counter()
+        for number in range(6):
+            jar = str(directory / f"cookies-{number}")
+            server, by, cookie, *_, size = _curl(path, "-c", jar, *show, size=_SIZE).split()
+            assert (by, size) == ("l7lb", str(_SIZE))
+            assert cookie.startswith("SRV=")
+            for _ in range(2):
+                assert _curl(path, "-b", jar, *show, size=_SIZE).split() == [server, "l7lb", str(_SIZE)]
+            found[server] += 1
+        assert found == {each.address: 2 for each in ORIGINS}
