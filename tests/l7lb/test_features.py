@@ -1,13 +1,15 @@
 """Features of ``l7lb`` with real clients and web servers."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lab.web_path.balancers import Settings, l7lb
+from lab.web_path.balancers import Settings, await_that, l7lb
 from lab.web_path.path import CLIENT, ORIGINS, WebPath
+from nfagent.control import Control
 from tests.l7lb.conftest import origin
 
 pytestmark = pytest.mark.namespaces
@@ -42,3 +44,25 @@ def test_a_cookie_keeps_a_browser_at_its_server(path: WebPath, directory: Path) 
                 assert _curl(path, "-b", jar, *show, size=_SIZE).split() == [server, "l7lb", str(_SIZE)]
             found[server] += 1
         assert found == {each.address: 2 for each in ORIGINS}
+
+
+def test_each_request_gets_a_line_in_the_log_and_counts(path: WebPath, directory: Path) -> None:
+    log = directory / "access.json"
+    with l7lb(path, directory, ORIGINS, settings=Settings(top={"log": {"path": str(log)}})) as program:
+        for size in (5, _SIZE):
+            _curl(path, size=size)
+        await_that(lambda: log.exists() and log.read_text().count("\n") == 2, program, directory / "l7lb.log")
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        assert [line["bytes_out"] > size for line, size in zip(lines, (5, _SIZE), strict=True)] == [True, True]
+        common = {
+            "listener": "ipv4",
+            "route": "all",
+            "pool": "ipv4",
+            "method": "GET",
+            "path": "/bytes",
+            "host": path.target,
+        }
+        assert all(line.items() >= (common | {"status": 200, "end": "done"}).items() for line in lines)
+        counters = Control(directory / "l7lb.sock").ask("counters")
+        assert counters['route_answers{listener="ipv4",route="all",class="2xx"}'] == 2
+        assert counters['route_duration_seconds_count{listener="ipv4",route="all"}'] == 2

@@ -8,7 +8,7 @@ use crate::{
     answers::Fault,
     exchange::method,
     pass::{Fate, Pass, Received},
-    record::{framing, Connection},
+    record::{framing, Connection, Size},
     segments::Segment,
 };
 
@@ -256,6 +256,12 @@ impl Pass<'_> {
         response: &Response<'_>,
         at: u32,
     ) -> Result<(), Fault> {
+        let head = response.head.bytes().len();
+        if response.body != ResponseBody::Interim {
+            connection.exchange.status = response.status;
+            connection.exchange.answered_at = self.now();
+            connection.exchange.answer = Size::new(head, Body::Chunked, at);
+        }
         let answers = &mut connection.answers;
         let body = match response.body {
             ResponseBody::Interim => {
@@ -279,6 +285,7 @@ impl Pass<'_> {
             }
         };
         answers.begin_body(at, body);
+        connection.exchange.answer = Size::new(head, body, at);
         connection.answered = 1;
         if !response.keep_alive {
             connection.last = 1;

@@ -1,10 +1,12 @@
 //! Answers of the function itself.
 
+use nf_http::Body;
 use nf_packet::tcp_flags;
 
 use crate::{
+    finish::End,
     pass::{Pass, LINGER},
-    record::{framing, reversed, stage, Connection},
+    record::{framing, reversed, stage, Connection, Size},
     segments::{Outgoing, ACK},
     tables::Event,
 };
@@ -25,6 +27,16 @@ pub enum Fault {
 }
 
 impl Fault {
+    const fn end(self) -> End {
+        match self {
+            Self::Request(_) => End::Refused,
+            Self::Unavailable => End::Unavailable,
+            Self::Reset => End::BackendReset,
+            Self::Malformed => End::Malformed,
+            Self::TimedOut => End::TimedOut,
+        }
+    }
+
     const fn status(self) -> u16 {
         match self {
             Self::Request(status) => status,
@@ -75,7 +87,11 @@ impl Pass<'_> {
         }
         connection.requests.discard(&self.tables.chunks, head);
         connection.count += 1;
-        self.say_answer(connection, answer, last);
+        if let Some(route) = self.tables.routes.row(connection.exchange.route) {
+            route.requested();
+        }
+        connection.exchange.request = Size::new(head, Body::None, 0);
+        self.say_answer(connection, answer, (End::Answered, last));
         false
     }
 
@@ -86,6 +102,7 @@ impl Pass<'_> {
         let has_begun = connection.busy != 0 && (connection.answered != 0 || passes);
         self.reset_legs(connection);
         if has_begun {
+            self.cut_short(connection, fault.end());
             return self.abandon(connection);
         }
         connection.answers.held.clear(&self.tables.chunks);
@@ -94,7 +111,7 @@ impl Pass<'_> {
         self.say_answer(
             connection,
             (status, "Content-Type: text/plain\r\n", &body),
-            true,
+            (fault.end(), true),
         );
     }
 
@@ -102,7 +119,7 @@ impl Pass<'_> {
         &mut self,
         connection: &mut Connection,
         (status, headers, body): (u16, &str, &str),
-        last: bool,
+        (end, last): (End, bool),
     ) {
         self.tables.count(match status {
             500.. => Event::ServerFault,
@@ -115,6 +132,7 @@ impl Pass<'_> {
             reason(status),
             body.len()
         );
+        self.finish(connection, end, Some((status, text.len())));
         let chunks = &self.tables.chunks;
         // Acknowledgements of the backend's stream must not count for these bytes.
         if !connection.answers.say(chunks, text.as_bytes()) || last {
@@ -139,6 +157,7 @@ impl Pass<'_> {
 
     /// Resets both sides of a connection. The caller ends it.
     pub(crate) fn abandon(&mut self, connection: &mut Connection) {
+        self.cut_short(connection, End::Aborted);
         self.reset_legs(connection);
         let seq = connection.answers.top;
         let client = connection.client;

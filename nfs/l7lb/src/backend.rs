@@ -11,6 +11,7 @@ use nf_splice::{
 
 use crate::{
     answers::Fault,
+    finish::End,
     pass::{Fate, Pass, Received},
     record::{framing, options, phase, reversed, Connection, Leg},
     segments::{Outgoing, Segment, ACK},
@@ -169,6 +170,7 @@ impl Pass<'_> {
             self.fail(connection, Fault::Reset);
             return Fate::Stays;
         }
+        self.cut_short(connection, End::BackendReset);
         self.abandon(connection);
         Fate::Ends
     }

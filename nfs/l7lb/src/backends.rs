@@ -7,6 +7,8 @@ use nf_arena::{Memory, Region};
 use nf_balancing::{cells::Array, checks::Checks, health};
 use nf_runtime::{state::StateBuilder, CounterSink, Refusal};
 
+use crate::metrics::Row;
+
 /// The health of a backend, and the progress of its check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
@@ -28,6 +30,8 @@ pub struct Backends {
     ports: Vec<AtomicU64>,
 }
 
+const _: () = assert!(column::NUMBERS + crate::metrics::COLUMNS <= column::COUNT);
+
 /// Columns of a backend's row.
 mod column {
     /// The hash of its pool's and its own name; 0: the row is free.
@@ -36,8 +40,9 @@ mod column {
     pub const ACTIVE: usize = 1;
     pub const LEGS: usize = 2;
     pub const FAILED: usize = 3;
-    pub const REQUESTS: usize = 4;
-    pub const COUNT: usize = 8;
+    /// The first of those of [`metrics`](crate::metrics).
+    pub const NUMBERS: usize = 4;
+    pub const COUNT: usize = 32;
 }
 
 impl Backends {
@@ -45,7 +50,7 @@ impl Backends {
     /// If memory runs out, or the adopted state has another shape.
     pub fn declare(count: usize, state: &mut StateBuilder) -> Result<Self, Refusal> {
         let words = count.saturating_mul(column::COUNT);
-        let region = state.region("backends", "backends v1", words)?;
+        let region = state.region("backends", "backends v2", words)?;
         let ports = (0..count).map(|_| AtomicU64::new(0)).collect();
         Ok(Self {
             region,
@@ -140,8 +145,12 @@ impl Backends {
         self.change(row, column::FAILED, 1);
     }
 
-    pub fn requested(&self, row: u16) {
-        self.change(row, column::REQUESTS, 1);
+    /// Returns the numbers of a backend's requests.
+    pub fn numbers(&self, row: u16) -> Row<'_> {
+        Row {
+            region: &self.region,
+            at: usize::from(row) * column::COUNT + column::NUMBERS,
+        }
     }
 
     pub fn active(&self, row: u16) -> u64 {
@@ -161,7 +170,7 @@ impl Backends {
         out.gauge("backend_connections", labels, get(column::ACTIVE) as f64);
         out.counter("backend_connections_opened", labels, get(column::LEGS));
         out.counter("backend_connections_failed", labels, get(column::FAILED));
-        out.counter("backend_requests", labels, get(column::REQUESTS));
+        self.numbers(row).report("backend", labels, out);
     }
 }
 

@@ -1,17 +1,21 @@
 //! The load balancer: its state, and the snapshot in force.
 
-use std::sync::{
-    atomic::{AtomicBool, AtomicU64, Ordering},
-    Arc, Mutex, PoisonError, RwLock,
+use std::{
+    path::Path,
+    sync::{
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, PoisonError, RwLock,
+    },
 };
 
 use nf_runtime::{state::StateBuilder, Context, CounterSink, Emitted, Refusal};
 
 use crate::{
     check::check,
-    config::Config,
+    config::{self, Config, Limits},
+    log::Log,
     pass::{Pass, Scratch},
-    snapshot::{key, Snapshot},
+    snapshot::{key, Rows, Snapshot},
     tables::Tables,
 };
 
@@ -23,6 +27,7 @@ pub struct L7lb {
     snapshot: RwLock<Arc<Snapshot>>,
     /// Held while the next snapshot is made.
     changing: Mutex<()>,
+    log: Mutex<Option<Arc<Log>>>,
     /// Buffers that no worker uses at the moment.
     scratches: Mutex<Vec<Scratch>>,
     /// The time of the latest batch or tick.
@@ -44,12 +49,14 @@ impl L7lb {
             pools: Vec::new(),
             ..config.clone()
         };
-        let mut snapshot = Snapshot::new(waiting, &[], tables.backends.len());
+        let log = config.log.as_ref().map(Log::open).transpose()?;
+        let mut snapshot = Snapshot::new(waiting, &Rows::default(), tables.backends.len(), None);
         snapshot.config = config;
         Ok(Self {
             tables,
             snapshot: RwLock::new(Arc::new(snapshot)),
             changing: Mutex::new(()),
+            log: Mutex::new(log.map(Arc::new)),
             scratches: Mutex::new(Vec::new()),
             now: AtomicU64::new(0),
             refreshed: AtomicU64::new(0),
@@ -67,16 +74,27 @@ impl L7lb {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         check(&config)?;
         let (old, new) = (&self.snapshot().config.limits, &config.limits);
-        if (old.connections, old.backends, old.chunks, old.neighbours)
-            != (new.connections, new.backends, new.chunks, new.neighbours)
-        {
+        let sizes = |limits: &Limits| {
+            [
+                limits.connections,
+                limits.backends,
+                limits.routes,
+                limits.chunks,
+                limits.neighbours,
+            ]
+        };
+        if sizes(old) != sizes(new) {
             return Err(Refusal::configuration(
                 "limits",
                 "sizes of tables cannot change while an instance lives; start a new one",
             ));
         }
-        let rows = self.assign(&config)?;
-        let snapshot = Snapshot::new(config, &rows, self.tables.backends.len());
+        let log = self.log(config.log.as_ref())?;
+        let rows = Rows {
+            routes: self.assign_routes(&config)?,
+            backends: self.assign(&config)?,
+        };
+        let snapshot = Snapshot::new(config, &rows, self.tables.backends.len(), log);
         for (row, backend) in snapshot.rows() {
             let target = backend.target.map_or(0, |target| target.key);
             self.tables.backends.aim(row, target);
@@ -90,6 +108,33 @@ impl L7lb {
         *published = Arc::new(snapshot);
         self.unannounced.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Returns the access log in use if it has the wanted path, or opens another one.
+    fn log(&self, settings: Option<&config::Log>) -> Result<Option<Arc<Log>>, Refusal> {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same =
+            |log: &Arc<Log>| settings.is_some_and(|new| log.path() == Path::new(&new.path));
+        if !log.as_ref().is_some_and(is_same) {
+            *log = settings.map(Log::open).transpose()?.map(Arc::new);
+        }
+        Ok(log.clone())
+    }
+
+    /// Assigns a row to each route, listener by listener.
+    fn assign_routes(&self, config: &Config) -> Result<Vec<Vec<u16>>, Refusal> {
+        let listeners = config.listeners.iter();
+        let keys: Vec<u64> = listeners
+            .clone()
+            .flat_map(|each| each.routes.iter().map(|route| key(&each.name, &route.name)))
+            .collect();
+        let rows = self.tables.routes.assign(&keys);
+        let mut rows = rows
+            .ok_or_else(|| Refusal::configuration("limits.routes", "too few for the routes"))?
+            .into_iter();
+        Ok(listeners
+            .map(|each| rows.by_ref().take(each.routes.len()).collect())
+            .collect())
     }
 
     /// Assigns a row to each backend, pool by pool: its own, or a free one.
@@ -182,6 +227,15 @@ impl L7lb {
         self.tables.report(out);
         let snapshot = self.snapshot();
         let config = &snapshot.config;
+        if let Some(log) = &snapshot.log {
+            out.counter("log_dropped", &[], log.dropped());
+        }
+        for (listener, route, row) in snapshot.routes() {
+            let labels = [("listener", listener), ("route", route)];
+            if let Some(numbers) = self.tables.routes.row(row) {
+                numbers.report("route", &labels, out);
+            }
+        }
         for pool in &config.pools {
             for backend in &pool.backends {
                 let key = key(&pool.name, &backend.name);

@@ -21,6 +21,7 @@ pub fn check(config: &Config) -> Result<(), Refusal> {
     for (name, value) in [
         ("connections", config.limits.connections),
         ("backends", config.limits.backends),
+        ("routes", config.limits.routes),
         ("chunks", config.limits.chunks),
         ("neighbours", config.limits.neighbours),
     ] {
@@ -32,6 +33,17 @@ pub fn check(config: &Config) -> Result<(), Refusal> {
     if count > config.limits.backends || count > usize::from(u16::MAX) {
         let reason = format!("is {}; the pools have {count}", config.limits.backends);
         return wrong("limits.backends", reason);
+    }
+    let count: usize = config.listeners.iter().map(|each| each.routes.len()).sum();
+    if count > config.limits.routes || count >= usize::from(u16::MAX) {
+        let reason = format!("is {}; the listeners have {count}", config.limits.routes);
+        return wrong("limits.routes", reason);
+    }
+    if let Some(log) = &config.log {
+        if !(0.0..=1.0).contains(&log.sample) {
+            let reason = format!("is {}; expected a share from 0 to 1", log.sample);
+            return wrong("log.sample", reason);
+        }
     }
     let mut names = HashSet::new();
     for (index, pool) in config.pools.iter().enumerate() {
@@ -100,8 +112,14 @@ fn listener_holds(path: &str, listener: &Listener, config: &Config) -> Result<()
     }
     lines_hold(&format!("{path}.add"), &listener.add)?;
     lines_hold(&format!("{path}.add_to_answers"), &listener.add_to_answers)?;
+    let mut names = HashSet::new();
     for (index, route) in listener.routes.iter().enumerate() {
-        route_holds(&format!("{path}.routes[{index}]"), route, config)?;
+        let path = format!("{path}.routes[{index}]");
+        route_holds(&path, route, config)?;
+        if !names.insert(&route.name) {
+            let reason = format!("{:?} is there twice; metrics name it", route.name);
+            return wrong(&format!("{path}.name"), reason);
+        }
     }
     Ok(())
 }

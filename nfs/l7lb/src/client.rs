@@ -6,8 +6,9 @@ use nf_packet::tcp_flags;
 use nf_splice::segment::{is_after, Verdict};
 
 use crate::{
+    finish::End,
     pass::{Fate, Pass, Received},
-    record::{framing, stage, Connection},
+    record::{framing, stage, Connection, Exchange},
     segments::{Outgoing, Segment, ACK},
     stream::Malformed,
 };
@@ -55,6 +56,7 @@ impl Pass<'_> {
                 return ControlFlow::Continue(());
             }
             Verdict::Reset => {
+                self.cut_short(connection, End::ClientLeft);
                 self.reset_legs(connection);
                 return ControlFlow::Break(Fate::Ends);
             }
@@ -227,6 +229,9 @@ impl Pass<'_> {
         if requests.held.is_empty() {
             connection.limit_at = self.now() + self.snapshot.config.timeouts.head.nanos();
             requests.searched = 0;
+            if connection.busy == 0 {
+                connection.exchange = Exchange::beginning(self.now());
+            }
         }
         let room = most.saturating_sub(requests.held.len());
         let part = &bytes[..bytes.len().min(room)];

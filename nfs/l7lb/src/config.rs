@@ -16,6 +16,9 @@ pub struct Config {
     pub limits: Limits,
     #[serde(default)]
     pub timeouts: Timeouts,
+    /// The access log; without it, none is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<Log>,
     #[serde(default)]
     pub listeners: Vec<Listener>,
     #[serde(default)]
@@ -33,6 +36,8 @@ pub struct Limits {
     pub connections: usize,
     /// Backends in all pools, likewise.
     pub backends: usize,
+    /// Routes of all listeners, likewise.
+    pub routes: usize,
     /// Chunks of 2 KiB for heads and other bytes that the function holds, likewise.
     pub chunks: usize,
     /// Stations on the links, likewise.
@@ -46,6 +51,7 @@ impl Default for Limits {
             requests: 0,
             connections: 65536,
             backends: 1024,
+            routes: 1024,
             chunks: 16384,
             neighbours: 1024,
         }
@@ -74,6 +80,16 @@ impl Default for Timeouts {
             answer: Time::seconds(60),
         }
     }
+}
+
+/// One JSON object per line for each request of a sample, and for all that the function itself answers or that fail.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Log {
+    pub path: String,
+    /// The share of requests that are logged, from 0 to 1.
+    #[serde(default = "all")]
+    pub sample: f64,
 }
 
 /// An address and port that clients connect to.
@@ -197,6 +213,10 @@ pub struct Backend {
 
 fn root() -> String {
     "/".into()
+}
+
+const fn all() -> f64 {
+    1.0
 }
 
 const fn one() -> u16 {

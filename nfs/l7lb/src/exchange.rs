@@ -1,16 +1,18 @@
 //! Exchanges: a request's head decides where the request goes, and the end of its answer admits the next request.
 
-use nf_http::{check_partial, find_end, parse_request, Body, Head};
+use nf_http::{check_partial, find_end, parse_request, Body, Head, Request};
 use nf_runtime::state::SlabId;
 use nf_splice::{segment::is_after, Map};
 
 use crate::{
     answers::Fault,
+    finish::End,
     heads::edits,
     pass::{Fate, Pass},
-    record::{framing, phase, stage, Connection, NO_LEG},
-    routes::Action,
+    record::{framing, phase, stage, Connection, Size, NO_LEG, NO_ROW},
+    routes::{Action, Route},
     tables::Event,
+    texts::Text,
 };
 
 /// Values of `Connection::method`.
@@ -30,6 +32,7 @@ impl Pass<'_> {
         self.flush(connection);
         let both = connection.requests.has_fin != 0 && connection.answers.has_fin != 0;
         if both && connection.answers.is_quiet() && connection.requests.is_quiet() {
+            self.cut_short(connection, End::ClientLeft);
             return Fate::Ends;
         }
         Fate::Stays
@@ -44,7 +47,7 @@ impl Pass<'_> {
         if !is_over {
             return;
         }
-        connection.busy = 0;
+        self.finish(connection, End::Done, None);
         if connection.last != 0 || connection.requests.has_fin != 0 {
             // What follows are FINs and acknowledgements.
             connection.last = 1;
@@ -123,6 +126,7 @@ impl Pass<'_> {
             return false;
         };
         let route = listener.routes.iter().find(|route| route.matches(&request));
+        self.note_request(connection, id, &request, route);
         let pool = match route.map(|route| &route.action) {
             Some(Action::Pool(pool)) => *pool,
             Some(Action::Answer {
@@ -163,9 +167,13 @@ impl Pass<'_> {
         }
         let body = request.body;
         self.send_request(connection, held, end, given, body);
+        if let Some(route) = self.tables.routes.row(connection.exchange.route) {
+            route.requested();
+        }
         self.tables.count(Event::Request);
-        if let Some(leg) = connection.leg() {
-            self.tables.backends.requested(leg.row);
+        if let Some(leg) = connection.leg().copied() {
+            connection.exchange.backend = leg.row;
+            self.tables.backends.numbers(leg.row).requested();
         }
         connection.count += 1;
         connection.last = u8::from(!keep_alive || is_last || tunnel);
@@ -186,6 +194,7 @@ impl Pass<'_> {
         let from = requests.owned.wrapping_sub(held.len() as u32);
         let after = from.wrapping_add(head as u32);
         requests.begin_body(after, body);
+        connection.exchange.request = Size::new(head, body, after);
         let rest = &held[head..];
         let Ok(more) = requests.follow(after, rest) else {
             return self.fail(connection, Fault::Request(400));
@@ -208,6 +217,24 @@ impl Pass<'_> {
         connection.answered = 0;
         connection.answers.framing = framing::HEAD;
         connection.limit_at = self.now() + self.snapshot.config.timeouts.answer.nanos();
+    }
+
+    /// Notes what the log and the metrics say of a request.
+    fn note_request(
+        &self,
+        connection: &mut Connection,
+        id: SlabId,
+        request: &Request<'_>,
+        route: Option<&Route>,
+    ) {
+        let exchange = &mut connection.exchange;
+        exchange.route = route.map_or(NO_ROW, |route| route.row);
+        if exchange.has_text == 0 && self.snapshot.log.is_some() {
+            let slot = id.slot();
+            self.tables.texts.put(slot as usize, &Text::of(request));
+            exchange.slot = slot;
+            exchange.has_text = 1;
+        }
     }
 
     /// Returns the backend that a request's cookie or header names, and whether the answer sets the cookie.

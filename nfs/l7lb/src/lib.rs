@@ -8,6 +8,8 @@
 //! Packets: `dispatch` (finds the connection) -> `handshake`, `client`, `backend` (segments by their sender) -> `exchange`, `answer_heads`, `heads` (messages) -> `answers`, `legs` ->
 //! `output` -> `pass` (the context of the batch). `timers` does what happens without packets, and `health` checks the backends.
 //!
+//! Ends of exchanges: `finish` -> `metrics`, `log` (with `names`, `texts`).
+//!
 //! State, as plain data in the arena (`tables`): `record` is a connection, `stream` one direction of it. `backends` are their numbers and their health.
 
 mod answer_heads;
@@ -20,10 +22,14 @@ mod client;
 pub mod config;
 mod dispatch;
 mod exchange;
+mod finish;
 mod handshake;
 mod heads;
 mod health;
 mod legs;
+mod log;
+mod metrics;
+mod names;
 mod output;
 mod pass;
 mod record;
@@ -33,6 +39,7 @@ mod snapshot;
 mod sticky;
 mod stream;
 mod tables;
+mod texts;
 mod timers;
 
 use std::net::IpAddr;
@@ -45,7 +52,7 @@ pub use config::Config;
 impl NetworkFunction for L7lb {
     const KIND: &'static str = "l7lb";
     const SUMMARY: &'static str = "layer-7 load balancer: routes each HTTP/1.1 request";
-    const SCHEMA: u32 = 1;
+    const SCHEMA: u32 = 2;
     const LARGE_FRAMES: bool = true;
     type Config = Config;
 

@@ -5,7 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 use nf_balancing::tuple::Tuple;
-use nf_http::Chunks;
+use nf_http::{Body, Chunks};
 use nf_runtime::state::ByteQueue;
 use nf_splice::{Map, TimestampMap};
 
@@ -122,6 +122,84 @@ pub mod stage {
     pub const CLOSING: u8 = 1;
 }
 
+/// No row of a route or a backend.
+pub const NO_ROW: u16 = u16::MAX;
+
+/// The present exchange, as the log and the metrics describe it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct Exchange {
+    /// When its first byte came.
+    pub began: u64,
+    /// When the head of its answer came; 0: not yet.
+    pub answered_at: u64,
+    pub request: Size,
+    pub answer: Size,
+    /// The slot whose text describes the request, if `has_text`.
+    pub slot: u32,
+    pub route: u16,
+    pub backend: u16,
+    pub status: u16,
+    pub has_text: u8,
+    pub reserved: [u8; 5],
+}
+
+impl Exchange {
+    /// Creates an exchange whose first byte came at this time.
+    pub fn beginning(began: u64) -> Self {
+        Self {
+            began,
+            route: NO_ROW,
+            backend: NO_ROW,
+            ..Self::zeroed()
+        }
+    }
+}
+
+/// The bytes of a message.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct Size {
+    /// Of its head, and of its body if the head tells it.
+    known: u64,
+    /// The source number after its head.
+    from: u32,
+    /// The head tells the body's length.
+    has_length: u32,
+}
+
+impl Size {
+    pub fn new(head: usize, body: Body, from: u32) -> Self {
+        let length = match body {
+            Body::Length(length) => Some(length),
+            Body::None => Some(0),
+            Body::Chunked => None,
+        };
+        Self {
+            known: (head as u64).saturating_add(length.unwrap_or(0)),
+            from,
+            has_length: length.is_some().into(),
+        }
+    }
+
+    /// Returns the bytes so far. Bodies without a length are counted modulo 4 GiB.
+    pub fn bytes(&self, half: &Half) -> u64 {
+        let missing = half.parse_at.wrapping_sub(half.seen) as i32;
+        if self.has_length != 0 {
+            let missing = half.remaining.saturating_add(missing.max(0) as u64);
+            return self.known.saturating_sub(missing);
+        }
+        let end = match half.framing {
+            framing::ENDED => half.parse_at,
+            _ => half.seen,
+        };
+        if self.known == 0 {
+            return 0;
+        }
+        self.known + u64::from(end.wrapping_sub(self.from))
+    }
+}
+
 /// A connection of a client.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -134,6 +212,7 @@ pub struct Connection {
     pub retransmit_at: u64,
     /// When the present stage times out.
     pub limit_at: u64,
+    pub exchange: Exchange,
     /// The requests so far.
     pub count: u32,
     /// The client's timestamps as backends see them, and those of backends as the client does.

@@ -27,6 +27,8 @@ pub struct Route {
     methods: Vec<String>,
     headers: Vec<config::HeaderMatch>,
     pub action: Action,
+    /// The row of its numbers.
+    pub row: u16,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -38,7 +40,7 @@ enum Host {
 
 impl Route {
     /// Prepares a checked route. `pool`: the index of a pool by its name.
-    pub(crate) fn new(route: &config::Route, pool: impl Fn(&str) -> usize) -> Self {
+    pub(crate) fn new(route: &config::Route, row: u16, pool: impl Fn(&str) -> usize) -> Self {
         let hosts = route.host.iter().map(|name| Host::of(name)).collect();
         Self {
             hosts,
@@ -46,6 +48,7 @@ impl Route {
             methods: route.method.clone(),
             headers: route.headers.clone(),
             action: action(route, pool),
+            row,
         }
     }
 

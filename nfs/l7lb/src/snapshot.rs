@@ -16,14 +16,25 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{
     backends::Backends,
     config::{Algorithm, Config},
+    log::Log,
+    names::Names,
     record::Connection,
     routes::Route,
     sticky::Sticky,
 };
 
+/// The rows of a configuration's routes, listener by listener, and of its backends, pool by pool.
+#[derive(Default)]
+pub struct Rows {
+    pub routes: Vec<Vec<u16>>,
+    pub backends: Vec<Vec<u16>>,
+}
+
 /// A configuration in force.
 pub struct Snapshot {
     pub config: Config,
+    pub names: Arc<Names>,
+    pub log: Option<Arc<Log>>,
     pub network: Network,
     pub head_limits: nf_http::Limits,
     listeners: HashMap<(IpAddr, u16), Listener>,
@@ -86,8 +97,11 @@ pub fn key(pool: &str, backend: &str) -> u64 {
 }
 
 impl Snapshot {
-    /// Builds the snapshot of a checked configuration whose backends have these rows, pool by pool.
-    pub fn new(config: Config, rows: &[Vec<u16>], count: usize) -> Self {
+    /// Builds the snapshot of a checked configuration. `count`: the rows of backends that there are.
+    pub fn new(config: Config, rows: &Rows, count: usize, log: Option<Arc<Log>>) -> Self {
+        let names = Arc::new(Names::new(&config, &rows.routes, &rows.backends));
+        let route_rows = &rows.routes;
+        let rows = &rows.backends;
         let mut network = Network::new(&config.interfaces, &config.neighbours);
         let mut backends: Vec<Option<Backend>> = (0..count).map(|_| None).collect();
         let mut pools = Vec::new();
@@ -129,13 +143,14 @@ impl Snapshot {
             found.unwrap_or_default()
         };
         let mut listeners = HashMap::new();
-        for listener in &config.listeners {
+        for (listener, rows) in config.listeners.iter().zip(route_rows) {
             network.add_vip(listener.address);
             let prepared = Listener {
                 routes: listener
                     .routes
                     .iter()
-                    .map(|route| Route::new(route, number))
+                    .zip(rows)
+                    .map(|(route, row)| Route::new(route, *row, number))
                     .collect(),
                 forwarded_for: listener.forwarded_for,
                 request_id: listener.request_id,
@@ -150,6 +165,8 @@ impl Snapshot {
         };
         Self {
             config,
+            names,
+            log,
             network,
             head_limits,
             listeners,
@@ -213,6 +230,16 @@ impl Snapshot {
                 numbers.active(*row) * 1000 / u64::from(weight)
             }),
         }
+    }
+
+    /// Iterates over the routes: listener, name and row.
+    pub fn routes(&self) -> impl Iterator<Item = (&str, &str, u16)> + '_ {
+        self.config.listeners.iter().flat_map(|listener| {
+            let end = (listener.address, listener.port);
+            let prepared = self.listener(end).map_or(&[][..], |each| &each.routes);
+            let named = listener.routes.iter().zip(prepared);
+            named.map(|(route, prepared)| (&*listener.name, &*route.name, prepared.row))
+        })
     }
 
     /// Iterates over the backends with their rows.

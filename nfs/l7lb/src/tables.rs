@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::atomic::Ordering};
 
 use nf_arena::{Memory, Region};
-use nf_balancing::{tables::Neighbours, tuple::Tuple};
+use nf_balancing::{cells::Array, tables::Neighbours, tuple::Tuple};
 use nf_runtime::{
     state::{ChunkPool, FlowTable, Slab, SlabId, StateBuilder, Timers},
     CounterSink, Refusal,
@@ -13,7 +13,9 @@ use nf_splice::cookie::Secrets;
 use crate::{
     backends::Backends,
     config::Limits,
+    metrics::Routes,
     record::{phase, Connection},
+    texts::Text,
 };
 
 /// The state of one load balancer.
@@ -27,6 +29,9 @@ pub struct Tables {
     pub timers: Timers,
     pub neighbours: Neighbours,
     pub backends: Backends,
+    pub routes: Routes,
+    /// Descriptions of requests by the slots of their connections, if there is an access log.
+    pub texts: Array<Text>,
     secrets: Region,
     events: Region,
 }
@@ -45,6 +50,8 @@ impl Tables {
             timers: state.timers("timers", connections)?,
             neighbours: Neighbours::declare(state, limits.neighbours)?,
             backends: Backends::declare(limits.backends, state)?,
+            routes: Routes::declare(limits.routes, state)?,
+            texts: Array::declare(state, "texts", connections)?,
             secrets: state.region("secrets", layout, SECRET_WORDS)?,
             events: state.region("events", "events v1", EVENT_WORDS)?,
         };

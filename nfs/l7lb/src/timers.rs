@@ -4,6 +4,7 @@ use nf_runtime::state::SlabId;
 
 use crate::{
     answers::Fault,
+    finish::End,
     pass::{Fate, Pass, LINGER},
     record::{stage, Connection},
     tables::Event,
@@ -76,6 +77,7 @@ impl Pass<'_> {
         } else if !connection.requests.held.is_empty() && connection.busy == 0 {
             self.fail(connection, Fault::Request(408));
         } else {
+            self.cut_short(connection, End::TimedOut);
             self.abandon(connection);
             return Fate::Ends;
         }

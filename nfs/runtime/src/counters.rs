@@ -9,9 +9,12 @@ use serde_json::{Map, Value};
 enum Kind {
     Counter,
     Gauge,
+    Histogram,
 }
 
 struct Sample {
+    /// The metric that it belongs to, and its own name, which differ in histograms.
+    family: String,
     name: String,
     kind: Kind,
     labels: Vec<(String, String)>,
@@ -44,21 +47,43 @@ impl CounterSink {
 
     /// Adds a value that only grows.
     pub fn counter(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
-        self.add(name, Kind::Counter, labels, value as f64);
+        self.add((name, ""), Kind::Counter, labels, value as f64);
     }
 
     /// Adds a value that goes up and down.
     pub fn gauge(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        self.add(name, Kind::Gauge, labels, value);
+        self.add((name, ""), Kind::Gauge, labels, value);
     }
 
-    fn add(&mut self, name: &str, kind: Kind, labels: &[(&str, &str)], value: f64) {
+    /// Adds a distribution: `counts` of the values up to each of `bounds` and above those before it, one more for all others, and the values' sum.
+    pub fn histogram(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        bounds: &[f64],
+        counts: &[u64],
+        sum: f64,
+    ) {
+        let bounds = bounds.iter().map(f64::to_string);
+        let bounds = bounds.chain(std::iter::once("+Inf".to_owned()));
+        let mut total = 0;
+        for (bound, count) in bounds.zip(counts) {
+            total += count;
+            let labels = [labels, &[("le", bound.as_str())]].concat();
+            self.add((name, "_bucket"), Kind::Histogram, &labels, total as f64);
+        }
+        self.add((name, "_sum"), Kind::Histogram, labels, sum);
+        self.add((name, "_count"), Kind::Histogram, labels, total as f64);
+    }
+
+    fn add(&mut self, (name, part): (&str, &str), kind: Kind, labels: &[(&str, &str)], value: f64) {
         let labels = labels
             .iter()
             .map(|(key, value)| (identifier(key), (*value).to_owned()))
             .collect();
         self.samples.push(Sample {
-            name: identifier(name),
+            family: identifier(name),
+            name: identifier(name) + part,
             kind,
             labels,
             value,
@@ -81,8 +106,8 @@ impl CounterSink {
     pub fn text(&self) -> String {
         let mut names: Vec<(&str, Kind)> = Vec::new();
         for sample in &self.samples {
-            if names.iter().all(|(name, _)| *name != sample.name) {
-                names.push((&sample.name, sample.kind));
+            if names.iter().all(|(name, _)| *name != sample.family) {
+                names.push((&sample.family, sample.kind));
             }
         }
         let kind = ("kind".to_owned(), self.kind.clone());
@@ -91,11 +116,12 @@ impl CounterSink {
             let what = match what {
                 Kind::Counter => "counter",
                 Kind::Gauge => "gauge",
+                Kind::Histogram => "histogram",
             };
             let _ = writeln!(text, "# TYPE nf_{name} {what}");
-            for sample in self.samples.iter().filter(|sample| sample.name == name) {
+            for sample in self.samples.iter().filter(|sample| sample.family == name) {
                 let labels = labels_text(std::iter::once(&kind).chain(&sample.labels));
-                let _ = writeln!(text, "nf_{name}{labels} {}", sample.value);
+                let _ = writeln!(text, "nf_{}{labels} {}", sample.name, sample.value);
             }
         }
         text
@@ -160,6 +186,21 @@ mod tests {
         );
         assert_eq!(out.json()["util"], 0.5);
         assert_eq!(out.json()["drops_total{why=\"c\"}"], 2);
+    }
+
+    #[test]
+    fn histograms_are_cumulative() {
+        let mut out = CounterSink::new("x");
+        out.histogram("delay", &[("to", "a")], &[0.5, 1.0], &[1, 2, 3], 7.5);
+        assert_eq!(
+            out.text(),
+            "# TYPE nf_delay histogram\n\
+             nf_delay_bucket{kind=\"x\",to=\"a\",le=\"0.5\"} 1\n\
+             nf_delay_bucket{kind=\"x\",to=\"a\",le=\"1\"} 3\n\
+             nf_delay_bucket{kind=\"x\",to=\"a\",le=\"+Inf\"} 6\n\
+             nf_delay_sum{kind=\"x\",to=\"a\"} 7.5\n\
+             nf_delay_count{kind=\"x\",to=\"a\"} 6\n"
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod answers;
 mod forged;
 mod health;
 mod large;
+mod log;
 mod peers;
 mod sticky;
 

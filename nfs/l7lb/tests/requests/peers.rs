@@ -143,7 +143,12 @@ impl Bed {
 
     /// Moves the state to another instance, whose listener has further settings.
     pub fn moved_to(self, extra: serde_json::Value) -> Self {
-        let lb = self.lb.adopting(config(extra)).unwrap();
+        self.moved_with(config(extra))
+    }
+
+    /// Moves the state to another instance with this configuration.
+    pub fn moved_with(self, config: Config) -> Self {
+        let lb = self.lb.adopting(config).unwrap();
         Self { lb, ..self }
     }
 
