@@ -165,9 +165,10 @@ impl Pass<'_> {
             self.forget_leg(connection, index);
             return Fate::Stays;
         }
-        if connection.answered == 0 && connection.busy != 0 && connection.answers.held.is_empty() {
+        if connection.awaits_answer() {
             self.forget_leg(connection, index);
             self.fail(connection, Fault::Reset);
+            self.flush(connection);
             return Fate::Stays;
         }
         self.cut_short(connection, End::BackendReset);
@@ -224,6 +225,14 @@ impl Pass<'_> {
                 self.forget_leg(connection, index);
                 self.reset(tuple, segment.ack);
             }
+            return Fate::Stays;
+        }
+        if has_fin && connection.awaits_answer() && connection.answers.parse_at == end {
+            let index = usize::from(connection.leg);
+            let tuple = connection.legs[index].tuple;
+            self.forget_leg(connection, index);
+            self.reset(tuple, segment.ack);
+            self.fail(connection, Fault::Reset);
             return Fate::Stays;
         }
         if has_fin {

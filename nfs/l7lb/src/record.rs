@@ -291,6 +291,11 @@ impl Connection {
     pub fn is_idle(&self) -> bool {
         self.busy == 0 && self.answers.is_quiet() && self.requests.is_quiet()
     }
+
+    /// Tells whether a request is being handled whose answer has not begun.
+    pub fn awaits_answer(&self) -> bool {
+        self.busy != 0 && self.answered == 0 && self.answers.held.is_empty()
+    }
 }
 
 /// Returns the tuple of packets in the other direction.

@@ -299,6 +299,37 @@ fn a_client_may_leave_after_a_body() {
 }
 
 #[test]
+fn a_backend_that_resets_before_its_answer_gives_502_at_once() {
+    let mut bed = Bed::new();
+    let (mut client, mut backend) = asked(&mut bed, 1);
+    backend.send(&mut bed, Flags::Ack, b"");
+    assert_eq!(bed.one(CLIENT).ack, Some(client.seq));
+    backend.send(&mut bed, Flags::Refuse, b"");
+    let answer = bed.take(CLIENT).remove(0);
+    assert!(client.hear(&answer).starts_with("HTTP/1.1 502 "));
+}
+
+#[test]
+fn a_backend_that_closes_without_an_answer_gives_502() {
+    let mut bed = Bed::new();
+    let (mut client, mut backend) = asked(&mut bed, 1);
+    let first = backend.seq;
+    backend.seq = first.wrapping_add(OK.len() as u32);
+    backend.send(&mut bed, Flags::Fin, b"");
+    let before: Vec<_> = bed.take(CLIENT);
+    assert!(before
+        .iter()
+        .all(|seen| seen.payload.is_empty() && !seen.rst));
+    let (mut client2, mut backend2) = asked(&mut bed, 2);
+    backend2.send(&mut bed, Flags::Fin, b"");
+    let answer = bed.take(CLIENT).remove(0);
+    assert!(client2.hear(&answer).starts_with("HTTP/1.1 502 "));
+    // The answer of the first backend was only late.
+    backend.seq = first;
+    answered(&mut bed, &mut client, &mut backend);
+}
+
+#[test]
 fn own_answers_keep_the_connection_and_refusals_end_it() {
     let mut bed = Bed::new();
     let (mut client, mut backend) = asked(&mut bed, 1);
