@@ -167,7 +167,11 @@ impl Pass<'_> {
             ack: connection.requests.told,
             ..Outgoing::default()
         };
-        self.send(reversed(&client), &segment);
+        if connection.endpoint.is_none() {
+            self.send(reversed(&client), &segment);
+        } else {
+            self.scratch.tls.heard.push(connection.endpoint, &segment);
+        }
         connection.stage = stage::CLOSING;
         connection.limit_at = self.now();
     }

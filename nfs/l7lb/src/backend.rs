@@ -67,7 +67,7 @@ impl Pass<'_> {
         } else {
             let tells = connection.requests.acknowledgement() != connection.requests.told;
             if tells || !connection.is_idle() {
-                self.forward_to_client(connection, received, false);
+                self.relay_to_client(connection, received, false);
             }
         }
         self.proceed(connection, received.id)
@@ -240,7 +240,7 @@ impl Pass<'_> {
             connection.answers.has_fin = 1;
             connection.last = 1;
         }
-        self.forward_to_client(connection, received, has_fin);
+        self.relay_to_client(connection, received, has_fin);
         Fate::Stays
     }
 

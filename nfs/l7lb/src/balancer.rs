@@ -17,6 +17,7 @@ use crate::{
     pass::{Pass, Scratch},
     snapshot::{key, Rows, Snapshot},
     tables::Tables,
+    tls,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -24,6 +25,7 @@ const SECOND: u64 = 1_000_000_000;
 /// The network function `l7lb`.
 pub struct L7lb {
     tables: Arc<Tables>,
+    threads: tls::Threads,
     snapshot: RwLock<Arc<Snapshot>>,
     /// Held while the next snapshot is made.
     changing: Mutex<()>,
@@ -40,6 +42,7 @@ pub struct L7lb {
 impl L7lb {
     pub(crate) fn new(config: Config, state: &mut StateBuilder) -> Result<Self, Refusal> {
         check(&config)?;
+        tls::prepare(&config.listeners)?;
         let tables = Arc::new(Tables::declare(&config.limits, state)?);
         let torn = Arc::clone(&tables);
         state.on_repair(move || torn.repair());
@@ -54,6 +57,7 @@ impl L7lb {
         snapshot.config = config;
         Ok(Self {
             tables,
+            threads: tls::Threads::default(),
             snapshot: RwLock::new(Arc::new(snapshot)),
             changing: Mutex::new(()),
             log: Mutex::new(log.map(Arc::new)),
@@ -89,12 +93,14 @@ impl L7lb {
                 "sizes of tables cannot change while an instance lives; start a new one",
             ));
         }
+        let handshakers = tls::prepare(&config.listeners)?;
         let log = self.log(config.log.as_ref())?;
         let rows = Rows {
             routes: self.assign_routes(&config)?,
             backends: self.assign(&config)?,
         };
-        let snapshot = Snapshot::new(config, &rows, self.tables.backends.len(), log);
+        let mut snapshot = Snapshot::new(config, &rows, self.tables.backends.len(), log);
+        snapshot.handshakers = handshakers;
         for (row, backend) in snapshot.rows() {
             let target = backend.target.map_or(0, |target| target.key);
             self.tables.backends.aim(row, target);
@@ -195,6 +201,7 @@ impl L7lb {
         let mut pass = Pass {
             tables: &self.tables,
             snapshot: &snapshot,
+            threads: &self.threads,
             context,
             scratch: &mut scratch,
             out,
@@ -219,7 +226,9 @@ impl L7lb {
                 pass.link().refresh();
             }
             pass.check_health();
+            pass.take_handshakes();
             pass.expire();
+            pass.expire_endpoints();
         });
     }
 

@@ -5,7 +5,10 @@ use std::collections::HashSet;
 use nf_balancing::{check, config::wrong};
 use nf_runtime::Refusal;
 
-use crate::config::{Config, Listener, Pool, Route, Sticky};
+use crate::{
+    config::{Config, Listener, Pool, Route, Sticky},
+    tls,
+};
 
 /// The heads that limits may allow, in bytes.
 const HEADS: std::ops::RangeInclusive<usize> = 400..=65_536;
@@ -109,6 +112,9 @@ fn pool_holds<'a>(
 fn listener_holds(path: &str, listener: &Listener, config: &Config) -> Result<(), Refusal> {
     if listener.port == 0 {
         return wrong(&format!("{path}.port"), "is 0; expected 1 to 65535");
+    }
+    if let Some(tls) = &listener.tls {
+        tls::check(&format!("{path}.tls"), tls)?;
     }
     lines_hold(&format!("{path}.add"), &listener.add)?;
     lines_hold(&format!("{path}.add_to_answers"), &listener.add_to_answers)?;

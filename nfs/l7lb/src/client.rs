@@ -131,7 +131,7 @@ impl Pass<'_> {
                     let end = segment.end().wrapping_add(u32::from(has_fin));
                     connection.requests.saw(end);
                     connection.requests.has_fin |= u8::from(has_fin);
-                    return self.forward_to_leg(connection, received, has_fin);
+                    return self.relay_to_leg(connection, received, has_fin);
                 }
                 Ok(_) => {}
                 Err(_) => return self.abandon(connection),
@@ -247,7 +247,7 @@ impl Pass<'_> {
             let answers = &connection.answers;
             let acknowledges = answers.acknowledgement() != answers.told;
             if acknowledges || !connection.is_idle() {
-                self.forward_to_leg(connection, received, false);
+                self.relay_to_leg(connection, received, false);
             }
         }
     }

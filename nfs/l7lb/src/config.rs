@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use nf_balancing::config::{Health, Interface, StaticNeighbour, Time};
 use serde::{Deserialize, Serialize};
 
+use crate::tls::Tls;
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -99,6 +101,9 @@ pub struct Listener {
     pub name: String,
     pub address: IpAddr,
     pub port: u16,
+    /// Terminates TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
     /// The first that matches a request decides; without one, the answer is 404.
     pub routes: Vec<Route>,
     /// Adds the client's address as `X-Forwarded-For`.

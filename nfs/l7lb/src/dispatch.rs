@@ -17,6 +17,7 @@ use crate::{
 
 impl Pass<'_> {
     pub(crate) fn run(&mut self, packets: &mut [Packet]) {
+        self.take_handshakes();
         for (index, packet) in packets.iter_mut().enumerate() {
             self.out.follow(index);
             self.one(packet);
@@ -109,6 +110,7 @@ impl Pass<'_> {
         if received.id.is_none() || !self.known(&mut received, &tuple, is_client) {
             self.unknown(&mut received, &tuple, is_client);
         }
+        self.settle_endpoints();
         if !received.went {
             received.packet.drop_for(TAKEN);
         }
@@ -154,6 +156,9 @@ impl Pass<'_> {
 
     /// Handles a segment that belongs to no connection.
     fn unknown(&mut self, received: &mut Received<'_>, tuple: &Tuple, is_client: bool) {
+        if is_client && self.tls_client_says(received, tuple) {
+            return;
+        }
         let segment = received.segment;
         let is_listener = self
             .snapshot
@@ -163,12 +168,21 @@ impl Pass<'_> {
             if segment.has(tcp_flags::SYN) && !segment.has(ACK) {
                 return self.answer_syn(received, tuple);
             }
-            if segment.has(ACK) && !segment.has(tcp_flags::RST) && self.open(received, tuple) {
+            let may_open = segment.has(ACK) && !segment.has(tcp_flags::RST);
+            if may_open && self.opens(received, tuple) {
                 return;
             }
         }
         if !segment.has(tcp_flags::RST) {
             self.refuse(tuple, &segment);
+        }
+    }
+
+    fn opens(&mut self, received: &mut Received<'_>, tuple: &Tuple) -> bool {
+        if self.snapshot.is_tls(tuple) {
+            self.open_endpoint(received, tuple)
+        } else {
+            self.open(received, tuple)
         }
     }
 

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use bytemuck::Zeroable;
 use nf_balancing::tuple::Tuple;
 use nf_packet::tcp_flags;
-use nf_runtime::state::ByteQueue;
 use nf_splice::{
     cookie::{Accepted, Ends},
     options::{Syn, Timestamps},
@@ -21,7 +20,7 @@ use crate::{
 };
 
 /// The window that a SYN is answered with, which is not scaled.
-const FIRST_WINDOW: u16 = 65_535;
+pub const FIRST_WINDOW: u16 = 65_535;
 
 fn ends(tuple: &Tuple) -> Ends {
     Ends {
@@ -33,7 +32,9 @@ fn ends(tuple: &Tuple) -> Ends {
 impl Pass<'_> {
     /// Answers a client's SYN; remembers nothing.
     pub(crate) fn answer_syn(&mut self, received: &mut Received<'_>, tuple: &Tuple) {
-        let offered = received.segment.syn.unwrap_or_default();
+        let mut offered = received.segment.syn.unwrap_or_default();
+        // An endpoint sends no SACK blocks; without them, the client counts repeated acknowledgements.
+        offered.sack_permitted &= !self.snapshot.is_tls(tuple);
         let now = self.now();
         let secrets = self.tables.secrets(now);
         let issued = secrets.issue(&ends(tuple), received.segment.seq, &offered, false, now);
@@ -61,16 +62,21 @@ impl Pass<'_> {
         self.send(reversed(tuple), &answer);
     }
 
-    /// Opens a connection by the client's first segment after its SYN. Returns false if no cookie belongs to it.
-    pub(crate) fn open(&mut self, received: &mut Received<'_>, tuple: &Tuple) -> bool {
+    /// Returns what the cookie says that a client's first segment after its SYN acknowledges.
+    pub(crate) fn accept_cookie(&self, received: &Received<'_>, tuple: &Tuple) -> Option<Accepted> {
         let segment = received.segment;
         let echo = segment.stamps.map(|stamps| stamps.echo);
         let now = self.now();
         let secrets = self.tables.secrets(now);
-        let cookie = secrets.check(&ends(tuple), segment.seq, segment.ack, echo, now);
-        let Some(accepted) = cookie else {
+        secrets.check(&ends(tuple), segment.seq, segment.ack, echo, now)
+    }
+
+    /// Opens a connection by the client's first segment after its SYN. Returns false if no cookie belongs to it.
+    pub(crate) fn open(&mut self, received: &mut Received<'_>, tuple: &Tuple) -> bool {
+        let Some(accepted) = self.accept_cookie(received, tuple) else {
             return false;
         };
+        let (segment, now) = (received.segment, self.now());
         let tables = self.tables;
         let connection = self.connection(tuple, &accepted, &segment);
         let Some(id) = tables.connections.insert(connection) else {
@@ -85,10 +91,7 @@ impl Pass<'_> {
         tables.count(Event::Connection);
         received.id = id;
         let fate = tables.connections.update(id, |connection| {
-            for half in [&mut connection.requests, &mut connection.answers] {
-                half.held = ByteQueue::new(id.slot());
-                half.outgoing = ByteQueue::new(id.slot());
-            }
+            connection.own(id.slot());
             let fate = self.client_says(connection, received);
             tables.timers.set(id.slot(), connection.deadline());
             fate
@@ -99,7 +102,12 @@ impl Pass<'_> {
         true
     }
 
-    fn connection(&self, tuple: &Tuple, accepted: &Accepted, segment: &Segment) -> Connection {
+    pub(crate) fn connection(
+        &self,
+        tuple: &Tuple,
+        accepted: &Accepted,
+        segment: &Segment,
+    ) -> Connection {
         let mut connection = Connection::zeroed();
         connection.client = *tuple;
         connection.mss = accepted.mss;

@@ -41,6 +41,7 @@ mod stream;
 mod tables;
 mod texts;
 mod timers;
+mod tls;
 
 use std::net::IpAddr;
 

@@ -167,7 +167,11 @@ impl Pass<'_> {
             stamps,
             ..segment
         };
-        self.send(reversed(&connection.client), &segment);
+        if connection.endpoint.is_none() {
+            self.send(reversed(&connection.client), &segment);
+        } else {
+            self.scratch.tls.heard.push(connection.endpoint, &segment);
+        }
     }
 
     /// Completes and sends a segment to a backend.

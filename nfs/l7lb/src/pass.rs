@@ -9,6 +9,7 @@ use crate::{
     segments::{Frame, Outgoing, Segment},
     snapshot::Snapshot,
     tables::{Event, Tables},
+    tls,
 };
 
 /// The time that the last segments of a connection have to arrive, in nanoseconds.
@@ -20,6 +21,7 @@ pub struct Scratch {
     pub(crate) input: Vec<u8>,
     pub(crate) output: Vec<u8>,
     pub(crate) payload: Vec<u8>,
+    pub(crate) tls: tls::Scratch,
     frame: Frame,
 }
 
@@ -27,6 +29,7 @@ pub struct Scratch {
 pub struct Pass<'a> {
     pub(crate) tables: &'a Tables,
     pub(crate) snapshot: &'a Snapshot,
+    pub(crate) threads: &'a tls::Threads,
     pub(crate) context: &'a Context<'a>,
     pub(crate) scratch: &'a mut Scratch,
     pub(crate) out: &'a mut Emitted,

@@ -6,7 +6,7 @@
 use bytemuck::{Pod, Zeroable};
 use nf_balancing::tuple::Tuple;
 use nf_http::{Body, Chunks};
-use nf_runtime::state::ByteQueue;
+use nf_runtime::state::{ByteQueue, SlabId};
 use nf_splice::{Map, TimestampMap};
 
 /// The legs of one connection: one in use, and idle ones to other backends.
@@ -213,6 +213,8 @@ pub struct Connection {
     /// When the present stage times out.
     pub limit_at: u64,
     pub exchange: Exchange,
+    /// The endpoint of a client that speaks TLS: it stands for the client.
+    pub endpoint: SlabId,
     /// The requests so far.
     pub count: u32,
     /// The client's timestamps as backends see them, and those of backends as the client does.
@@ -261,6 +263,14 @@ impl Connection {
             self.scale
         } else {
             0
+        }
+    }
+
+    /// Gives the queues of bytes their owner.
+    pub fn own(&mut self, slot: u32) {
+        for half in [&mut self.requests, &mut self.answers] {
+            half.held = ByteQueue::new(slot);
+            half.outgoing = ByteQueue::new(slot);
         }
     }
 

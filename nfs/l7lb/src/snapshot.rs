@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use nf_balancing::{network::Network, ways::Way};
+use nf_balancing::{network::Network, tuple::Tuple, ways::Way};
 use nf_http::Lines;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -21,6 +21,7 @@ use crate::{
     record::Connection,
     routes::Route,
     sticky::Sticky,
+    tls::Handshakers,
 };
 
 /// The rows of a configuration's routes, listener by listener, and of its backends, pool by pool.
@@ -37,6 +38,7 @@ pub struct Snapshot {
     pub log: Option<Arc<Log>>,
     pub network: Network,
     pub head_limits: nf_http::Limits,
+    pub handshakers: Handshakers,
     listeners: HashMap<(IpAddr, u16), Listener>,
     pools: Vec<Pool>,
     /// By row.
@@ -169,10 +171,17 @@ impl Snapshot {
             log,
             network,
             head_limits,
+            handshakers: Handshakers::new(),
             listeners,
             pools,
             backends,
         }
+    }
+
+    /// Tells whether a client's packets are for a listener that terminates TLS.
+    pub fn is_tls(&self, tuple: &Tuple) -> bool {
+        let end = (tuple.destination.ip(), tuple.destination_port);
+        self.handshakers.contains_key(&end)
     }
 
     pub fn listener(&self, end: (IpAddr, u16)) -> Option<&Listener> {

@@ -16,6 +16,7 @@ use crate::{
     metrics::Routes,
     record::{phase, Connection},
     texts::Text,
+    tls,
 };
 
 /// The state of one load balancer.
@@ -32,6 +33,7 @@ pub struct Tables {
     pub routes: Routes,
     /// Descriptions of requests by the slots of their connections, if there is an access log.
     pub texts: Array<Text>,
+    pub tls: tls::Tables,
     secrets: Region,
     events: Region,
 }
@@ -52,6 +54,7 @@ impl Tables {
             backends: Backends::declare(limits.backends, state)?,
             routes: Routes::declare(limits.routes, state)?,
             texts: Array::declare(state, "texts", connections)?,
+            tls: tls::Tables::declare(connections, state)?,
             secrets: state.region("secrets", layout, SECRET_WORDS)?,
             events: state.region("events", "events v1", EVENT_WORDS)?,
         };
@@ -118,6 +121,9 @@ impl Tables {
         for id in torn {
             self.remove(id);
         }
+        for id in self.tls.torn(&self.chunks, &mut named) {
+            self.tls.remove(id, &self.chunks);
+        }
         self.chunks.free_orphans(|_, chunk| named.contains(&chunk));
     }
 
@@ -127,6 +133,7 @@ impl Tables {
 
     pub fn report(&self, out: &mut CounterSink) {
         out.gauge("connections", &[], self.connections.len() as f64);
+        out.gauge("tls_connections", &[], self.tls.endpoints.len() as f64);
         for (event, name) in Event::ALL {
             let count = self.events.words()[event as usize].load(Ordering::Relaxed);
             out.counter(name, &[], count);
@@ -138,7 +145,7 @@ const SECRET_WORDS: usize = size_of::<Secrets>() / 8;
 /// With spares, so that a new event does not change the shape.
 const EVENT_WORDS: usize = 32;
 
-fn random() -> [u64; 2] {
+pub fn random() -> [u64; 2] {
     use std::hash::{BuildHasher, Hasher};
     let one = || std::hash::RandomState::new().build_hasher().finish();
     [one(), one()]
@@ -166,10 +173,15 @@ pub enum Event {
     Redirected,
     ClientFault,
     ServerFault,
+    TlsHandshake,
+    /// A handshake has failed or timed out.
+    TlsFailed,
+    /// A record could not be opened.
+    TlsBroken,
 }
 
 impl Event {
-    pub const ALL: [(Self, &'static str); 11] = [
+    pub const ALL: [(Self, &'static str); 14] = [
         (Self::Syn, "syns"),
         (Self::Connection, "connections_opened"),
         (Self::Request, "requests"),
@@ -181,6 +193,9 @@ impl Event {
         (Self::Redirected, "own_answers"),
         (Self::ClientFault, "own_answers_4xx"),
         (Self::ServerFault, "own_answers_5xx"),
+        (Self::TlsHandshake, "tls_handshakes"),
+        (Self::TlsFailed, "tls_handshakes_failed"),
+        (Self::TlsBroken, "tls_records_refused"),
     ];
 }
 

@@ -36,6 +36,7 @@ impl Pass<'_> {
         for slot in due {
             if let Some(id) = tables.connections.id(slot) {
                 self.expired(id);
+                self.settle_endpoints();
             }
         }
     }

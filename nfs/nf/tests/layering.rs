@@ -34,7 +34,15 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
     (
         "l7lb",
-        &["arena", "balancing", "http", "packet", "runtime", "splice"],
+        &[
+            "arena",
+            "balancing",
+            "http",
+            "packet",
+            "runtime",
+            "splice",
+            "tls",
+        ],
     ),
     ("limiter", &["packet", "runtime"]),
     (

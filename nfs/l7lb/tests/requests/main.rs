@@ -9,6 +9,7 @@ mod large;
 mod log;
 mod peers;
 mod sticky;
+mod tls;
 
 use peers::{Bed, Flags, Peer, A, B, CLIENT};
 use serde_json::json;

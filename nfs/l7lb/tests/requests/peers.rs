@@ -186,6 +186,12 @@ impl Bed {
         }
     }
 
+    /// Lets the function tick, without any time passing.
+    pub fn tick(&mut self) {
+        self.lb.tick();
+        self.collect();
+    }
+
     /// Takes the segments sent to an address.
     pub fn take(&mut self, to: [u8; 4]) -> Vec<Seen> {
         let (taken, rest) = std::mem::take(&mut self.sent)
@@ -353,12 +359,17 @@ impl Peer {
 
     /// Receives a segment that follows directly, and acknowledges it with the next one sent.
     pub fn hear(&mut self, seen: &Seen) -> String {
+        self.hear_bytes(seen);
+        seen.text().to_owned()
+    }
+
+    /// Receives a segment like [`hear`](Self::hear), whose bytes are no text.
+    pub fn hear_bytes(&mut self, seen: &Seen) {
         assert_eq!(seen.seq, self.ack, "{seen:?}");
         let length = seen.payload.len() as u32 + u32::from(seen.fin);
         self.ack = self.ack.wrapping_add(length);
         if let Some((value, _)) = seen.stamps {
             self.echo = value;
         }
-        seen.text().to_owned()
     }
 }
