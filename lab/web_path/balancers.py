@@ -1,6 +1,7 @@
 """The compared load balancers: HAProxy, nginx, and the network function ``l7lb``; each uses one core.
 
-Each sends paths that begin with ``/at-NAME`` to the server of that name, and others to all servers in turn.
+Each sends paths that begin with ``/at-NAME`` to the server of that name, and others to all servers in turn. `router`
+balances nothing: it shows what the TCP of both ends does by itself on the same wires.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from typing import Any
 from lab.processes import children
 from lab.programs import search_path
 from lab.server import HostProcess
-from lab.web_path.path import BACK, FRONT, MIDDLE, OWN, OWN6, PORT, VIP, VIP6, Origin, WebPath
+from lab.web_path.path import BACK, FRONT, MIDDLE, NETWORK, OWN, OWN6, PORT, SERVERS, VIP, VIP6, Origin, WebPath
 
 _SOON_S = 30.0
 _CONNECTIONS = 4_000
@@ -109,8 +110,8 @@ def haproxy(path: WebPath, home: Path, origins: Sequence[Origin], core: int | No
     config = home / "haproxy.cfg"
     config.write_text(
         f"global\n  nbthread 1\n  maxconn {_CONNECTIONS}\n"
-        "defaults\n  mode http\n  retries 10\n  timeout connect 60s\n  timeout client 120s\n  timeout server 120s\n"
-        "  timeout tunnel 120s\n"
+        "defaults\n  mode http\n  retries 10\n  timeout connect 60s\n  timeout client 900s\n  timeout server 900s\n"
+        "  timeout tunnel 900s\n"
         f"frontend front\n  bind {VIP}:{PORT}\n  bind [{VIP6}]:{PORT}\n  default_backend back\n"
         + "".join(routes)
         + "backend back\n  balance roundrobin\n  http-reuse always\n"
@@ -199,7 +200,7 @@ def l7lb_config(origins: Sequence[Origin], settings: Settings = _PLAIN) -> dict[
         "listeners": listeners,
         "pools": pools,
         # No other balancer has a limit that a slow client of the tests reaches.
-        "timeouts": {"head": "60s", "idle": "300s", "connect": "60s", "answer": "120s"},
+        "timeouts": {"head": "900s", "idle": "900s", "connect": "60s", "answer": "900s"},
         **settings.top,
     }
 
@@ -227,6 +228,22 @@ def l7lb(
     with running(path, MIDDLE, argv, log, core=core) as program:
         await_that(control.exists, program, log)
         yield program
+
+
+@contextlib.contextmanager
+def router(path: WebPath, _home: Path, origins: Sequence[Origin]) -> Iterator[None]:
+    """The kernel in the middle routes, and the servers have the VIP: one connection from end to end. IPv4 only."""
+    path.give_addresses()
+    path.run(
+        MIDDLE,
+        "sh",
+        "-ec",
+        f"ip address del {VIP}/24 dev {FRONT}; ip address add {OWN[0]}/24 dev {FRONT}\n"
+        f"ip route add {VIP}/32 via {origins[0].address}\n"
+        f"sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.{FRONT}.proxy_arp=1",
+    )
+    path.run(SERVERS, "sh", "-ec", f"ip address add {VIP}/32 dev lo; ip route add {NETWORK} via {OWN[1]}")
+    yield
 
 
 BALANCERS = {"haproxy": haproxy, "nginx": nginx, "l7lb": l7lb}

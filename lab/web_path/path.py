@@ -14,6 +14,7 @@ CLIENT, MIDDLE, SERVERS = "client", "middle", "servers"
 FRONT, BACK = "m0", "m1"
 """The load balancer's interfaces toward the client and toward the servers."""
 PORT = 80
+NETWORK = "10.1.0.0/24"
 VIP, VIP6 = "10.1.0.100", "fd01::100"
 OWN, OWN6 = ("10.1.0.2", "10.2.0.2"), ("fd01::2", "fd02::2")
 """The load balancer's own addresses on both sides."""

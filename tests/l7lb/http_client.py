@@ -60,6 +60,7 @@ class Connection:
         self._socket.settimeout(settings.timeout_s)
         self._out: list[bytes] = []
         self._in = bytearray()
+        self.longest_pause_s = 0.0
         try:
             self._socket.connect(target)
         except TimeoutError:
@@ -177,8 +178,9 @@ class Connection:
     def _pump(self) -> None:
         """Wait until bytes have arrived; send meanwhile."""
         while True:
-            writers = [self._socket] if self._out else []
+            writers, begin = [self._socket] if self._out else [], time.monotonic()
             readable, writable, _ = select.select([self._socket], writers, [], self._settings.timeout_s)
+            self.longest_pause_s = max(self.longest_pause_s, time.monotonic() - begin)
             if not readable and not writable:
                 left = sum(map(len, self._out))
                 raise HungError(f"no progress for {self._settings.timeout_s:g} s; {left} bytes of requests wait")

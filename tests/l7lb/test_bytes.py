@@ -1,20 +1,24 @@
 """Every body arrives unchanged, whatever happens to segments on both wires and whichever TCP options the ends use."""
 
 import itertools
+import os
+import queue
 import random
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from lab.web_path.balancers import BALANCERS, router
 from lab.web_path.impairment import Faults
-from lab.web_path.path import CLIENT, PORT, SERVERS, WebPath
+from lab.web_path.path import CLIENT, ORIGINS, PORT, SERVERS, WebPath
 from tests.l7lb.conftest import Transfers, origin
-from tests.l7lb.transfers import Plan, Report
+from tests.l7lb.transfers import PAUSE_S, Plan, Report
 
 pytestmark = pytest.mark.namespaces
 
@@ -25,6 +29,11 @@ _STALLED = 4
 _FULL = 2048
 """Bytes in a receive buffer of 4,096 bytes; its window is then shorter than a segment, or zero."""
 _SOON_S = 60.0
+_TCP_GIVES_UP_S = 1000.0
+"""TCP doubles its timeouts up to 120 s, and gives up after 924 s (``tcp_retries2``): a shorter pause is no hang."""
+SOAK = int(os.environ.get("L7LB_REQUESTS", "100000"))
+_SOAK_PATHS = 12
+_SOAK_CONNECTIONS = 64
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,6 @@ def _transfer(path: WebPath, transfers: Transfers, directory: Path, cell: Cell, 
         report = transfers.execute(
             replace(
                 plan,
-                connections=16,
                 stalls=True,
                 receive_buffer=cell.receive_buffer,
                 delayed_acks=cell.delayed_acks,
@@ -106,23 +114,48 @@ def _transfer(path: WebPath, transfers: Transfers, directory: Path, cell: Cell, 
 def test_no_byte_is_wrong_and_no_connection_hangs(
     path: WebPath, transfers: Transfers, directory: Path, cell: Cell
 ) -> None:
-    report = _transfer(path, transfers, directory, cell, Plan(path.target, PORT, 1, 50, largest=100_000))
+    plan = Plan(path.target, PORT, 1, 50, connections=16, largest=100_000, timeout_s=_TCP_GIVES_UP_S)
+    report = _transfer(path, transfers, directory, cell, plan)
     assert (report.corrupt, report.hung, report.failed) == (0, 0, 0), report
     assert report.requests == 50
 
 
+def _transfer_cells(kind: str, home: Path, requests: int, left: "queue.SimpleQueue[tuple[int, Cell]]") -> list[Report]:
+    """Transfer under the conditions of cells, over a path of its own, until none is left."""
+    reports = []
+    home.mkdir()
+    with WebPath(impaired=True) as path, {**BALANCERS, "router": router}[kind](path, home, ORIGINS):
+        transfers = Transfers(path)
+        while True:
+            try:
+                seed, cell = left.get_nowait()
+            except queue.Empty:
+                return reports
+            plan = Plan(path.target, PORT, seed, requests, connections=_SOAK_CONNECTIONS, timeout_s=_TCP_GIVES_UP_S)
+            report = _transfer(path, transfers, home, cell, plan)
+            print(f"{kind} {cell}: {report}", flush=True)
+            assert (report.corrupt, report.hung, report.failed) == (0, 0, 0), (cell, report)
+            reports.append(report)
+
+
 @pytest.mark.soak
-@pytest.mark.timeout(7200)
-def test_of_100000_requests_no_byte_is_wrong_and_none_hangs(
-    path: WebPath, transfers: Transfers, directory: Path
-) -> None:
-    all_cells, sent = list(cells(2, 24)), 0
-    for seed, cell in enumerate(all_cells):
-        plan = Plan(path.target, PORT, seed, 100_000 // len(all_cells) + 1)
-        report = _transfer(path, transfers, directory, cell, plan)
-        assert (report.corrupt, report.hung, report.failed) == (0, 0, 0), (cell, report)
-        sent += report.requests
-    assert sent >= 100_000
+@pytest.mark.timeout(14_400)
+@pytest.mark.parametrize(("kind", "requests"), [("l7lb", SOAK), ("haproxy", SOAK // 10), ("router", SOAK // 10)])
+def test_of_100000_requests_no_byte_is_wrong_and_none_hangs(kind: str, requests: int, directory: Path) -> None:
+    """Transfer over many paths at once. The pauses of the three are printed: those of the router are TCP's own."""
+    all_cells = list(enumerate(cells(2, 24)))
+    left: queue.SimpleQueue[tuple[int, Cell]] = queue.SimpleQueue()
+    for each in all_cells:
+        left.put(each)
+    share = requests // len(all_cells) + 1
+    with ThreadPoolExecutor(_SOAK_PATHS) as pool:
+        homes = [directory / str(number) for number in range(_SOAK_PATHS)]
+        running = [pool.submit(_transfer_cells, kind, home, share, left) for home in homes]
+        reports = [report for each in running for report in each.result()]
+    pauses, longest = sum(each.pauses for each in reports), max(each.longest_pause_s for each in reports)
+    sent = sum(each.requests for each in reports)
+    print(f"{kind}: {sent} requests, {pauses} connections paused for {PAUSE_S:g} s, the longest for {longest:.0f} s")
+    assert sent >= requests
 
 
 def test_a_byte_that_is_wrong_is_noticed(path: WebPath, transfers: Transfers, directory: Path) -> None:

@@ -17,6 +17,7 @@ from lab.web_path.path import ORIGINS
 from tests.l7lb.bodies import LARGEST, body, chunked
 from tests.l7lb.http_client import Answer, Connection, HungError, Settings, WrongError
 
+PAUSE_S = 30.0
 _SHOWN = 10
 
 
@@ -58,6 +59,10 @@ class Report:
     corrupt: int = 0
     hung: int = 0
     failed: int = 0
+    longest_pause_s: float = 0.0
+    """The longest time in which a connection made no progress."""
+    pauses: int = 0
+    """Connections that made no progress for `PAUSE_S`."""
     examples: list[str] = field(default_factory=list)
     """Descriptions of the first failures."""
 
@@ -110,10 +115,17 @@ class Worker:
                         batch = [self._exchange() for _ in range(min(self._choose.choice((1, 1, 1, 2, 5)), left))]
                         self._perform(connection, batch)
                     connection.finish()
+                    self._note(connection)
             except (HungError, WrongError, OSError, ValueError, KeyError) as error:
                 self._failure(error, batch)
             # Even a connection that failed at once makes progress.
             self.report.requests = max(self.report.requests, before + 1)
+
+    def _note(self, connection: Connection) -> None:
+        """Take over the connection's longest pause."""
+        pause = connection.longest_pause_s
+        self.report.pauses += pause >= PAUSE_S
+        self.report.longest_pause_s = max(self.report.longest_pause_s, pause)
 
     def _failure(self, error: Exception, batch: list[Exchange]) -> None:
         self.report.failed += 1
@@ -208,6 +220,8 @@ def execute(plan: Plan) -> Report:
         total.corrupt += each.report.corrupt
         total.hung += each.report.hung
         total.failed += each.report.failed
+        total.pauses += each.report.pauses
+        total.longest_pause_s = max(total.longest_pause_s, each.report.longest_pause_s)
         total.examples += each.report.examples
     return total
 

@@ -50,7 +50,13 @@ impl Pass<'_> {
         if used == payload.len() && segment.has(tcp_flags::FIN) {
             return self.take_answer_fin(connection, segment.end());
         }
-        let answers = &connection.answers;
+        let answers = &mut connection.answers;
+        let rest = segment.seq.wrapping_add(used as u32);
+        if answers.is_beyond_hole(rest) {
+            answers.keep(&self.tables.chunks, rest, &payload[used..]);
+            self.report_answers(connection);
+            return Fate::Stays;
+        }
         let is_partial = answers.framing == framing::HEAD;
         if is_partial || before == (answers.owned, answers.top) {
             self.acknowledge_leg(connection);
@@ -59,7 +65,7 @@ impl Pass<'_> {
     }
 
     /// Takes or passes bytes of a backend. Returns how many of them are done with; the others come again.
-    fn answer_parts(
+    pub(crate) fn answer_parts(
         &mut self,
         connection: &mut Connection,
         first: u32,

@@ -61,7 +61,8 @@ impl Pass<'_> {
         }
         self.renew(connection);
         if segment.len > 0 || segment.has(tcp_flags::FIN) {
-            if let Fate::Ends = self.take_answer_bytes(connection, received) {
+            let fate = self.take_answer_bytes(connection, received);
+            if fate == Fate::Ends || self.release_answers(connection) == Fate::Ends {
                 return Fate::Ends;
             }
         } else {
@@ -70,6 +71,7 @@ impl Pass<'_> {
                 self.relay_to_client(connection, received, false);
             }
         }
+        self.pay_client(connection);
         self.proceed(connection, received.id)
     }
 
@@ -95,7 +97,13 @@ impl Pass<'_> {
         // The window of a SYN is not scaled (RFC 7323, 2.2).
         requests.edge = segment.ack.wrapping_add(segment.window.into());
         let leg = &mut connection.legs[index];
+        let offered = leg.options;
         leg.accept(segment);
+        let lacking = offered & !leg.options;
+        if lacking != 0 {
+            let now = self.context.now();
+            self.tables.backends.learn(leg.row, lacking, now);
+        }
         let stamp = leg.stamp;
         connection.to_client.change(stamp);
         connection.retransmit_at = 0;
@@ -207,9 +215,9 @@ impl Pass<'_> {
         };
         let answers = &mut connection.answers;
         if used < payload.len() {
-            if is_after(segment.seq, answers.parse_at) {
-                // Beyond a hole in the framing: the backend sends it again.
-                self.acknowledge_leg(connection);
+            if answers.is_beyond_hole(segment.seq) {
+                answers.keep(&self.tables.chunks, segment.seq, payload);
+                self.report_answers(connection);
                 return Fate::Stays;
             }
             // The backend continues after the end of its answer.
@@ -245,7 +253,7 @@ impl Pass<'_> {
     }
 
     /// Follows an answer over a segment's bytes. Returns how many of them may pass.
-    fn follow_answer(
+    pub(crate) fn follow_answer(
         &mut self,
         connection: &mut Connection,
         begin: u32,

@@ -32,6 +32,10 @@ pub struct Backends {
 
 const _: () = assert!(column::NUMBERS + crate::metrics::COLUMNS <= column::COUNT);
 
+const SECOND: u64 = 1_000_000_000;
+/// The time for which the options of a backend are remembered.
+const REMEMBERED: u64 = 600 * SECOND;
+
 /// Columns of a backend's row.
 mod column {
     /// The hash of its pool's and its own name; 0: the row is free.
@@ -40,8 +44,10 @@ mod column {
     pub const ACTIVE: usize = 1;
     pub const LEGS: usize = 2;
     pub const FAILED: usize = 3;
+    /// The options that it does not support, and in the higher bits the second until which this holds.
+    pub const LACKS: usize = 4;
     /// The first of those of [`metrics`](crate::metrics).
-    pub const NUMBERS: usize = 4;
+    pub const NUMBERS: usize = 5;
     pub const COUNT: usize = 32;
 }
 
@@ -151,6 +157,26 @@ impl Backends {
             region: &self.region,
             at: usize::from(row) * column::COUNT + column::NUMBERS,
         }
+    }
+
+    /// Returns the [`options`](crate::record::options) that a backend is known not to support.
+    pub fn lacks(&self, row: u16, now: u64) -> u8 {
+        let word = self.word(row, column::LACKS).load(Ordering::Relaxed);
+        if word >> 8 > now / SECOND {
+            word as u8
+        } else {
+            0
+        }
+    }
+
+    /// Notes the options that a backend did not accept. They are forgotten after a while, since it may be replaced.
+    pub fn learn(&self, row: u16, lacking: u8, now: u64) {
+        let lacks = u64::from(self.lacks(row, now) | lacking);
+        let end = (now + REMEMBERED) / SECOND;
+        self.word(row, column::LACKS)
+            .store(end << 8 | lacks, Ordering::Relaxed);
+        self.region
+            .touch(usize::from(row) * column::COUNT + column::LACKS);
     }
 
     pub fn active(&self, row: u16) -> u64 {

@@ -42,6 +42,7 @@ impl Pass<'_> {
         } else {
             self.pass_acknowledgement(connection, received);
         }
+        self.pay_leg(connection);
         self.proceed(connection, received.id)
     }
 
@@ -131,7 +132,8 @@ impl Pass<'_> {
                     let end = segment.end().wrapping_add(u32::from(has_fin));
                     connection.requests.saw(end);
                     connection.requests.has_fin |= u8::from(has_fin);
-                    return self.relay_to_leg(connection, received, has_fin);
+                    self.relay_to_leg(connection, received, has_fin);
+                    return self.release_requests(connection);
                 }
                 Ok(_) => {}
                 Err(_) => return self.abandon(connection),
@@ -150,26 +152,10 @@ impl Pass<'_> {
         let segment = received.segment;
         let payload = segment.payload(received.packet.bytes());
         let before = (connection.requests.owned, connection.requests.top);
-        let mut at = 0;
-        while at < payload.len() {
-            let begin = segment.seq.wrapping_add(at as u32);
-            // A retransmission cannot change what the function has taken.
-            let (owned, passing) = connection.requests.owner(begin, payload.len() - at);
-            if owned > 0 {
-                at += owned;
-                continue;
-            }
-            let part = &payload[at..at + passing];
-            let taken = match self.pass_part(connection, begin, part) {
-                Ok(0) => self.hold(connection, begin, part),
-                Ok(passed) => passed,
-                Err(_) => return self.abandon(connection),
-            };
-            at += taken;
-            if taken == 0 || connection.requests.edge == connection.requests.top {
-                break;
-            }
+        if !self.take_run(connection, segment.seq, payload) {
+            return;
         }
+        self.release_requests(connection);
         let requests = &connection.requests;
         let end = segment.end();
         let is_last = segment.has(tcp_flags::FIN)
@@ -180,8 +166,49 @@ impl Pass<'_> {
             return self.client_leaves(connection, end);
         }
         if before == (requests.owned, requests.top) {
-            self.acknowledge_client(connection);
+            if requests.kept.is_empty() {
+                self.acknowledge_client(connection);
+            } else {
+                self.report_requests(connection);
+            }
         }
+    }
+
+    /// Takes or passes on bytes from a source number on. Returns false if the connection ends.
+    pub(crate) fn take_run(
+        &mut self,
+        connection: &mut Connection,
+        first: u32,
+        payload: &[u8],
+    ) -> bool {
+        let mut at = 0;
+        while at < payload.len() {
+            let begin = first.wrapping_add(at as u32);
+            // A retransmission cannot change what the function has taken.
+            let (owned, passing) = connection.requests.owner(begin, payload.len() - at);
+            if owned > 0 {
+                at += owned;
+                continue;
+            }
+            let part = &payload[at..at + passing];
+            let taken = match self.pass_part(connection, begin, part) {
+                Ok(0) => self.hold(connection, begin, part),
+                Ok(passed) => passed,
+                Err(_) => {
+                    self.abandon(connection);
+                    return false;
+                }
+            };
+            at += taken;
+            let requests = &mut connection.requests;
+            if taken == 0 && (requests.is_beyond_hole(begin) || requests.is_beyond_head(begin)) {
+                requests.keep(&self.tables.chunks, begin, &payload[at..]);
+            }
+            if taken == 0 || connection.requests.edge == connection.requests.top {
+                break;
+            }
+        }
+        true
     }
 
     /// Passes on bytes that belong to the present body, as far as the backend's window allows. Returns their number.

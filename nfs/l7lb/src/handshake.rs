@@ -32,22 +32,26 @@ fn ends(tuple: &Tuple) -> Ends {
 impl Pass<'_> {
     /// Answers a client's SYN; remembers nothing.
     pub(crate) fn answer_syn(&mut self, received: &mut Received<'_>, tuple: &Tuple) {
+        let now = self.now();
         let mut offered = received.segment.syn.unwrap_or_default();
         // An endpoint sends no SACK blocks; without them, the client counts repeated acknowledgements.
         offered.sack_permitted &= !self.snapshot.is_tls(tuple);
-        let now = self.now();
+        let listener = (tuple.destination.ip(), tuple.destination_port);
+        let lacking = self.snapshot.lacking(listener, &self.tables.backends, now);
+        offered.sack_permitted &= lacking & options::SACK == 0;
+        if lacking & options::TIMESTAMPS != 0 {
+            offered.timestamps = None;
+        }
         let secrets = self.tables.secrets(now);
         let issued = secrets.issue(&ends(tuple), received.segment.seq, &offered, false, now);
         let stamps = issued.timestamp.map(|value| Timestamps {
             value,
             echo: offered.timestamps.map_or(0, |stamps| stamps.value),
         });
-        // Without timestamps the cookie has no room for the client's scale.
-        let scales = stamps.is_some() && offered.window_scale.is_some();
         let syn = Syn {
             mss: Some(self.mss_toward(tuple.source.ip())),
-            window_scale: scales.then_some(SCALE),
-            sack_permitted: stamps.is_some() && offered.sack_permitted,
+            window_scale: issued.scales.then_some(SCALE),
+            sack_permitted: offered.sack_permitted,
             timestamps: stamps,
         };
         self.tables.count(Event::Syn);

@@ -209,6 +209,8 @@ impl Pass<'_> {
             connection.leg = NO_LEG;
             let requests = &mut connection.requests;
             requests.outgoing.clear(&self.tables.chunks);
+            connection.answers.kept.clear(&self.tables.chunks);
+            let requests = &mut connection.requests;
             requests.map = Map::between(requests.seen, requests.top);
             requests.acked = requests.top;
             requests.out_at = requests.top;

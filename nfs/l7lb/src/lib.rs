@@ -26,6 +26,7 @@ mod finish;
 mod handshake;
 mod heads;
 mod health;
+mod kept;
 mod legs;
 mod log;
 mod metrics;

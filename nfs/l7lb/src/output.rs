@@ -157,14 +157,17 @@ impl Pass<'_> {
     pub(crate) fn send_to_client(&mut self, connection: &mut Connection, segment: Outgoing<'_>) {
         let ack = connection.requests.acknowledgement();
         let window = self.tell_client(connection, ack);
+        let kept = connection.requests.kept_block();
         let stamps = connection.has(options::TIMESTAMPS).then(|| Timestamps {
             value: connection.to_client.own(),
             echo: connection.to_backend.received(),
         });
+        let has_sack = connection.has(options::SACK) && segment.payload.is_empty();
         let segment = Outgoing {
             ack,
             window,
             stamps,
+            block: kept.filter(|_| has_sack),
             ..segment
         };
         if connection.endpoint.is_none() {
@@ -187,10 +190,12 @@ impl Pass<'_> {
             value: connection.to_backend.own(),
             echo: connection.to_client.received(),
         });
+        let has_sack = leg.has(options::SACK) && segment.payload.is_empty();
         let segment = Outgoing {
             ack,
             window,
             stamps,
+            block: connection.answers.kept_block().filter(|_| has_sack),
             ..segment
         };
         self.send(reversed(&leg.tuple), &segment);

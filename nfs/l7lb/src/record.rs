@@ -43,6 +43,9 @@ pub struct Half {
     pub held: ByteQueue,
     /// Bytes that the function sends: destination numbers from `out_at` on.
     pub outgoing: ByteQueue,
+    /// Bytes beyond a hole in the framing, from the source number `kept_at` on.
+    pub kept: ByteQueue,
+    pub kept_at: u32,
     pub out_at: u32,
     /// The number after the last byte of `outgoing` that was sent.
     pub out_sent: u32,
@@ -72,7 +75,9 @@ pub struct Half {
     pub has_fin: u8,
     /// The retransmissions of `outgoing` in a row.
     pub attempts: u8,
-    pub reserved: u8,
+    /// The duplicate ACKs for `kept` that the sender gets once everything before is acknowledged.
+    pub owed: u8,
+    pub reserved: [u8; 4],
 }
 
 /// Phases of a leg.
@@ -271,17 +276,20 @@ impl Connection {
         for half in [&mut self.requests, &mut self.answers] {
             half.held = ByteQueue::new(slot);
             half.outgoing = ByteQueue::new(slot);
+            half.kept = ByteQueue::new(slot);
         }
     }
 
     /// Returns all queues of bytes.
-    pub fn queues(&self) -> [&ByteQueue; 4] {
+    pub fn queues(&self) -> [&ByteQueue; 6] {
         let (requests, answers) = (&self.requests, &self.answers);
         [
             &requests.held,
             &requests.outgoing,
+            &requests.kept,
             &answers.held,
             &answers.outgoing,
+            &answers.kept,
         ]
     }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use nf_packet::{ethertype, protocol, tcp_flags, Headers, Ipv4, Ipv6, Tcp};
-use nf_splice::options::{timestamps, Syn, Timestamps};
+use nf_splice::options::{sack_block, timestamps, Syn, Timestamps, SACK_BLOCK};
 
 /// Flags of a segment that acknowledges.
 pub const ACK: u8 = tcp_flags::ACK;
@@ -74,20 +74,32 @@ pub struct Outgoing<'a> {
     pub stamps: Option<Timestamps>,
     /// The options of a SYN, in place of `stamps`.
     pub syn: Option<Syn>,
+    /// The edges of a SACK block.
+    pub block: Option<(u32, u32)>,
     pub payload: &'a [u8],
 }
 
 impl Outgoing<'_> {
     /// Returns the options and their length, a multiple of four.
-    fn options(&self) -> ([u8; Syn::MAX_LENGTH], usize) {
+    fn options(&self) -> ([u8; OPTIONS], usize) {
         let syn = self.syn.unwrap_or(Syn {
             timestamps: self.stamps,
             ..Syn::default()
         });
-        syn.write()
+        let (first, mut length) = syn.write();
+        let mut bytes = [0; OPTIONS];
+        bytes[..first.len()].copy_from_slice(&first);
+        if let Some((start, end)) = self.block {
+            let block = &mut bytes[length..length + SACK_BLOCK];
+            block.copy_from_slice(&sack_block(start, end));
+            length += SACK_BLOCK;
+        }
+        (bytes, length)
     }
 }
 
+/// The bytes of all options.
+const OPTIONS: usize = Syn::MAX_LENGTH + SACK_BLOCK;
 const ETHERNET: usize = 14;
 /// The longest frame that the function makes: jumbo frames.
 const MOST: usize = ETHERNET + 9216;

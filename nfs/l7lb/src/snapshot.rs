@@ -19,7 +19,7 @@ use crate::{
     log::Log,
     names::Names,
     record::Connection,
-    routes::Route,
+    routes::{Action, Route},
     sticky::Sticky,
     tls::Handshakers,
 };
@@ -49,6 +49,8 @@ pub struct Listener {
     pub routes: Vec<Route>,
     pub forwarded_for: bool,
     pub request_id: bool,
+    /// The backends of all its routes.
+    rows: Vec<u16>,
     /// The lines added to requests, and to answers of backends.
     pub add: Lines,
     pub add_to_answers: Lines,
@@ -145,15 +147,21 @@ impl Snapshot {
             found.unwrap_or_default()
         };
         let mut listeners = HashMap::new();
-        for (listener, rows) in config.listeners.iter().zip(route_rows) {
+        for (listener, route_rows) in config.listeners.iter().zip(route_rows) {
             network.add_vip(listener.address);
+            let routes: Vec<Route> = listener
+                .routes
+                .iter()
+                .zip(route_rows)
+                .map(|(route, row)| Route::new(route, *row, number))
+                .collect();
+            let pools = routes.iter().filter_map(|route| match route.action {
+                Action::Pool(pool) => rows.get(pool),
+                _ => None,
+            });
             let prepared = Listener {
-                routes: listener
-                    .routes
-                    .iter()
-                    .zip(rows)
-                    .map(|(route, row)| Route::new(route, *row, number))
-                    .collect(),
+                rows: pools.flatten().copied().collect(),
+                routes,
                 forwarded_for: listener.forwarded_for,
                 request_id: listener.request_id,
                 add: lines(&listener.add),
@@ -201,6 +209,14 @@ impl Snapshot {
 
     pub fn pool(&self, index: usize) -> Option<&Pool> {
         self.pools.get(index)
+    }
+
+    /// Returns the options of TCP that some backend of a listener does not support. Its clients must not use them, either: a sender with SACK does
+    /// not count duplicate ACKs without SACK blocks, and a receiver with timestamps may drop segments without them.
+    pub fn lacking(&self, end: (IpAddr, u16), backends: &Backends, now: u64) -> u8 {
+        let rows = self.listener(end).map(|listener| &listener.rows[..]);
+        let each = rows.unwrap_or_default().iter();
+        each.fold(0, |lacking, row| lacking | backends.lacks(*row, now))
     }
 
     pub fn backend(&self, row: u16) -> Option<&Backend> {

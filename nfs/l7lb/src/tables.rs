@@ -103,6 +103,7 @@ impl Tables {
         for half in [&mut connection.requests, &mut connection.answers] {
             half.held.clear(&self.chunks);
             half.outgoing.clear(&self.chunks);
+            half.kept.clear(&self.chunks);
         }
     }
 

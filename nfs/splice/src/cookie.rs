@@ -1,20 +1,23 @@
 //! SYN cookies (RFC 4987, 3.6): the sequence number of a SYN-ACK holds all that is to be kept, so a SYN leaves no state.
 //!
 //! ```text
-//! 31                                             4 3     1     0
-//! +-----------------------------------------------+-------+-----+
-//! | SipHash-2-4 of addresses, ports, client's ISN |  MSS  | key |
-//! | period, MSS and options                       |       |     |
-//! +-----------------------------------------------+-------+-----+
+//! 31                                             7 6   5   4    3     1     0
+//! +-----------------------------------------------+-------+------+-------+-----+
+//! | SipHash-2-4 of addresses, ports, client's ISN | scale | SACK |  MSS  | key |
+//! | period, MSS and options                       |       |      |       |     |
+//! +-----------------------------------------------+-------+------+-------+-----+
 //! ```
 //!
 //! With timestamps, the low 6 bits of the SYN-ACK's TSval hold the other options, as in Linux; the client echoes them: window
-//! scale (4 bits, 15 means none), SACK permitted, ECN. The hash covers them, too.
+//! scale (4 bits, 15 means none), SACK permitted, ECN. The hash covers them, too, and bits 4 to 6 of the number are 0.
+//!
+//! Without timestamps (many clients have none), these bits hold SACK permitted and the window scale, rounded down to one of [`SCALES`]: windows then
+//! seem smaller than they are.
 //!
 //! *Lifetime.* A cookie is valid in the period of [`PERIOD`] in which it was issued and in the next: between 64 and 128 s.
 //!
-//! *Odds.* Of 2^32 acknowledgement numbers, 2^4 are valid for a given segment, since each MSS and both keys are acceptable: a blind
-//! guess succeeds with a probability of 2^-28. At a million guesses per second, one succeeds about every 4.5 minutes, and
+//! *Odds.* Of 2^32 acknowledgement numbers, 2^7 are valid for a segment without timestamps, since all options and both keys are acceptable: a
+//! blind guess succeeds with a probability of 2^-25. At a million guesses per second, one succeeds about every 34 s, and
 //! makes one connection whose sender sees none of its answers. Each period has its own random key, so guesses teach nothing.
 
 use std::{
@@ -41,6 +44,11 @@ const DEFAULT_SIZE: [u16; 2] = [536, 1220];
 
 const KEY_BITS: u32 = 1;
 const SIZE_BITS: u32 = 3;
+const SHORT_BITS: u32 = 3;
+
+/// The window scales that a cookie without timestamps can express, after 0 for none: a small one, Linux's, and Windows'.
+const SCALES: [u8; 3] = [2, 6, 8];
+const SHORT_SACK: u32 = 1;
 
 const SCALE_MASK: u32 = 0xf;
 const NO_SCALE: u32 = 0xf;
@@ -71,6 +79,8 @@ pub struct Issued {
     pub sequence: u32,
     /// The TSval, if the client has sent timestamps.
     pub timestamp: Option<u32>,
+    /// The cookie holds the client's window scale, so the SYN-ACK may have one.
+    pub scales: bool,
 }
 
 /// The connection that a client's first segment after its SYN completes.
@@ -119,9 +129,11 @@ impl Secrets {
             .unwrap_or(DEFAULT_SIZE[usize::from(ends.client.is_ipv6())]);
         let size = SIZES.iter().rposition(|size| *size <= offered).unwrap_or(0) as u32;
         let options = syn.timestamps.map(|_| encode(syn, ecn));
-        let cookie = self.cookie(ends, sequence, self.period, size, options);
+        let short = options.map_or_else(|| encode_short(syn), |_| 0);
+        let cookie = self.cookie(ends, sequence, self.period, (size, short), options);
         Issued {
             sequence: cookie,
+            scales: syn.window_scale.is_some() && (options.is_some() || short >> 1 > 0),
             timestamp: options.map(|options| stamp(now, options)),
         }
     }
@@ -145,11 +157,18 @@ impl Secrets {
         if (now / PERIOD).wrapping_sub(period) > 1 {
             return None;
         }
+        let short = (server_isn >> (KEY_BITS + SIZE_BITS)) & ((1 << SHORT_BITS) - 1);
         let options = echo.map(|echo| echo & OPTIONS_MASK);
-        if self.cookie(ends, client_isn, period, size, options) != server_isn {
+        if options.is_some() && short != 0 {
             return None;
         }
-        let (window_scale, sack_permitted, ecn) = decode(options);
+        if self.cookie(ends, client_isn, period, (size, short), options) != server_isn {
+            return None;
+        }
+        let (window_scale, sack_permitted, ecn) = match options {
+            Some(options) => decode(options),
+            None => decode_short(short),
+        };
         Some(Accepted {
             client_isn,
             server_isn,
@@ -166,7 +185,7 @@ impl Secrets {
         ends: &Ends,
         sequence: u32,
         period: u64,
-        size: u32,
+        (size, short): (u32, u32),
         options: Option<u32>,
     ) -> u32 {
         let [first, second] = self.keys[(period & 1) as usize];
@@ -179,7 +198,7 @@ impl Secrets {
         }
         let ports = u32::from(ends.client.port()) << 16 | u32::from(ends.server.port());
         // Options fit 6 bits, so 255 is none of them.
-        let rest = size << 8 | options.unwrap_or(0xff);
+        let rest = short << 12 | size << 8 | options.unwrap_or(0xff);
         let mut numbers = [0; 20];
         numbers[..8].copy_from_slice(&period.to_le_bytes());
         for (chunk, number) in numbers[8..]
@@ -190,7 +209,8 @@ impl Secrets {
         }
         hasher.write(&numbers);
         let hash = hasher.finish() as u32;
-        hash << (KEY_BITS + SIZE_BITS) | size << KEY_BITS | (period & 1) as u32
+        let low = short << SIZE_BITS | size;
+        hash << (KEY_BITS + SIZE_BITS + SHORT_BITS) | low << KEY_BITS | (period & 1) as u32
     }
 }
 
@@ -199,10 +219,22 @@ fn encode(syn: &Syn, ecn: bool) -> u32 {
     scale | if syn.sack_permitted { SACK } else { 0 } | if ecn { ECN } else { 0 }
 }
 
-fn decode(options: Option<u32>) -> (Option<u8>, bool, bool) {
-    let Some(options) = options else {
-        return (None, false, false);
-    };
+fn encode_short(syn: &Syn) -> u32 {
+    let offered = syn.window_scale.unwrap_or(0);
+    let fitting = SCALES.iter().take_while(|scale| **scale <= offered);
+    (fitting.count() as u32) << 1 | u32::from(syn.sack_permitted)
+}
+
+fn decode_short(short: u32) -> (Option<u8>, bool, bool) {
+    let scale = (short >> 1).checked_sub(1);
+    (
+        scale.and_then(|index| SCALES.get(index as usize).copied()),
+        short & SHORT_SACK != 0,
+        false,
+    )
+}
+
+fn decode(options: u32) -> (Option<u8>, bool, bool) {
     let scale = options & SCALE_MASK;
     (
         (scale != NO_SCALE).then_some(scale as u8),
@@ -365,12 +397,12 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_of_2_to_the_32_guesses_are_valid() {
+    fn all_options_of_a_cookie_are_valid_guesses() {
         let secrets = Secrets::new(PERIOD, KEYS);
         let mut valid = 0;
-        for (period, size) in [(0, 0), (0, 7), (1, 0), (1, 5)] {
-            let cookie = secrets.cookie(&ends(), 1000, period, size, None);
-            let around = (0..16).map(|low| (cookie & !0xf) | low);
+        for (period, size, short) in [(0, 0, 0), (0, 7, 1), (1, 0, 7), (1, 5, 2)] {
+            let cookie = secrets.cookie(&ends(), 1000, period, (size, short), None);
+            let around = (0..128).map(|low| (cookie & !0x7f) | low);
             let found = around.filter(|guess| {
                 secrets
                     .check(&ends(), 1001, guess.wrapping_add(1), None, PERIOD)
@@ -423,6 +455,7 @@ mod tests {
             prop_assert_eq!((accepted.client_isn, accepted.server_isn), (isn, issued.sequence));
             prop_assert!(accepted.mss <= mss.unwrap_or(536).max(88));
             prop_assert_eq!(accepted.timestamps, has_timestamps);
+            prop_assert_eq!(issued.scales, accepted.window_scale.is_some());
             prop_assert_eq!(issued.timestamp.is_some(), has_timestamps);
             if let Some(stamp) = issued.timestamp {
                 let age = ((now / NANOSECONDS_PER_TICK) as u32).wrapping_sub(stamp);
@@ -430,11 +463,12 @@ mod tests {
                 prop_assert_eq!(accepted.window_scale, scale);
                 prop_assert_eq!((accepted.sack_permitted, accepted.ecn), (sack_permitted, ecn));
             } else {
-                prop_assert_eq!((accepted.window_scale, accepted.sack_permitted, accepted.ecn), (None, false, false));
+                let rounded = SCALES.into_iter().filter(|known| *known <= scale.unwrap_or(0)).max();
+                prop_assert_eq!((accepted.window_scale, accepted.sack_permitted, accepted.ecn), (rounded, sack_permitted, false));
             }
         }
 
-        /// A random acknowledgement completes no connection (2^-28 each).
+        /// A random acknowledgement completes no connection (2^-25 each).
         #[test]
         fn guesses_fail(sequence: u32, acknowledgement: u32, echo: Option<u32>, now in 0..1000 * SECOND) {
             let secrets = Secrets::new(now, KEYS);

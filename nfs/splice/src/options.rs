@@ -110,6 +110,20 @@ pub fn timestamps<T: AsRef<[u8]>>(tcp: &Tcp<T>) -> Result<Option<Timestamps>, Ma
     Ok(option.map(|option| timestamps_at(tcp, option.at)))
 }
 
+/// The bytes of a SACK option with one block and its padding.
+pub const SACK_BLOCK: usize = 4 + BLOCK;
+
+/// Writes a SACK option with one block, behind two NOPs.
+#[must_use]
+pub fn sack_block(start: u32, end: u32) -> [u8; SACK_BLOCK] {
+    let mut option = [kind::NOP; SACK_BLOCK];
+    option[2] = kind::SACK;
+    option[3] = 2 + BLOCK as u8;
+    option[4..8].copy_from_slice(&start.to_be_bytes());
+    option[8..].copy_from_slice(&end.to_be_bytes());
+    option
+}
+
 /// The maps for the options of segments from one side: its acknowledgements refer to the other direction.
 #[derive(Debug)]
 pub struct Translation<'a> {

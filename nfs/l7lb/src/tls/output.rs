@@ -58,6 +58,7 @@ impl Pass<'_> {
                 echo: endpoint.recent,
             }),
             syn: None,
+            block: None,
             payload: &payload,
         };
         self.send(reversed(&endpoint.tuple), &segment);

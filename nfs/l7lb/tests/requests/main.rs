@@ -7,6 +7,7 @@ mod forged;
 mod health;
 mod large;
 mod log;
+mod loss;
 mod peers;
 mod sticky;
 mod tls;

@@ -31,6 +31,11 @@ pub struct Seen {
     pub seq: u32,
     pub window: u16,
     pub stamps: Option<(u32, u32)>,
+    /// Options of a SYN.
+    pub permits_sack: bool,
+    pub scale: Option<u8>,
+    /// The first SACK block.
+    pub block: Option<(u32, u32)>,
     pub payload: Vec<u8>,
 }
 
@@ -55,7 +60,19 @@ fn read(frame: &[u8]) -> Option<Seen> {
         Ok(TcpOptionElement::Timestamp(value, echo)) => Some((value, echo)),
         _ => None,
     });
+    let block = tcp.options_iterator().find_map(|option| match option {
+        Ok(TcpOptionElement::SelectiveAcknowledgement(first, _)) => Some(first),
+        _ => None,
+    });
+    let scale = tcp.options_iterator().find_map(|option| match option {
+        Ok(TcpOptionElement::WindowScale(scale)) => Some(scale),
+        _ => None,
+    });
+    let permits = Ok(TcpOptionElement::SelectiveAcknowledgementPermitted);
     Some(Seen {
+        permits_sack: tcp.options_iterator().any(|option| option == permits),
+        scale,
+        block,
         to,
         ports: (tcp.source_port(), tcp.destination_port()),
         syn: tcp.syn(),
@@ -81,6 +98,26 @@ pub struct Peer {
     pub stamp: u32,
     echo: u32,
     pub window: u16,
+    /// The options in use.
+    pub offer: Offer,
+}
+
+/// The options that an end uses.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    pub stamps: bool,
+    pub sack: bool,
+    pub scale: Option<u8>,
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Self {
+            stamps: true,
+            sack: true,
+            scale: Some(7),
+        }
+    }
 }
 
 /// A load balancer between two links.
@@ -214,6 +251,11 @@ impl Bed {
 
     /// Opens a connection from a client's port.
     pub fn client(&mut self, port: u16) -> Peer {
+        self.client_with(port, Offer::default()).0
+    }
+
+    /// Opens a connection of a client with these options; returns the SYN-ACK, too.
+    pub fn client_with(&mut self, port: u16, offer: Offer) -> (Peer, Seen) {
         let mut client = Peer {
             address: CLIENT,
             port,
@@ -224,6 +266,7 @@ impl Bed {
             stamp: 1000,
             echo: 0,
             window: 4096,
+            offer,
         };
         client.send(self, Flags::Syn, b"");
         let answer = self.one(CLIENT);
@@ -231,16 +274,29 @@ impl Bed {
         client.seq = client.seq.wrapping_add(1);
         assert_eq!(answer.ack, Some(client.seq));
         client.ack = answer.seq.wrapping_add(1);
-        client.echo = answer.stamps.unwrap().0;
+        match answer.stamps {
+            Some((value, _)) => client.echo = value,
+            None => client.offer.stamps = false,
+        }
         client.send(self, Flags::Ack, b"");
-        client
+        (client, answer)
     }
 
     /// Accepts a connection at a backend.
     pub fn backend(&mut self, address: [u8; 4]) -> Peer {
+        self.backend_with(address, Offer::default())
+    }
+
+    /// Accepts a connection at a backend with these options.
+    pub fn backend_with(&mut self, address: [u8; 4], offer: Offer) -> Peer {
         let syn = self.one(address);
         assert!(syn.syn && syn.ack.is_none(), "{syn:?}");
         let mut backend = Peer::answering(&syn);
+        backend.offer = Offer {
+            stamps: offer.stamps && syn.stamps.is_some(),
+            sack: offer.sack && syn.permits_sack,
+            scale: offer.scale.filter(|_| syn.scale.is_some()),
+        };
         backend.send(self, Flags::SynAck, b"");
         backend.seq += 1;
         backend
@@ -271,6 +327,7 @@ impl Peer {
             stamp: 77,
             echo: syn.stamps.map_or(0, |stamps| stamps.0),
             window: 4096,
+            offer: Offer::default(),
         }
     }
 
@@ -332,15 +389,21 @@ impl Peer {
         let stamps = TcpOptionElement::Timestamp(self.stamp, self.echo);
         let is_syn = matches!(flags, Flags::Syn | Flags::SynAck);
         let options = if is_syn {
-            vec![
-                TcpOptionElement::MaximumSegmentSize(1460),
-                TcpOptionElement::SelectiveAcknowledgementPermitted,
-                stamps,
-                TcpOptionElement::Noop,
-                TcpOptionElement::WindowScale(7),
-            ]
-        } else {
+            let Offer {
+                stamps: has_stamps,
+                sack,
+                scale,
+            } = self.offer;
+            let permitted = TcpOptionElement::SelectiveAcknowledgementPermitted;
+            let mut options = vec![TcpOptionElement::MaximumSegmentSize(1460)];
+            options.extend(sack.then_some(permitted));
+            options.extend(has_stamps.then_some(stamps));
+            options.extend(scale.map(TcpOptionElement::WindowScale));
+            options
+        } else if self.offer.stamps {
             vec![TcpOptionElement::Noop, TcpOptionElement::Noop, stamps]
+        } else {
+            Vec::new()
         };
         let mut frame = Vec::new();
         builder

@@ -1,0 +1,186 @@
+//! Lost segments, and ends with different options of TCP.
+
+use super::{
+    answered, asked,
+    peers::{Bed, Flags, Offer, Peer, Seen, A, CLIENT},
+    with_address, GET, OK,
+};
+
+const CHUNKED: &str = "POST /x HTTP/1.1\r\nHost: web\r\nTransfer-Encoding: chunked\r\n\r\n";
+const NO_STAMPS: Offer = Offer {
+    stamps: false,
+    sack: true,
+    scale: Some(8),
+};
+
+#[test]
+fn clients_without_timestamps_have_sack_and_window_scaling() {
+    let mut bed = Bed::new();
+    let (mut client, answer) = bed.client_with(1, NO_STAMPS);
+    assert_eq!(answer.stamps, None);
+    assert!(answer.permits_sack && answer.scale.is_some(), "{answer:?}");
+    client.window = 1000;
+    client.say(&mut bed, GET);
+    let syn = bed.sent.last().unwrap().clone();
+    assert!(syn.permits_sack && syn.scale == Some(8), "{syn:?}");
+    let mut backend = bed.backend(A);
+    let request = bed.one(A);
+    // 1000 << 8 bytes of the client, at the same scale.
+    assert_eq!((request.window, request.stamps), (1000, None));
+    assert_eq!(backend.hear(&request), with_address(GET));
+    answered(&mut bed, &mut client, &mut backend);
+    let small = Offer {
+        scale: Some(1),
+        ..NO_STAMPS
+    };
+    let (_, answer) = bed.client_with(2, small);
+    assert_eq!(answer.scale, None);
+}
+
+#[test]
+fn later_clients_do_not_use_what_a_backend_does_not_support() {
+    let mut bed = Bed::new();
+    let mut client = bed.client(1);
+    client.say(&mut bed, GET);
+    let plain = Offer {
+        stamps: false,
+        sack: false,
+        scale: Some(7),
+    };
+    let mut backend = bed.backend_with(A, plain);
+    backend.hear(&bed.one(A));
+    let mut bed = bed.moved();
+    let (mut client, answer) = bed.client_with(2, Offer::default());
+    assert!(
+        !answer.permits_sack && answer.stamps.is_none(),
+        "{answer:?}"
+    );
+    assert_eq!(answer.scale, Some(7));
+    client.say(&mut bed, GET);
+    let mut backend = bed.backend_with(A, plain);
+    backend.hear(&bed.one(A));
+    answered(&mut bed, &mut client, &mut backend);
+    // The backend may have been replaced.
+    bed.lb.advance(600_000_000_000);
+    let (_, answer) = bed.client_with(3, Offer::default());
+    assert!(answer.permits_sack && answer.stamps.is_some(), "{answer:?}");
+}
+
+/// Sends the head of a chunked upload; both ends have acknowledged everything.
+fn uploading(bed: &mut Bed) -> (Peer, Peer) {
+    let mut client = bed.client(1);
+    client.say(bed, CHUNKED);
+    let mut backend = bed.backend(A);
+    let head = bed.one(A);
+    backend.hear(&head);
+    backend.send(bed, Flags::Ack, b"");
+    bed.take(CLIENT);
+    (client, backend)
+}
+
+/// Sends a segment that gets lost.
+fn lose(peer: &mut Peer, text: &str) -> (u32, String) {
+    let at = peer.seq;
+    peer.seq = peer.seq.wrapping_add(text.len() as u32);
+    (at, text.to_owned())
+}
+
+fn repeat(bed: &mut Bed, peer: &mut Peer, lost: &(u32, String)) {
+    let end = peer.seq;
+    peer.seq = lost.0;
+    peer.send(bed, Flags::Ack, lost.1.as_bytes());
+    peer.seq = end;
+}
+
+fn text_of(seen: &[Seen]) -> String {
+    seen.iter().map(Seen::text).collect()
+}
+
+#[test]
+fn chunks_beyond_a_hole_are_reported_and_pass_once_it_is_filled() {
+    let mut bed = Bed::new();
+    let (mut client, mut backend) = uploading(&mut bed);
+    let lost = lose(&mut client, "3\r\nabc\r\n");
+    let from = client.seq;
+    for text in ["4\r\ndefg\r\n", "1\r\nh\r\n", "0\r\n\r\n"] {
+        client.say(&mut bed, text);
+        let report = bed.one(CLIENT);
+        assert_eq!(report.ack, Some(lost.0));
+        assert_eq!(report.block, Some((from, client.seq)));
+    }
+    assert!(bed.take(A).is_empty());
+    let mut bed = bed.moved();
+    repeat(&mut bed, &mut client, &lost);
+    let passed = bed.take(A);
+    assert_eq!(
+        text_of(&passed),
+        "3\r\nabc\r\n4\r\ndefg\r\n1\r\nh\r\n0\r\n\r\n"
+    );
+    for segment in &passed {
+        backend.hear(segment);
+    }
+    answered(&mut bed, &mut client, &mut backend);
+}
+
+#[test]
+fn bytes_beyond_a_hole_are_reported_after_the_acknowledgement_of_those_before() {
+    let mut bed = Bed::new();
+    let (mut client, mut backend) = uploading(&mut bed);
+    client.say(&mut bed, "2\r\nxy\r\n");
+    backend.hear(&bed.one(A));
+    let _lost = lose(&mut client, "3\r\nabc\r\n");
+    client.say(&mut bed, "1\r\nh\r\n");
+    client.say(&mut bed, "1\r\ni\r\n");
+    // An ACK now would be a duplicate of the one before "xy", and a sign of its loss.
+    assert!(bed.take(CLIENT).is_empty());
+    backend.send(&mut bed, Flags::Ack, b"");
+    let reports = bed.take(CLIENT);
+    assert_eq!(reports.len(), 3);
+    assert!(reports.iter().all(|seen| seen.ack == reports[0].ack));
+    assert_eq!(reports[2].block.unwrap().1, client.seq);
+}
+
+#[test]
+fn chunks_of_an_answer_beyond_a_hole_pass_once_it_is_filled() {
+    let mut bed = Bed::new();
+    let (mut client, mut backend) = asked(&mut bed, 1);
+    backend.say(
+        &mut bed,
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+    );
+    client.hear(&bed.one(CLIENT));
+    client.send(&mut bed, Flags::Ack, b"");
+    bed.take(A);
+    let lost = lose(&mut backend, "3\r\nabc\r\n");
+    let from = backend.seq;
+    backend.say(&mut bed, "4\r\ndefg\r\n0\r\n\r\n");
+    let report = bed.one(A);
+    assert_eq!(report.block, Some((from, backend.seq)));
+    assert!(bed.take(CLIENT).is_empty());
+    repeat(&mut bed, &mut backend, &lost);
+    let passed = bed.take(CLIENT);
+    for segment in &passed {
+        client.hear(segment);
+    }
+    assert_eq!(text_of(&passed), "3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n");
+    client.say(&mut bed, GET);
+    let request = bed.one(A);
+    assert_eq!(request.text(), with_address(GET));
+}
+
+#[test]
+fn a_segment_of_a_head_beyond_a_hole_is_kept() {
+    let mut bed = Bed::new();
+    let mut client = bed.client(1);
+    let (first, rest) = GET.split_at(10);
+    let lost = lose(&mut client, first);
+    client.say(&mut bed, rest);
+    assert_eq!(bed.one(CLIENT).ack, Some(lost.0));
+    repeat(&mut bed, &mut client, &lost);
+    let mut backend = bed.backend(A);
+    let request = bed.one(A);
+    assert_eq!(backend.hear(&request), with_address(GET));
+    bed.take(CLIENT);
+    backend.say(&mut bed, OK);
+    assert_eq!(bed.one(CLIENT).ack, Some(client.seq));
+}
