@@ -179,6 +179,20 @@ def demo(
 
 
 @app.command()
+def l7(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave it running until Ctrl-C.")] = False,
+    output: FormatOption = Format.text,
+) -> None:
+    """Route HTTP requests by a layer-7 load balancer, kill a web server, and move the balancer in mid-request."""
+    from lab.l7.story import run  # imported here, because other commands do not need it
+
+    console = Console(stderr=output is Format.json, highlight=False)
+    with _errors_told():
+        if not run(console, keep=keep, as_json=output is Format.json):
+            raise typer.Exit(1)
+
+
+@app.command()
 def tour(
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running until Ctrl-C.")] = False,
     output: FormatOption = Format.text,

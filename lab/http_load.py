@@ -4,6 +4,9 @@ Prints JSON lines: ``{"event": "ready"}`` when every kept connection is open, an
 end. Reads commands from standard input: ``rate KEPT NEW`` (requests per second over kept connections, and over
 connections of their own), ``phase NAME``, ``status``, ``stop``; an event answers each. It ignores end of file there.
 
+Each ``--request HOST/PATH`` is sent in turn: by each kept connection, and by the new connections together. The first
+word of an answer names the server, as `lab.web` does.
+
 The client closes first, as most clients do, so the addresses in TIME_WAIT are its own.
 """
 
@@ -13,8 +16,9 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 from lab.commands import say
@@ -27,16 +31,24 @@ _FAULTS = (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverru
 
 
 class Connection:
-    """One connection to the server."""
+    """One connection to the server.
 
-    def __init__(self, target: tuple[str, int]) -> None:
+    Args:
+        target: address and port.
+        requests: each is ``HOST/PATH``.
+    """
+
+    def __init__(self, target: tuple[str, int], requests: Iterator[str]) -> None:
         self._target = target
-        self._request = f"GET / HTTP/1.1\r\nHost: {target[0]}\r\n\r\n".encode()
+        self._requests = requests
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self.opened: float | None = None
 
-    async def ask(self) -> None:
-        """Send a request and read its whole answer, opening the connection first if necessary.
+    async def ask(self) -> tuple[str, str]:
+        """Send the next request and read its whole answer, opening the connection first if necessary.
+
+        Returns:
+            the request, and the name of the server that answered.
 
         Raises:
             OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError: it failed.
@@ -45,13 +57,16 @@ class Connection:
             await self.open()
         assert self._streams is not None
         reader, writer = self._streams
-        writer.write(self._request)
+        request = next(self._requests)
+        host, _, path = request.partition("/")
+        writer.write(f"GET /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         head = await reader.readuntil(b"\r\n\r\n")
         status, *fields = head.lower().split(b"\r\n")
         if b" 200 " not in status:
             raise ValueError(f"the answer begins with {status[:40]!r}")
         length = next((int(line[len(_BODY_LINE) :]) for line in fields if line.startswith(_BODY_LINE)), 0)
-        await reader.readexactly(length)
+        body = await reader.readexactly(length)
+        return request, next(iter(body.split(maxsplit=1)), b"").decode(errors="replace")
 
     async def open(self) -> None:
         """Open it; raises OSError."""
@@ -87,11 +102,13 @@ class HttpLoad:
         target: address and port.
         kept: number of kept connections.
         timeout_s: a request that takes longer has failed.
+        requests: each is ``HOST/PATH``.
     """
 
-    def __init__(self, target: tuple[str, int], kept: int, timeout_s: float) -> None:
+    def __init__(self, target: tuple[str, int], kept: int, timeout_s: float, requests: Sequence[str]) -> None:
         self._target, self._timeout_s = target, timeout_s
-        self._kept = [Connection(target) for _ in range(kept)]
+        self._kept = [Connection(target, cycle(requests)) for _ in range(kept)]
+        self._requests = cycle(requests)
         self._idle = deque(self._kept)
         self._due: dict[Kind, _Due] = {"kept": _Due(), "new": _Due()}
         self._report = HttpReport()
@@ -121,7 +138,7 @@ class HttpLoad:
             else:
                 self._counts["kept"].skipped += 1
         for _ in range(self._due["new"].take(elapsed_s)):
-            self._start(self._ask("new", Connection(self._target), self._counts["new"]))
+            self._start(self._ask("new", Connection(self._target, self._requests), self._counts["new"]))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -137,13 +154,14 @@ class HttpLoad:
         count.sent += 1
         try:
             async with asyncio.timeout(self._timeout_s):
-                await connection.ask()
+                answer = await connection.ask()
         except _FAULTS as error:
             why = f"{type(error).__name__}: {error}"
             self._report.failures.append(Failure(kind, began, time.time(), connection.opened, why))
             connection.close(at_once=True)
             return
         count.took(began, time.time())
+        count.answered_by(*answer)
         if kind == "new":
             connection.close()
 
@@ -171,7 +189,9 @@ class HttpLoad:
             say("phase", at=time.time())
         elif words[0] == "status":
             report, first = self._report, {kind: count.first_answer for kind, count in self._counts.items()}
-            say("status", sent=report.sent, answered=report.answered, failed=len(report.failures), first_answer=first)
+            sums = {"sent": report.sent, "answered": report.answered, "failed": len(report.failures)}
+            answers = {kind: count.answers for kind, count in self._counts.items()}
+            say("status", **sums, first_answer=first, answers=answers)
         elif words[0] == "stop":
             self._stopped.set()
         else:
@@ -188,6 +208,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=80)
     parser.add_argument("--kept", type=int, default=10, help="number of kept connections (10)")
     parser.add_argument("--timeout", type=float, default=3.0, help="seconds until a request has failed (3)")
+    parser.add_argument("--request", action="append", metavar="HOST/PATH", help="sent in turn (ADDRESS/)")
     options = parser.parse_args()
     try:
         asyncio.run(_run(options))
@@ -198,7 +219,8 @@ def main() -> int:
 
 
 async def _run(options: argparse.Namespace) -> None:
-    await HttpLoad((options.address, options.port), options.kept, options.timeout).run()
+    requests = options.request or [f"{options.address}/"]
+    await HttpLoad((options.address, options.port), options.kept, options.timeout, requests).run()
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ class Count:
         skipped: due, but not sent because all kept connections were busy.
         first_answer: when the first was answered; None: never.
         delays_ms: of the first 100,000 answered ones.
+        answers: answered ones, by request and by the server that answered.
     """
 
     sent: int = 0
@@ -44,6 +45,12 @@ class Count:
     skipped: int = 0
     first_answer: float | None = None
     delays_ms: list[float] = field(default_factory=list)
+    answers: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def answered_by(self, request: str, server: str) -> None:
+        """Count the server of an answer."""
+        servers = self.answers.setdefault(request, {})
+        servers[server] = servers.get(server, 0) + 1
 
     def took(self, began: float, ended: float) -> None:
         """Count an answered request."""

@@ -1,5 +1,6 @@
 """Web servers and HTTP clients in hosts of a running lab, controlled from outside."""
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -41,14 +42,16 @@ class HttpClient:
         host: host of the client.
         address: of the service, port 80.
         kept: connections to keep; opened at the start.
+        requests: ``HOST/PATH`` of each; sent in turn by each kept connection, and by the new ones together.
 
     Raises:
         ControlError: a connection could not be opened; with the client's message.
     """
 
-    def __init__(self, lab: "Lab", host: str, address: str, kept: int = 10) -> None:
+    def __init__(self, lab: "Lab", host: str, address: str, kept: int = 10, requests: Sequence[str] = ()) -> None:
         self.host = host
         arguments = [f"--address={address}", f"--kept={kept}", f"--timeout={_TIMEOUT_S}"]
+        arguments += [f"--request={each}" for each in requests]
         self._end = End(lab, host, "lab.http_load", arguments)
 
     def rate(self, kept: float, new: float) -> None:
@@ -60,7 +63,10 @@ class HttpClient:
         return float(self._end.ask(f"phase {name}", "phase")["at"])
 
     def status(self) -> dict[str, Any]:
-        """Return ``sent``, ``answered``, ``failed`` so far; ``first_answer`` of this phase, by kind, or None."""
+        """Return ``sent``, ``answered`` and ``failed`` so far.
+
+        ``first_answer`` (or None) and ``answers`` are those of this phase, by kind; see `Count`.
+        """
         return self._end.ask("status", "status")
 
     def stop(self) -> HttpReport:

@@ -17,7 +17,6 @@ class Summary:
     """The counts of the story.
 
     Attributes:
-        dashboard: its address.
         overflowed: frames dropped because a port's receive buffer was full, by switch and port.
         moves: the planned ones, as REST shows them.
         migrations: all of them.
@@ -27,7 +26,6 @@ class Summary:
         host_cores_before, host_cores_after, nic_cores_after: CPU seconds per second of the NFs, under the same traffic.
     """
 
-    dashboard: str
     overflowed: dict[str, dict[str, int]] = field(default_factory=dict)
     moves: list[dict[str, Any]] = field(default_factory=list)
     migrations: list[dict[str, Any]] = field(default_factory=list)

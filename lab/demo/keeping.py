@@ -45,7 +45,7 @@ def _print_hints(site: Site, console: Console) -> None:
     api = f"{site.agent.address}/api/v1"
     console.print(f"\nIt keeps running; Ctrl-C ends it. Traffic rises and falls every {_SAME_S:.0f} s. Try:")
     for line in (
-        f"{site.agent.address}/dashboard",
+        site.dashboard,
         "in another terminal:",
         f"  curl -s {api}/instances/{NAME}     the load balancer: its location and configuration",
         f"  curl -sN {api}/events              events, live",

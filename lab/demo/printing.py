@@ -12,9 +12,9 @@ from lab.demo.site import Site
 from lab.demo.traffic import LITTLE, MUCH
 
 
-def print_begin(console: Console, summary: Summary) -> None:
+def print_begin(console: Console, site: Site) -> None:
     """Print the dashboard's address."""
-    console.print(f"... watch it at {summary.dashboard}", highlight=False, soft_wrap=True)
+    console.print(f"... watch it at {site.dashboard}", highlight=False, soft_wrap=True)
 
 
 def print_summary(console: Console, summary: Summary) -> None:
@@ -45,7 +45,7 @@ def print_end(console: Console, site: Site, holds: bool, *, keep: bool) -> None:
     """Print the next steps."""
     console.print()
     if holds and not keep:
-        console.print("Next: `.venv/bin/uno-lab demo --keep` leaves it running.")
+        console.print(f"Next: `.venv/bin/uno-lab {site.name} --keep` leaves it running.")
     if holds:
         return
     here = site.lab.directory

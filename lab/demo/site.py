@@ -1,5 +1,6 @@
-"""The demo's server: switches, hosts, controller, agent, web servers."""
+"""The server of the demonstrations of load balancers: switches, hosts, controller, agent, web servers."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +25,6 @@ WEB_VIP, DATA_VIP, BALANCER = "10.0.0.100", "10.0.0.101", "10.0.0.50"
 SINK = "web3"
 """The receiver of the UDP service's packets."""
 
-_NAME = "demo"
 _APPLICATION = Path(__file__).resolve().parents[2] / "examples" / "service_chain.py"
 _FIRST_PORT = 1000
 _ANSWER_BYTES = 512
@@ -32,14 +32,17 @@ _SLOTS = 2
 
 
 class Site:
-    """All processes of the demo.
+    """All processes of a demonstration.
 
     Args:
+        name: of the lab, and of the command that starts it.
+        vips: the addresses whose traffic the controller sends to the network function.
         console: shows the progress.
         settings: further settings of agent.toml.
 
     Attributes:
         function_port: name of the first network function's virtual port.
+        webs: the web servers, by host.
 
     Raises:
         LabError: something did not start; nothing remains of it.
@@ -47,15 +50,16 @@ class Site:
 
     function_port = f"nf{_FIRST_PORT}"
 
-    def __init__(self, console: Console, settings: dict[str, Any]) -> None:
+    def __init__(self, name: str, vips: Sequence[str], console: Console, settings: dict[str, Any]) -> None:
+        self.name = name
         if not _APPLICATION.exists():
-            raise StartError(f"{_APPLICATION} is missing: the demo runs from a clone of the repository")
+            raise StartError(f"{_APPLICATION} is missing: uno-lab {name} runs from a clone of the repository")
         port = free_port()
         with ExitStack() as stack:
             spec = _spec(f"tcp:127.0.0.1:{port}")
-            self.lab = stack.enter_context(Lab(spec, _NAME).start(lambda text: _say(console, text)))
+            self.lab = stack.enter_context(Lab(spec, name).start(lambda text: _say(console, text)))
             _say(console, "starting oneswitchd, an os-ken service chain, nfagent and three web servers")
-            chain = self._write_chain()
+            chain = self._write_chain(vips)
             self.controller = stack.enter_context(
                 OsKenController(_APPLICATION, self.lab.directory, port, ["--config-file", str(chain)])
             )
@@ -64,9 +68,13 @@ class Site:
             numbers = {"port_numbers": {"first": _FIRST_PORT, "last": _FIRST_PORT + 99}}
             directory = self.lab.directory / "nfagent"
             self.agent = stack.enter_context(AgentProcess(self.lab, directory, numbers | settings))
-            for name in WEBS:
-                stack.enter_context(WebServer(self.lab, name, _ANSWER_BYTES))
+            self.webs = {host: stack.enter_context(WebServer(self.lab, host, _ANSWER_BYTES)) for host in WEBS}
             self._stack = stack.pop_all()
+
+    @property
+    def dashboard(self) -> str:
+        """Return the address of the agent's dashboard."""
+        return f"{self.agent.address}/dashboard"
 
     def require_running(self) -> None:
         """Raise if a process has ended, except those of an sNIC without power.
@@ -78,10 +86,14 @@ class Site:
             process.require_running()
         require_switches(self.lab.state.switches[:1])
 
-    def _write_chain(self) -> Path:
+    def restart_web(self, host: str) -> None:
+        """Start a web server again after it was closed."""
+        self.webs[host] = self._stack.enter_context(WebServer(self.lab, host, _ANSWER_BYTES))
+
+    def _write_chain(self, vips: Sequence[str]) -> Path:
         """Write the configuration of the controller's application."""
         path = self.lab.directory / "chain.conf"
-        path.write_text(f"[DEFAULT]\nvips = {WEB_VIP}, {DATA_VIP}\nnetwork_function = {self.function_port}\n")
+        path.write_text(f"[DEFAULT]\nvips = {', '.join(vips)}\nnetwork_function = {self.function_port}\n")
         return path
 
     def __enter__(self) -> Self:

@@ -14,7 +14,7 @@ from lab.demo.counting import Summary
 from lab.demo.keeping import keep_running
 from lab.demo.printing import print_begin, print_end, print_json, print_summary
 from lab.demo.sampling import CpuSampler
-from lab.demo.site import OUTSIDE, SECOND, SNIC, WEB_VIP, WEBS, Site, balancer_config
+from lab.demo.site import DATA_VIP, OUTSIDE, SECOND, SNIC, WEB_VIP, WEBS, Site, balancer_config
 from lab.demo.traffic import LITTLE, MUCH, Traffic
 from lab.errors import ControlError
 from lab.spec import HYPERVISOR
@@ -36,9 +36,9 @@ class Story:
 
     def __init__(self, site: Site, events: AgentEvents, cpu: CpuSampler) -> None:
         self._site, self._events, self._cpu = site, events, cpu
-        self._balancer = Balancer(site.agent, events)
+        self._balancer = Balancer(site.agent, events, NAME, "l4lb")
         self._traffic: Traffic | None = None
-        self.summary = Summary(dashboard=f"{site.agent.address}/dashboard")
+        self.summary = Summary()
 
     def checks(self) -> list[Callable[[], Check]]:
         """Return the checks, in order."""
@@ -183,13 +183,13 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
     Raises:
         LabError: something did not start, or ended; with its name.
     """
-    with Site(console, _SETTINGS) as site:
+    with Site("demo", (WEB_VIP, DATA_VIP), console, _SETTINGS) as site:
         with (
             CpuSampler(site.lab, (HYPERVISOR, SNIC)) as cpu,
             AgentEvents(site.agent.client) as events,
             Story(site, events, cpu) as story,
         ):
-            print_begin(console, story.summary)
+            print_begin(console, site)
             results = [run_check(check, site.require_running, console) for check in story.checks()]
             print_summary(console, story.summary)
             holds = all(each.holds for each in results)

@@ -22,7 +22,7 @@ def failure(began: float, opened: float | None = None) -> Failure:
 
 
 def summary() -> Summary:
-    made = Summary("http://127.0.0.1:1/dashboard", stream=CLEAN, killed=KILLED, back=BACK)
+    made = Summary(stream=CLEAN, killed=KILLED, back=BACK)
     return dataclasses.replace(made, outside=http(), second=http(), again=http())
 
 

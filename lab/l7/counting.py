@@ -1,0 +1,119 @@
+"""The counts of ``uno-lab l7``, their verdict and their output."""
+
+import dataclasses
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lab.checks import Check
+from lab.http_report import Failure, HttpReport, Kind
+
+_SHOWN = 3
+
+
+@dataclass
+class Summary:
+    """The counts of the story.
+
+    Attributes:
+        load: all requests of the steady load.
+        killed: when the web server was killed, in seconds since 1970.
+        asked: requests of the other clients.
+        wrong: what was wrong with their answers.
+        unfinished: the requests that were unfinished during a move, by kind.
+        moves: as REST shows them.
+    """
+
+    load: HttpReport = field(default_factory=HttpReport)
+    killed: float | None = None
+    asked: int = 0
+    wrong: list[str] = field(default_factory=list)
+    unfinished: Counter[str] = field(default_factory=Counter)
+    moves: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def sent(self) -> int:
+        """Count the requests of all clients."""
+        return self.load.sent + self.asked + self.unfinished.total()
+
+    @property
+    def unanswered(self) -> list[Failure]:
+        """Return the requests whose answer was awaited from the web server when it was killed."""
+        killed = self.killed
+        return [each for each in self.load.failures if killed is not None and each.began <= killed <= each.ended]
+
+    @property
+    def lost(self) -> list[str]:
+        """Describe every other request without a right answer."""
+        unanswered = self.unanswered
+        failures = [each for each in self.load.failures if each not in unanswered]
+        return self.wrong + [
+            f"{each.kind} connection, after {each.ended - each.began:.2f} s: {each.why}" for each in failures
+        ]
+
+    def check(self) -> Check:
+        """Check that nothing was lost."""
+        detail = f"{len(self.lost)} of {self.sent} requests lost"
+        if self.unanswered:
+            killed = "that it had not answered yet"
+            detail += f"\nthe killed web server took {len(self.unanswered)} requests with it {killed}"
+        for each in self.lost[:_SHOWN]:
+            detail += f"\n{each}"
+        return Check("every request counted", not self.lost, detail, self.figures())
+
+    def figures(self) -> dict[str, Any]:
+        """For --format=json."""
+        return {
+            "requests": self.sent,
+            "lost": len(self.lost),
+            "unanswered_by_killed_server": len(self.unanswered),
+            "unfinished_in_moves": dict(self.unfinished),
+            "moves": len(self.moves),
+            "freeze_us": [each["report"].get("freeze_us") for each in self.moves],
+        }
+
+
+def by_server(answers: dict[str, dict[str, int]], *requests: str) -> dict[str, int]:
+    """Count the answers of each server, to these requests or to all."""
+    found: Counter[str] = Counter()
+    for request, servers in answers.items():
+        if not requests or request in requests:
+            found.update(servers)
+    return dict(sorted(found.items()))
+
+
+def told(servers: dict[str, int]) -> str:
+    """Describe what `by_server` returned."""
+    return ", ".join(f"{name} {count}" for name, count in servers.items()) or "no answers"
+
+
+def answers_of(report: HttpReport, phase: str, kind: Kind) -> dict[str, dict[str, int]]:
+    """Return the answers of a phase, by request and server."""
+    return report.phases[phase][kind].answers
+
+
+def print_summary(console: Console, summary: Summary) -> None:
+    """Print the numbers."""
+    figures = summary.figures()
+    table = Table(box=None, show_header=False, pad_edge=True)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("HTTP requests", f"{figures['requests']} sent, {figures['lost']} lost")
+    kinds = ", ".join(f"{count} {kind}" for kind, count in figures["unfinished_in_moves"].items())
+    table.add_row("unfinished in moves", kinds or "none")
+    for move in summary.moves:
+        freeze = move["report"].get("freeze_us")
+        frozen = "frozen for an unknown time" if freeze is None else f"frozen for {freeze / 1000:.2f} ms"
+        table.add_row(f"move to {move['target']}", frozen)
+    console.print()
+    console.print(table)
+
+
+def print_json(holds: bool, results: list[Check], summary: Summary) -> None:
+    """Print one object on standard output."""
+    checks = [dataclasses.asdict(each) for each in results]
+    print(json.dumps({"holds": holds, "checks": checks, "figures": summary.figures(), "moves": summary.moves}))
