@@ -11,17 +11,24 @@ _MODULES = Path("/usr/lib/apache2/modules")
 
 
 @contextlib.contextmanager
-def nginx_origin(path: WebPath, home: Path, files: Path, core: int | None = None) -> Iterator[Running]:
-    """One nginx process on all addresses."""
+def nginx_server(path: WebPath, home: Path, http: str, core: int | None = None) -> Iterator[Running]:
+    """One nginx process with this configuration, which listens on `PORT`."""
     home = home / "nginx"
     home.mkdir()
     config, log = home / "nginx.conf", home / "log"
+    config.write_text(nginx_config(home, http))
+    with running(path, SERVERS, [find("nginx"), "-e", str(log), "-c", str(config)], log, core=core) as program:
+        await_listening(path, SERVERS, PORT, program, log)
+        yield program
+
+
+@contextlib.contextmanager
+def nginx_origin(path: WebPath, home: Path, files: Path, core: int | None = None) -> Iterator[Running]:
+    """One nginx process on all addresses."""
     listen = f"listen {PORT} backlog=4096; listen [::]:{PORT} backlog=4096;"
     # Sockets that linger after an answer would be a cost of the server that grows with the load.
     fast = "sendfile on; tcp_nopush on; lingering_close off; keepalive_timeout 300s; open_file_cache max=100;"
-    config.write_text(nginx_config(home, f"{fast}\nserver {{ {listen} root {files}; }}"))
-    with running(path, SERVERS, [find("nginx"), "-e", str(log), "-c", str(config)], log, core=core) as program:
-        await_listening(path, SERVERS, PORT, program, log)
+    with nginx_server(path, home, f"{fast}\nserver {{ {listen} root {files}; }}", core) as program:
         yield program
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.web_path.balancers import Settings, await_that, l7lb
-from lab.web_path.path import CLIENT, ORIGINS, WebPath
+from lab.web_path.origins import nginx_server
+from lab.web_path.path import CLIENT, ORIGINS, PORT, WebPath
 from nfagent.control import Control
 from tests.l7lb.conftest import origin
 
@@ -18,10 +19,17 @@ _SIZE = 1_000_000
 
 
 @pytest.fixture(scope="module")
-def path(module_directory: Path) -> Iterator[WebPath]:
-    """Start the servers; each test starts its load balancer."""
-    with WebPath() as path, origin(path, module_directory):
+def hosts() -> Iterator[WebPath]:
+    """Return a path on which each test starts its programs."""
+    with WebPath() as path:
         yield path
+
+
+@pytest.fixture
+def path(hosts: WebPath, directory: Path) -> Iterator[WebPath]:
+    """Start the checking servers; each test starts its load balancer."""
+    with origin(hosts, directory):
+        yield hosts
 
 
 def _curl(path: WebPath, *arguments: str, size: int = 5) -> str:
@@ -66,3 +74,20 @@ def test_each_request_gets_a_line_in_the_log_and_counts(path: WebPath, directory
         counters = Control(directory / "l7lb.sock").ask("counters")
         assert counters['route_answers{listener="ipv4",route="all",class="2xx"}'] == 2
         assert counters['route_duration_seconds_count{listener="ipv4",route="all"}'] == 2
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_addresses_pass_from_curl_to_nginx_by_the_proxy_protocol(hosts: WebPath, directory: Path, version: int) -> None:
+    listen = f"listen {PORT} proxy_protocol; listen [::]:{PORT} proxy_protocol;"
+    answer = 'return 200 "$proxy_protocol_addr $http_x_forwarded_for ";'
+    settings = Settings(listener={"proxy_protocol": True, "forwarded_for": True}, pool={"proxy_protocol": version})
+    with (
+        nginx_server(hosts, directory, f"server {{ {listen} {answer} }}"),
+        l7lb(hosts, directory, ORIGINS, settings=settings),
+    ):
+        url = f"http://{hosts.target}/"
+        command = ("curl", "-sS", "--fail", "--max-time", "20", "--noproxy", "*")
+        said = hosts.run(CLIENT, *command, "--haproxy-protocol", url, url)
+        assert said.split() == ["10.1.0.1"] * 2 * 2
+        refused = hosts.run(CLIENT, *command, url, check=False)
+        assert "reset by peer" in refused

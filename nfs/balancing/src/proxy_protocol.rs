@@ -1,12 +1,58 @@
-//! The header of the PROXY protocol, version 2.
+//! The header of the PROXY protocol (haproxy's proxy-protocol.txt), versions 1 and 2.
 
-use std::net::IpAddr;
+mod parse;
 
-/// Builds the header of the PROXY protocol, version 2 (haproxy's proxy-protocol.txt, 2.2): PROXY, TCP.
+use std::{io::Write, net::IpAddr};
+
+pub use parse::{parse, Malformed, Parsed};
+
+/// The first bytes of version 2.
+const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+/// The longest header of version 1.
+const LONGEST_TEXT: usize = 107;
+
+/// Builds the header of version 1 (2.1).
+#[must_use]
+pub fn text_header(client: (IpAddr, u16), vip: (IpAddr, u16)) -> ([u8; LONGEST_TEXT], usize) {
+    let mut header = [0; LONGEST_TEXT];
+    let mut rest = header.as_mut_slice();
+    // The longest addresses and ports fit.
+    let _ = match (client.0, vip.0) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let ports = (client.1, vip.1);
+            write!(
+                rest,
+                "PROXY TCP4 {source} {destination} {} {}\r\n",
+                ports.0, ports.1
+            )
+        }
+        (source, destination) => {
+            let (source, destination) = (ipv6(source), ipv6(destination));
+            let ports = (client.1, vip.1);
+            write!(
+                rest,
+                "PROXY TCP6 {source} {destination} {} {}\r\n",
+                ports.0, ports.1
+            )
+        }
+    };
+    let left = rest.len();
+    (header, LONGEST_TEXT - left)
+}
+
+/// Returns an address as one of IPv6: mapped, if it is of IPv4.
+fn ipv6(address: IpAddr) -> std::net::Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
+/// Builds the header of version 2 (2.2): PROXY, TCP.
 #[must_use]
 pub fn header(client: (IpAddr, u16), vip: (IpAddr, u16)) -> ([u8; 52], usize) {
     let mut header = [0; 52];
-    header[..12].copy_from_slice(b"\r\n\r\n\0\r\nQUIT\n");
+    header[..12].copy_from_slice(SIGNATURE);
     header[12] = 0x21;
     let length = match (client.0, vip.0) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -16,13 +62,9 @@ pub fn header(client: (IpAddr, u16), vip: (IpAddr, u16)) -> ([u8; 52], usize) {
             8
         }
         (source, destination) => {
-            let octets = |address: IpAddr| match address {
-                IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-                IpAddr::V6(address) => address.octets(),
-            };
             header[13] = 0x21;
-            header[16..32].copy_from_slice(&octets(source));
-            header[32..48].copy_from_slice(&octets(destination));
+            header[16..32].copy_from_slice(&ipv6(source).octets());
+            header[32..48].copy_from_slice(&ipv6(destination).octets());
             32
         }
     };
@@ -45,6 +87,37 @@ pub const fn header_length(is_ipv4: bool) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn headers_of_version_1_are_lines() {
+        let end = |text: &str, port| (text.parse::<IpAddr>().unwrap(), port);
+        let longest = "ffff:f:f:f:f:f:f:ffff";
+        for (client, vip, line) in [
+            (
+                end("198.51.100.7", 65535),
+                end("192.0.2.1", 80),
+                "PROXY TCP4 198.51.100.7 192.0.2.1 65535 80\r\n",
+            ),
+            (
+                end("2001:db8::7", 1),
+                end("2001:db8::1", 443),
+                "PROXY TCP6 2001:db8::7 2001:db8::1 1 443\r\n",
+            ),
+            (
+                end("::ffff:1.2.3.4", 1),
+                end("1.2.3.5", 2),
+                "PROXY TCP6 ::ffff:1.2.3.4 ::ffff:1.2.3.5 1 2\r\n",
+            ),
+            (
+                end(longest, 1),
+                end(longest, 2),
+                &format!("PROXY TCP6 {longest} {longest} 1 2\r\n"),
+            ),
+        ] {
+            let (bytes, length) = text_header(client, vip);
+            assert_eq!(std::str::from_utf8(&bytes[..length]), Ok(line));
+        }
+    }
 
     #[test]
     fn headers_have_the_bytes_of_the_specification() {

@@ -296,7 +296,7 @@ impl Pass<'_> {
         if !response.keep_alive {
             connection.last = 1;
         }
-        connection.limit_at = self.now() + self.snapshot.config.timeouts.idle.nanos();
+        connection.limit_at = self.now() + self.snapshot.config.timeouts.body.nanos();
         Ok(())
     }
 }

@@ -29,11 +29,11 @@ pub enum Fault {
 impl Fault {
     const fn end(self) -> End {
         match self {
+            Self::Request(408) | Self::TimedOut => End::TimedOut,
             Self::Request(_) => End::Refused,
             Self::Unavailable => End::Unavailable,
             Self::Reset => End::BackendReset,
             Self::Malformed => End::Malformed,
-            Self::TimedOut => End::TimedOut,
         }
     }
 
@@ -97,6 +97,10 @@ impl Pass<'_> {
 
     /// Ends the connection with an answer of the function; with a reset if another answer has begun.
     pub(crate) fn fail(&mut self, connection: &mut Connection, fault: Fault) {
+        if connection.awaits_proxy != 0 {
+            // The peer does not speak HTTP yet.
+            return self.abandon(connection);
+        }
         let status = fault.status();
         let passes = connection.edits == 0 && !connection.answers.held.is_empty();
         let has_begun = connection.busy != 0 && (connection.answered != 0 || passes);

@@ -89,6 +89,13 @@ fn pool_holds<'a>(
     if let Some(health) = &pool.health {
         check::health(&format!("{path}.health"), health, &pool.name)?;
     }
+    if let Some(version) = pool
+        .proxy_protocol
+        .filter(|version| ![1, 2].contains(version))
+    {
+        let reason = format!("is {version}; expected 1 or 2");
+        return wrong(&format!("{path}.proxy_protocol"), reason);
+    }
     if let Some(sticky) = &pool.sticky {
         sticky_holds(&format!("{path}.sticky"), sticky)?;
     }
@@ -115,6 +122,10 @@ fn listener_holds(path: &str, listener: &Listener, config: &Config) -> Result<()
     }
     if let Some(tls) = &listener.tls {
         tls::check(&format!("{path}.tls"), tls)?;
+        if listener.proxy_protocol {
+            let reason = "does not work with tls; expected one of them";
+            return wrong(&format!("{path}.proxy_protocol"), reason);
+        }
     }
     lines_hold(&format!("{path}.add"), &listener.add)?;
     lines_hold(&format!("{path}.add_to_answers"), &listener.add_to_answers)?;

@@ -65,8 +65,10 @@ impl Default for Limits {
 pub struct Timeouts {
     /// From the first byte of a head to its end; then the answer is 408.
     pub head: Time,
-    /// Without a packet, between requests or within bodies; then the connection is reset.
+    /// Without a packet, between requests or in a tunnel; then the connection is reset.
     pub idle: Time,
+    /// Without a packet, within a body; then the answer is 408 or 504, or the connection is reset if the answer has begun.
+    pub body: Time,
     /// From the first SYN to a backend to its answer; then the answer is 503.
     pub connect: Time,
     /// From the end of a request to the head of its answer; then the answer is 504.
@@ -78,6 +80,7 @@ impl Default for Timeouts {
         Self {
             head: Time::seconds(10),
             idle: Time::seconds(60),
+            body: Time::seconds(60),
             connect: Time::seconds(5),
             answer: Time::seconds(60),
         }
@@ -106,6 +109,9 @@ pub struct Listener {
     pub tls: Option<Tls>,
     /// The first that matches a request decides; without one, the answer is 404.
     pub routes: Vec<Route>,
+    /// Each connection begins with a header of the PROXY protocol, version 1 or 2, which tells the client's address.
+    #[serde(default)]
+    pub proxy_protocol: bool,
     /// Adds the client's address as `X-Forwarded-For`.
     #[serde(default)]
     pub forwarded_for: bool,
@@ -181,6 +187,9 @@ pub struct Pool {
     /// Sends the requests of one client to one backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sticky: Option<Sticky>,
+    /// Begins each connection to a backend with a header of the PROXY protocol of this version: 1 or 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_protocol: Option<u8>,
     pub backends: Vec<Backend>,
 }
 

@@ -72,6 +72,9 @@ impl Pass<'_> {
 
     /// Handles the first head held. Returns false if it must wait.
     fn begin_one(&mut self, connection: &mut Connection, id: SlabId) -> bool {
+        if connection.awaits_proxy != 0 {
+            return self.take_proxy_header(connection);
+        }
         let chunks = &self.tables.chunks;
         let held = &connection.requests.held;
         let mut input = std::mem::take(&mut self.scratch.input);
@@ -190,6 +193,8 @@ impl Pass<'_> {
         body: Body,
     ) {
         let chunks = &self.tables.chunks;
+        let (header, header_length) = self.header_for_leg(connection);
+        let header = &header[..header_length];
         let requests = &mut connection.requests;
         let from = requests.owned.wrapping_sub(held.len() as u32);
         let after = from.wrapping_add(head as u32);
@@ -199,13 +204,15 @@ impl Pass<'_> {
         let Ok(more) = requests.follow(after, rest) else {
             return self.fail(connection, Fault::Request(400));
         };
-        let (taken, given_all) = ((head + more) as u32, (given + more) as u32);
+        let (taken, given_all) = (head + more, header.len() + given + more);
+        let (taken, given_all) = (taken as u32, given_all as u32);
         if requests.map.insert(from, taken, given_all).is_err() {
             // Two older heads are unacknowledged: `ready_leg` waits for them.
             return;
         }
         let head_bytes = self.scratch.output.get(..given).unwrap_or_default();
-        let has_room = requests.say(chunks, head_bytes) && requests.say(chunks, &rest[..more]);
+        let parts = [header, head_bytes, &rest[..more]];
+        let has_room = parts.iter().all(|part| requests.say(chunks, part));
         if !has_room {
             return self.fail(connection, Fault::Unavailable);
         }
@@ -216,7 +223,14 @@ impl Pass<'_> {
         connection.attempts = 0;
         connection.answered = 0;
         connection.answers.framing = framing::HEAD;
-        connection.limit_at = self.now() + self.snapshot.config.timeouts.answer.nanos();
+        let timeouts = &self.snapshot.config.timeouts;
+        connection.uploads = u8::from(!connection.requests.is_over());
+        let time = if connection.uploads != 0 {
+            timeouts.body
+        } else {
+            timeouts.answer
+        };
+        connection.limit_at = self.now() + time.nanos();
     }
 
     /// Notes what the log and the metrics say of a request.

@@ -83,7 +83,6 @@ impl Pass<'_> {
         if is_plain && !log.samples(settings.sample) {
             return;
         }
-        let client = &connection.client;
         let bytes_out = match own {
             Some((_, bytes)) => bytes as u64,
             None => exchange.answer.bytes(&connection.answers),
@@ -92,8 +91,8 @@ impl Pass<'_> {
         log.write(Entry {
             names: snapshot.names.clone(),
             time: SystemTime::now(),
-            client: (client.source.ip(), client.source_port),
-            vip: (client.destination.ip(), client.destination_port),
+            client: connection.peer(),
+            vip: connection.vip(),
             route: row(exchange.route),
             backend: row(exchange.backend),
             text: (exchange.has_text != 0).then(|| self.tables.texts.get(exchange.slot as usize)),

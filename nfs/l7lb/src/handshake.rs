@@ -114,6 +114,10 @@ impl Pass<'_> {
     ) -> Connection {
         let mut connection = Connection::zeroed();
         connection.client = *tuple;
+        connection.peer = tuple.source;
+        connection.peer_port = tuple.source_port;
+        let listener = self.snapshot.listener_of(&connection);
+        connection.awaits_proxy = listener.is_some_and(|each| each.proxy_protocol).into();
         connection.mss = accepted.mss;
         connection.leg = NO_LEG;
         if let Some(scale) = accepted.window_scale {

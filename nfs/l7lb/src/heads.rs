@@ -66,7 +66,7 @@ impl Pass<'_> {
         let (mut address, mut number) = ([0; 48], [0; 24]);
         let mut edits = Edits::new();
         if listener.forwarded_for {
-            let client = connection.client.source.ip();
+            let client = connection.peer.ip();
             let value = format(&mut address, format_args!("{client}"));
             edits.push(Edit::Add("X-Forwarded-For", value));
         }

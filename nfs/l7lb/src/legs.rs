@@ -116,7 +116,7 @@ impl Pass<'_> {
             phase: phase::OPENING,
             scale: 0,
             options: connection.options,
-            reserved: 0,
+            has_header: 0,
             next_to: 0,
             next_from: 0,
             stamp: 0,

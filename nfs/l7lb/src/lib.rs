@@ -33,6 +33,7 @@ mod metrics;
 mod names;
 mod output;
 mod pass;
+mod proxy;
 mod record;
 mod routes;
 mod segments;

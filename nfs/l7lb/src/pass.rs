@@ -98,13 +98,26 @@ impl<'a> Pass<'a> {
 
     /// Moves the end of an idle time.
     pub(crate) fn renew(&mut self, connection: &mut Connection) {
-        let is_answering = connection.busy != 0 && connection.answered != 0;
+        let timeouts = &self.snapshot.config.timeouts;
+        if connection.uploads != 0 && connection.requests.is_over() {
+            // From now on the backend has the time for its answer.
+            connection.uploads = 0;
+            if connection.busy != 0 && connection.answered == 0 {
+                connection.limit_at = self.now() + timeouts.answer.nanos();
+            }
+        }
+        let is_answering =
+            connection.busy != 0 && (connection.answered != 0 || connection.uploads != 0);
         let is_idle = connection.busy == 0 && connection.requests.held.is_empty();
         if connection.stage == stage::OPEN && (is_answering || is_idle) {
-            let idle = self.snapshot.config.timeouts.idle.nanos();
-            let end = self.now() + idle;
+            let time = if is_answering {
+                connection.body_timeout(timeouts)
+            } else {
+                timeouts.idle.nanos()
+            };
+            let end = self.now() + time;
             // In steps, so that not every packet writes it.
-            if end.saturating_sub(connection.limit_at) > idle / 16 {
+            if end.saturating_sub(connection.limit_at) > time / 16 {
                 connection.limit_at = end;
             }
         }

@@ -3,8 +3,10 @@
 //! A connection has two directions of bytes, one [`Half`] each: requests (from the client to the backend in use) and answers (back). Numbers of a half's
 //! sender are *source* numbers, those of its receiver *destination* numbers; the half's map translates between them.
 
+use std::net::IpAddr;
+
 use bytemuck::{Pod, Zeroable};
-use nf_balancing::tuple::Tuple;
+use nf_balancing::tuple::{Address, Tuple};
 use nf_http::{Body, Chunks};
 use nf_runtime::state::{ByteQueue, SlabId};
 use nf_splice::{Map, TimestampMap};
@@ -102,7 +104,8 @@ pub struct Leg {
     pub scale: u8,
     /// [`options`] that both ends use.
     pub options: u8,
-    pub reserved: u8,
+    /// It has got its header of the PROXY protocol.
+    pub has_header: u8,
     /// The next number toward the backend, and from it; valid while the leg is idle.
     pub next_to: u32,
     pub next_from: u32,
@@ -210,6 +213,8 @@ impl Size {
 #[repr(C)]
 pub struct Connection {
     pub client: Tuple,
+    /// The client's own end, which differs from the source of its packets if a proxy tells it.
+    pub peer: Address,
     pub requests: Half,
     pub answers: Half,
     pub legs: [Leg; LEGS],
@@ -225,6 +230,7 @@ pub struct Connection {
     /// The client's timestamps as backends see them, and those of backends as the client does.
     pub to_backend: TimestampMap,
     pub to_client: TimestampMap,
+    pub peer_port: u16,
     pub mss: u16,
     pub scale: u8,
     pub options: u8,
@@ -245,10 +251,25 @@ pub struct Connection {
     pub offers: u8,
     /// [`edits`](crate::heads::edits) of the answer.
     pub edits: u8,
-    pub reserved: [u8; 7],
+    /// The header of the PROXY protocol is still to come.
+    pub awaits_proxy: u8,
+    /// The body of the request is still on its way.
+    pub uploads: u8,
+    pub reserved: [u8; 3],
 }
 
 impl Connection {
+    /// Returns the client's own address and port.
+    pub fn peer(&self) -> (IpAddr, u16) {
+        (self.peer.ip(), self.peer_port)
+    }
+
+    /// Returns the listener's address and port.
+    pub fn vip(&self) -> (IpAddr, u16) {
+        let client = &self.client;
+        (client.destination.ip(), client.destination_port)
+    }
+
     pub fn leg(&self) -> Option<&Leg> {
         self.legs.get(usize::from(self.leg))
     }

@@ -51,6 +51,7 @@ pub struct Listener {
     pub request_id: bool,
     /// The backends of all its routes.
     rows: Vec<u16>,
+    pub proxy_protocol: bool,
     /// The lines added to requests, and to answers of backends.
     pub add: Lines,
     pub add_to_answers: Lines,
@@ -89,6 +90,8 @@ impl Target {
 
 pub struct Pool {
     pub sticky: Option<Sticky>,
+    /// The version of the header of the PROXY protocol that backends get.
+    pub proxy_protocol: Option<u8>,
     algorithm: Algorithm,
     /// Rows, each as often as its weight says.
     turns: Vec<u16>,
@@ -137,6 +140,7 @@ impl Snapshot {
                 .collect();
             pools.push(Pool {
                 sticky: Sticky::new(pool, &rows[index]),
+                proxy_protocol: pool.proxy_protocol,
                 algorithm: pool.algorithm,
                 turns,
                 turn: AtomicUsize::new(0),
@@ -164,6 +168,7 @@ impl Snapshot {
                 routes,
                 forwarded_for: listener.forwarded_for,
                 request_id: listener.request_id,
+                proxy_protocol: listener.proxy_protocol,
                 add: lines(&listener.add),
                 add_to_answers: lines(&listener.add_to_answers),
             };
@@ -198,8 +203,7 @@ impl Snapshot {
 
     /// Returns the listener of a connection. None: the configuration has it no more.
     pub fn listener_of(&self, connection: &Connection) -> Option<&Listener> {
-        let client = &connection.client;
-        self.listener((client.destination.ip(), client.destination_port))
+        self.listener(connection.vip())
     }
 
     /// Returns the name of the cookie by which a pool's clients find their backends.

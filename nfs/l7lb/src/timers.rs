@@ -4,9 +4,10 @@ use nf_runtime::state::SlabId;
 
 use crate::{
     answers::Fault,
+    config::Timeouts,
     finish::End,
     pass::{Fate, Pass, LINGER},
-    record::{stage, Connection},
+    record::{framing, stage, Connection},
     tables::Event,
 };
 
@@ -16,6 +17,21 @@ const ATTEMPTS: u8 = 8;
 const MOST: usize = 4096;
 
 impl Connection {
+    /// Returns the time without packets that the present bodies may take.
+    pub fn body_timeout(&self, timeouts: &Timeouts) -> u64 {
+        if self.answers.framing == framing::OPAQUE {
+            timeouts.idle.nanos()
+        } else {
+            timeouts.body.nanos()
+        }
+    }
+
+    /// Tells whether the client has stopped in the middle of a body, which the backend would take.
+    fn is_upload_stopped(&self) -> bool {
+        let requests = &self.requests;
+        self.uploads != 0 && requests.acked == requests.top && requests.edge != requests.top
+    }
+
     /// Returns the time of the next thing to do without a packet.
     pub fn deadline(&self) -> u64 {
         match self.retransmit_at {
@@ -74,7 +90,12 @@ impl Pass<'_> {
         if connection.is_opening() {
             self.leg_failed(connection, id);
         } else if connection.busy != 0 && connection.answered == 0 {
-            self.fail(connection, Fault::TimedOut);
+            let fault = if connection.is_upload_stopped() {
+                Fault::Request(408)
+            } else {
+                Fault::TimedOut
+            };
+            self.fail(connection, fault);
         } else if !connection.requests.held.is_empty() && connection.busy == 0 {
             self.fail(connection, Fault::Request(408));
         } else {

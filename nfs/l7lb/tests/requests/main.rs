@@ -9,7 +9,9 @@ mod large;
 mod log;
 mod loss;
 mod peers;
+mod proxy;
 mod sticky;
+mod timeouts;
 mod tls;
 
 use peers::{Bed, Flags, Peer, A, B, CLIENT};

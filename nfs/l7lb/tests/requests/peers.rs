@@ -40,6 +40,14 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Returns the same segment at the time of another one.
+    pub fn with_stamps_of(self, other: &Self) -> Self {
+        Self {
+            stamps: other.stamps,
+            ..self
+        }
+    }
+
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.payload).unwrap()
     }
