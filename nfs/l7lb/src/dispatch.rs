@@ -169,7 +169,7 @@ impl Pass<'_> {
                 return self.answer_syn(received, tuple);
             }
             let may_open = segment.has(ACK) && !segment.has(tcp_flags::RST);
-            if may_open && self.opens(received, tuple) {
+            if may_open && (self.opens(received, tuple) || self.is_early(&segment, tuple)) {
                 return;
             }
         }

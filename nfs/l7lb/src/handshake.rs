@@ -75,6 +75,15 @@ impl Pass<'_> {
         secrets.check(&ends(tuple), segment.seq, segment.ack, echo, now)
     }
 
+    /// Tells whether a segment belongs to a connection that the client has opened, but whose first segments were lost. The client repeats them.
+    pub(crate) fn is_early(&self, segment: &Segment, tuple: &Tuple) -> bool {
+        let now = self.now();
+        let secrets = self.tables.secrets(now);
+        let (ends, echo) = (ends(tuple), segment.stamps.map(|stamps| stamps.echo));
+        let opens = secrets.check(&ends, segment.seq, segment.ack, echo, now);
+        opens.is_none() && secrets.is_ours(&ends, segment.ack, now)
+    }
+
     /// Opens a connection by the client's first segment after its SYN. Returns false if no cookie belongs to it.
     pub(crate) fn open(&mut self, received: &mut Received<'_>, tuple: &Tuple) -> bool {
         let Some(accepted) = self.accept_cookie(received, tuple) else {

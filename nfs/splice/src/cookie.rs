@@ -1,11 +1,12 @@
 //! SYN cookies (RFC 4987, 3.6): the sequence number of a SYN-ACK holds all that is to be kept, so a SYN leaves no state.
 //!
 //! ```text
-//! 31                                             7 6   5   4    3     1     0
-//! +-----------------------------------------------+-------+------+-------+-----+
-//! | SipHash-2-4 of addresses, ports, client's ISN | scale | SACK |  MSS  | key |
-//! | period, MSS and options                       |       |      |       |     |
-//! +-----------------------------------------------+-------+------+-------+-----+
+//! 31                          19 18                 7 6   5   4    3     1     0
+//! +-----------------------------+--------------------+-------+------+-------+-----+
+//! | SipHash-2-4 of the ends,    | SipHash-2-4 of the | scale | SACK |  MSS  | key |
+//! | client's ISN, period, MSS   | ends and period    |       |      |       |     |
+//! | and options                 |                    |       |      |       |     |
+//! +-----------------------------+--------------------+-------+------+-------+-----+
 //! ```
 //!
 //! With timestamps, the low 6 bits of the SYN-ACK's TSval hold the other options, as in Linux; the client echoes them: window
@@ -13,6 +14,9 @@
 //!
 //! Without timestamps (many clients have none), these bits hold SACK permitted and the window scale, rounded down to one of [`SCALES`]: windows then
 //! seem smaller than they are.
+//!
+//! The second hash recognizes a cookie without the ISN: if the client's first segments are lost, a later one comes first, whose distance from the
+//! ISN is unknown ([`Secrets::is_ours`]).
 //!
 //! *Lifetime.* A cookie is valid in the period of [`PERIOD`] in which it was issued and in the next: between 64 and 128 s.
 //!
@@ -45,6 +49,9 @@ const DEFAULT_SIZE: [u16; 2] = [536, 1220];
 const KEY_BITS: u32 = 1;
 const SIZE_BITS: u32 = 3;
 const SHORT_BITS: u32 = 3;
+const LOW_BITS: u32 = KEY_BITS + SIZE_BITS + SHORT_BITS;
+const ENDS_BITS: u32 = 12;
+const ENDS_MASK: u32 = (1 << ENDS_BITS) - 1;
 
 /// The window scales that a cookie without timestamps can express, after 0 for none: a small one, Linux's, and Windows'.
 const SCALES: [u8; 3] = [2, 6, 8];
@@ -152,11 +159,7 @@ impl Secrets {
         let (client_isn, server_isn) = (sequence.wrapping_sub(1), acknowledgement.wrapping_sub(1));
         let size = (server_isn >> KEY_BITS) & ((1 << SIZE_BITS) - 1);
         let mss = *SIZES.get(size as usize)?;
-        let is_newer = u64::from(server_isn & 1) == self.period & 1;
-        let period = self.period.wrapping_sub(u64::from(!is_newer));
-        if (now / PERIOD).wrapping_sub(period) > 1 {
-            return None;
-        }
+        let period = self.period_of(server_isn, now)?;
         let short = (server_isn >> (KEY_BITS + SIZE_BITS)) & ((1 << SHORT_BITS) - 1);
         let options = echo.map(|echo| echo & OPTIONS_MASK);
         if options.is_some() && short != 0 {
@@ -188,6 +191,37 @@ impl Secrets {
         (size, short): (u32, u32),
         options: Option<u32>,
     ) -> u32 {
+        let mut hasher = self.hasher(ends, period);
+        let known = hasher.finish() as u32 & ENDS_MASK;
+        // Options fit 6 bits, so 255 is none of them.
+        let rest = short << 12 | size << 8 | options.unwrap_or(0xff);
+        hasher.write(&sequence.to_le_bytes());
+        hasher.write(&rest.to_le_bytes());
+        let hash = (hasher.finish() as u32) << ENDS_BITS | known;
+        let low = short << SIZE_BITS | size;
+        hash << LOW_BITS | low << KEY_BITS | (period & 1) as u32
+    }
+
+    /// Tells whether an acknowledgement looks like that of a cookie of ours: one of 2^12 others does, too.
+    #[must_use]
+    pub fn is_ours(&self, ends: &Ends, acknowledgement: u32, now: u64) -> bool {
+        let server_isn = acknowledgement.wrapping_sub(1);
+        let Some(period) = self.period_of(server_isn, now) else {
+            return false;
+        };
+        let known = self.hasher(ends, period).finish() as u32 & ENDS_MASK;
+        (server_isn >> LOW_BITS) & ENDS_MASK == known
+    }
+
+    /// Returns the period in which a cookie was issued. None: it is too old.
+    fn period_of(&self, server_isn: u32, now: u64) -> Option<u64> {
+        let is_newer = u64::from(server_isn & 1) == self.period & 1;
+        let period = self.period.wrapping_sub(u64::from(!is_newer));
+        ((now / PERIOD).wrapping_sub(period) <= 1).then_some(period)
+    }
+
+    /// Returns the hash of the two ends and a period.
+    fn hasher(&self, ends: &Ends, period: u64) -> SipHasher24 {
         let [first, second] = self.keys[(period & 1) as usize];
         let mut hasher = SipHasher24::new_with_keys(first, second);
         for end in [ends.client, ends.server] {
@@ -195,22 +229,10 @@ impl Secrets {
                 IpAddr::V4(address) => hasher.write(&address.octets()),
                 IpAddr::V6(address) => hasher.write(&address.octets()),
             }
+            hasher.write(&end.port().to_le_bytes());
         }
-        let ports = u32::from(ends.client.port()) << 16 | u32::from(ends.server.port());
-        // Options fit 6 bits, so 255 is none of them.
-        let rest = short << 12 | size << 8 | options.unwrap_or(0xff);
-        let mut numbers = [0; 20];
-        numbers[..8].copy_from_slice(&period.to_le_bytes());
-        for (chunk, number) in numbers[8..]
-            .chunks_exact_mut(4)
-            .zip([ports, sequence, rest])
-        {
-            chunk.copy_from_slice(&number.to_le_bytes());
-        }
-        hasher.write(&numbers);
-        let hash = hasher.finish() as u32;
-        let low = short << SIZE_BITS | size;
-        hash << (KEY_BITS + SIZE_BITS + SHORT_BITS) | low << KEY_BITS | (period & 1) as u32
+        hasher.write(&period.to_le_bytes());
+        hasher
     }
 }
 
@@ -412,6 +434,22 @@ mod tests {
         }
         // Each cookie is valid alone: its neighbours have another size or key, and need another hash.
         assert_eq!(valid, 4);
+    }
+
+    #[test]
+    fn a_cookie_is_recognized_without_the_isn() {
+        let secrets = Secrets::new(0, KEYS);
+        let issued = secrets.issue(&ends(), 1000, &full(), false, 0);
+        let acknowledgement = issued.sequence.wrapping_add(1);
+        assert!(secrets.is_ours(&ends(), acknowledgement, PERIOD));
+        assert!(!secrets.is_ours(&ends(), acknowledgement, 2 * PERIOD));
+        let other = Ends {
+            client: "192.0.2.7:40001".parse().unwrap(),
+            ..ends()
+        };
+        assert!(!secrets.is_ours(&other, acknowledgement, 0));
+        let found = (0..1 << 16).filter(|guess| secrets.is_ours(&ends(), guess << 16, 0));
+        assert!(found.count() < 64);
     }
 
     #[test]

@@ -66,6 +66,23 @@ fn later_clients_do_not_use_what_a_backend_does_not_support() {
     assert!(answer.permits_sack && answer.stamps.is_some(), "{answer:?}");
 }
 
+#[test]
+fn a_connection_whose_first_segments_are_lost_is_not_reset() {
+    let mut bed = Bed::new();
+    let mut client = bed.handshake(1, Offer::default()).0;
+    let (first, rest) = GET.split_at(10);
+    let lost = lose(&mut client, first);
+    client.say(&mut bed, rest);
+    assert!(bed.sent.is_empty(), "{:?}", bed.sent);
+    assert_eq!(bed.counter("connections"), 0);
+    repeat(&mut bed, &mut client, &lost);
+    client.seq = lost.0.wrapping_add(first.len() as u32);
+    client.say(&mut bed, rest);
+    let mut backend = bed.backend(A);
+    let request = bed.one(A);
+    assert_eq!(backend.hear(&request), with_address(GET));
+}
+
 /// Sends the head of a chunked upload; both ends have acknowledged everything.
 fn uploading(bed: &mut Bed) -> (Peer, Peer) {
     let mut client = bed.client(1);

@@ -264,6 +264,13 @@ impl Bed {
 
     /// Opens a connection of a client with these options; returns the SYN-ACK, too.
     pub fn client_with(&mut self, port: u16, offer: Offer) -> (Peer, Seen) {
+        let (mut client, answer) = self.handshake(port, offer);
+        client.send(self, Flags::Ack, b"");
+        (client, answer)
+    }
+
+    /// Opens a connection without the last segment of the handshake.
+    pub fn handshake(&mut self, port: u16, offer: Offer) -> (Peer, Seen) {
         let mut client = Peer {
             address: CLIENT,
             port,
@@ -286,7 +293,6 @@ impl Bed {
             Some((value, _)) => client.echo = value,
             None => client.offer.stamps = false,
         }
-        client.send(self, Flags::Ack, b"");
         (client, answer)
     }
 
