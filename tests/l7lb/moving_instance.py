@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from lab.web_path.balancers import Running, l7lb
+from lab.web_path.balancers import Running, Settings, l7lb
 from lab.web_path.path import BACK, FRONT, MIDDLE, ORIGINS, WebPath
 from nfagent.control import Control
 from nfagent.migrate.switching import marker
@@ -35,14 +35,14 @@ for port, frame in zip(sys.argv[1::2], sys.argv[2::2]):
 class _Process:
     """An instance in a place."""
 
-    def __init__(self, path: WebPath, home: Path, epoch: int, place: int, *options: str) -> None:
+    def __init__(self, path: WebPath, home: Path, settings: Settings, epoch: int, place: int, *options: str) -> None:
         name = f"l7lb-{epoch}"
         self.place = place
         self._control = Control(home / f"{name}.sock")
         self._life = contextlib.ExitStack()
         ports = [f"{side}{place}" for side in _MACS]
         self.running: Running = self._life.enter_context(
-            l7lb(path, home, ORIGINS, name=name, ports=ports, options=options)
+            l7lb(path, home, ORIGINS, settings=settings, name=name, ports=ports, options=options)
         )
 
     def ask(self, verb: str, **arguments: Any) -> dict[str, Any]:
@@ -60,11 +60,11 @@ class _Process:
 class MovingInstance:
     """A running instance; leaving the context ends it."""
 
-    def __init__(self, path: WebPath, home: Path) -> None:
-        self._path, self._home = path, home
+    def __init__(self, path: WebPath, home: Path, settings: Settings | None = None) -> None:
+        self._path, self._home, self._settings = path, home, settings or Settings()
         self._epoch = 0
         self._place_bridges()
-        self._active = _Process(path, home, 0, 0)
+        self._active = _Process(path, home, self._settings, 0, 0)
         self._run(self._steer(0))
 
     def __enter__(self) -> Self:
@@ -86,7 +86,10 @@ class MovingInstance:
         """Move to a new process in the other place, in the mode ``memfd`` or ``copy``; end the old one."""
         self._epoch += 1
         epoch, secret = {"epoch": self._epoch}, secrets.token_hex(32)
-        old, new = self._active, _Process(self._path, self._home, self._epoch, 1 - self._active.place, "--hold")
+        old, new = (
+            self._active,
+            _Process(self._path, self._home, self._settings, self._epoch, 1 - self._active.place, "--hold"),
+        )
         self._active = new
         with contextlib.closing(old), _prepared(old, self._epoch, secret) as (rings, descriptors):
             if how == "memfd":

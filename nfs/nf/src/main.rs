@@ -6,6 +6,7 @@ mod forward;
 mod kinds;
 mod replay;
 mod run;
+mod signer;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -124,11 +125,28 @@ fn command() -> Command {
                 .help("Capture file to write, with the packets sent by any port"),
         )
         .arg(config());
+    let signer = Command::new("signer")
+        .about("Hold a private key, and sign TLS handshakes of functions with it")
+        .arg(
+            path("key")
+                .long("key")
+                .value_name("FILE")
+                .required(true)
+                .help("The private key, a PEM file"),
+        )
+        .arg(
+            Arg::new("listen")
+                .long("listen")
+                .value_name("ADDRESS")
+                .required(true)
+                .value_parser(signer::address)
+                .help("unix: and the path of a socket, which only the same user can open"),
+        );
     Command::new("nf")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Runs network functions")
         .subcommand_required(true)
-        .subcommands([run, list, replay])
+        .subcommands([run, list, replay, signer])
 }
 
 fn main() -> ExitCode {
@@ -136,6 +154,9 @@ fn main() -> ExitCode {
     let done = match matches.subcommand() {
         Some(("run", arguments)) => run_kind(arguments),
         Some(("replay", arguments)) => replay_kind(arguments),
+        Some(("signer", arguments)) => {
+            signer::run(required(arguments, "key"), required(arguments, "listen"))
+        }
         Some((_, arguments)) => {
             list(arguments);
             Ok(())

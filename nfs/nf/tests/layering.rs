@@ -48,7 +48,7 @@ const CRATES: &[(&str, &[&str])] = &[
     (
         "nf",
         &[
-            "arena", "l4lb", "l7lb", "limiter", "offload", "ports", "runtime",
+            "arena", "l4lb", "l7lb", "limiter", "offload", "ports", "runtime", "tls",
         ],
     ),
 ];

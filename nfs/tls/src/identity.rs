@@ -144,7 +144,9 @@ impl ResolvesServerCert for Identities {
             let mut fitting = self.0.iter().filter(|key| is_for(key, &name));
             fitting.find(can_sign)
         });
-        named.or_else(|| self.0.iter().find(can_sign)).cloned()
+        // Without a scheme in common, rustls refuses the client with the alert for that.
+        let any = || self.0.iter().find(can_sign).or_else(|| self.0.first());
+        named.or_else(any).cloned()
     }
 }
 
