@@ -123,6 +123,10 @@ fn listener_holds(path: &str, listener: &Listener, config: &Config) -> Result<()
     if let Some(tls) = &listener.tls {
         tls::check(&format!("{path}.tls"), tls)?;
         if listener.proxy_protocol {
+            let reason = "is true beside tls; a header in front of TLS is not supported";
+            return wrong(&format!("{path}.proxy_protocol"), reason);
+        }
+        if listener.proxy_protocol {
             let reason = "does not work with tls; expected one of them";
             return wrong(&format!("{path}.proxy_protocol"), reason);
         }

@@ -315,7 +315,12 @@ fn faults_of_the_configuration_name_the_value() {
     let missing = json!({"tls": {"certificate": "/none.crt", "key": "/none.key"}});
     let neither = json!({"tls": {"certificate": "/none.crt"}});
     let scheme = json!({"tls": {"certificate": "/none.crt", "signer": "tcp:1"}});
+    let proxied = json!({
+        "tls": {"certificate": "/none.crt", "key": "/none.key"},
+        "proxy_protocol": true,
+    });
     for (settings, path, reason) in [
+        (proxied, "listeners[0].proxy_protocol", "tls"),
         (missing, "listeners[0].tls.certificate", "/none.crt"),
         (neither, "listeners[0].tls.key", "signer"),
         (scheme, "listeners[0].tls.signer", "unix:"),
