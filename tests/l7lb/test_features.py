@@ -1,6 +1,8 @@
 """Features of ``l7lb`` with real clients and web servers."""
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,17 @@ from tests.l7lb.conftest import origin
 pytestmark = pytest.mark.namespaces
 
 _SIZE = 1_000_000
+_TLS_CLIENT = """
+import socket, ssl, sys
+context = ssl.create_default_context()
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+target, port, server = sys.argv[1:]
+with socket.create_connection((target, int(port)), timeout=20) as bare:
+    with context.wrap_socket(bare, server_hostname=server or None) as connection:
+        connection.sendall(b"GET /bytes HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+print(answer.partition(b"\\r\\n\\r\\n")[2].decode())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +104,31 @@ def test_addresses_pass_from_curl_to_nginx_by_the_proxy_protocol(hosts: WebPath,
         assert said.split() == ["10.1.0.1"] * 2 * 2
         refused = hosts.run(CLIENT, *command, url, check=False)
         assert "reset by peer" in refused
+
+
+def test_tls_passes_to_the_server_that_the_client_names(hosts: WebPath, directory: Path) -> None:
+    key, certificate = directory / "key.pem", directory / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=example.org",
+         "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True,
+    )  # fmt: skip
+    listen = f"listen {PORT} ssl; listen [::]:{PORT} ssl; ssl_certificate {certificate}; ssl_certificate_key {key};"
+    routes = [{"name": each.name, "sni": [f"*.{each.name}.org"], "pool": f"ipv4-{each.name}"} for each in ORIGINS]
+    routes.append({"name": "others", "pool": "ipv4-two"})
+    settings = Settings(listener={"mode": "tls-passthrough", "routes": routes})
+    answer = 'return 200 "$server_addr [$ssl_server_name] ";'
+    with (
+        nginx_server(hosts, directory, f"server {{ {listen} {answer} }}"),
+        l7lb(hosts, directory, ORIGINS, settings=settings),
+    ):
+        for each in ORIGINS:
+            name = f"www.{each.name}.org"
+            url = f"https://{name}:{PORT}/"
+            resolve = ("--resolve", f"{name}:{PORT}:{hosts.target}")
+            curl = ("curl", "-ksS", "--fail", "--max-time", "20", "--noproxy", "*")
+            assert hosts.run(CLIENT, *curl, *resolve, url, url).split() == [each.address, f"[{name}]"] * 2
+            end = ("-connect", f"{hosts.target}:{PORT}", "-servername", name)
+            assert "CN = example.org" in hosts.run(CLIENT, "sh", "-c", f"openssl s_client {' '.join(end)} </dev/null")
+        client = (sys.executable, "-c", _TLS_CLIENT, hosts.target, str(PORT))
+        assert hosts.run(CLIENT, *client, "").split() == [ORIGINS[1].address, "[]"]
+        assert hosts.run(CLIENT, *client, "a.three.org").split() == [ORIGINS[2].address, "[a.three.org]"]

@@ -102,6 +102,7 @@ pub mod cells;
 pub mod check;
 pub mod checks;
 mod claims;
+pub mod client_hello;
 pub mod config;
 pub mod frames;
 pub mod health;

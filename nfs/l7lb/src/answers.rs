@@ -97,8 +97,8 @@ impl Pass<'_> {
 
     /// Ends the connection with an answer of the function; with a reset if another answer has begun.
     pub(crate) fn fail(&mut self, connection: &mut Connection, fault: Fault) {
-        if connection.awaits_proxy != 0 {
-            // The peer does not speak HTTP yet.
+        if connection.awaits_proxy != 0 || connection.passes != 0 {
+            // The peer does not expect HTTP.
             return self.abandon(connection);
         }
         let status = fault.status();

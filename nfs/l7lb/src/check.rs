@@ -1,12 +1,14 @@
 //! Validates a configuration as a whole.
 
+mod passthrough;
+
 use std::collections::HashSet;
 
 use nf_balancing::{check, config::wrong};
 use nf_runtime::Refusal;
 
 use crate::{
-    config::{Config, Listener, Pool, Route, Sticky},
+    config::{Config, Listener, Mode, Pool, Route, Sticky},
     tls,
 };
 
@@ -131,12 +133,21 @@ fn listener_holds(path: &str, listener: &Listener, config: &Config) -> Result<()
             return wrong(&format!("{path}.proxy_protocol"), reason);
         }
     }
+    if listener.mode == Mode::TlsPassthrough {
+        passthrough::listener_holds(path, listener, config)?;
+    }
     lines_hold(&format!("{path}.add"), &listener.add)?;
     lines_hold(&format!("{path}.add_to_answers"), &listener.add_to_answers)?;
     let mut names = HashSet::new();
     for (index, route) in listener.routes.iter().enumerate() {
         let path = format!("{path}.routes[{index}]");
         route_holds(&path, route, config)?;
+        if listener.mode == Mode::TlsPassthrough {
+            passthrough::route_holds(&path, route, config)?;
+        } else if !route.sni.is_empty() {
+            let reason = "is for listeners with mode = \"tls-passthrough\"; expected host";
+            return wrong(&format!("{path}.sni"), reason);
+        }
         if !names.insert(&route.name) {
             let reason = format!("{:?} is there twice; metrics name it", route.name);
             return wrong(&format!("{path}.name"), reason);

@@ -107,6 +107,8 @@ pub struct Listener {
     /// Terminates TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
+    #[serde(default)]
+    pub mode: Mode,
     /// The first that matches a request decides; without one, the answer is 404.
     pub routes: Vec<Route>,
     /// Each connection begins with a header of the PROXY protocol, version 1 or 2, which tells the client's address.
@@ -126,6 +128,16 @@ pub struct Listener {
     pub add_to_answers: Vec<String>,
 }
 
+/// What a listener's clients speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    #[default]
+    Http,
+    /// TLS, which the backends decrypt; routes choose by the name in the client's first message.
+    TlsPassthrough,
+}
+
 /// Conditions, which must all hold, and one destination.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -134,6 +146,9 @@ pub struct Route {
     /// Names, `"*.example.org"` for all below one; any case. Empty: every host.
     #[serde(default)]
     pub host: Vec<String>,
+    /// For `tls-passthrough`: like `host`. Empty: every name, and none.
+    #[serde(default)]
+    pub sni: Vec<String>,
     /// The prefix of the path, by whole segments: `/api` matches `/api` and `/api/x`, not `/apis`.
     #[serde(default = "root")]
     pub path: String,

@@ -75,6 +75,9 @@ impl Pass<'_> {
         if connection.awaits_proxy != 0 {
             return self.take_proxy_header(connection);
         }
+        if connection.passes != 0 {
+            return self.take_hello(connection, id);
+        }
         let chunks = &self.tables.chunks;
         let held = &connection.requests.held;
         let mut input = std::mem::take(&mut self.scratch.input);
@@ -170,14 +173,7 @@ impl Pass<'_> {
         }
         let body = request.body;
         self.send_request(connection, held, end, given, body);
-        if let Some(route) = self.tables.routes.row(connection.exchange.route) {
-            route.requested();
-        }
-        self.tables.count(Event::Request);
-        if let Some(leg) = connection.leg().copied() {
-            connection.exchange.backend = leg.row;
-            self.tables.backends.numbers(leg.row).requested();
-        }
+        self.count_request(connection, Event::Request);
         connection.count += 1;
         connection.last = u8::from(!keep_alive || is_last || tunnel);
         false
@@ -241,13 +237,34 @@ impl Pass<'_> {
         request: &Request<'_>,
         route: Option<&Route>,
     ) {
+        connection.exchange.route = route.map_or(NO_ROW, |route| route.row);
+        self.note_text(connection, id, || Text::of(request));
+    }
+
+    /// Keeps the description of a request if there is a log.
+    pub(crate) fn note_text(
+        &self,
+        connection: &mut Connection,
+        id: SlabId,
+        text: impl FnOnce() -> Text,
+    ) {
         let exchange = &mut connection.exchange;
-        exchange.route = route.map_or(NO_ROW, |route| route.row);
         if exchange.has_text == 0 && self.snapshot.log.is_some() {
-            let slot = id.slot();
-            self.tables.texts.put(slot as usize, &Text::of(request));
-            exchange.slot = slot;
+            exchange.slot = id.slot();
             exchange.has_text = 1;
+            self.tables.texts.put(exchange.slot as usize, &text());
+        }
+    }
+
+    /// Counts a request that the leg in use gets.
+    pub(crate) fn count_request(&self, connection: &mut Connection, event: Event) {
+        self.tables.count(event);
+        if let Some(route) = self.tables.routes.row(connection.exchange.route) {
+            route.requested();
+        }
+        if let Some(leg) = connection.leg().copied() {
+            connection.exchange.backend = leg.row;
+            self.tables.backends.numbers(leg.row).requested();
         }
     }
 
@@ -271,7 +288,7 @@ impl Pass<'_> {
     }
 
     /// Makes the leg in use one to this backend, or to any of this pool. Returns false if the request must wait.
-    fn ready_leg(
+    pub(crate) fn ready_leg(
         &mut self,
         connection: &mut Connection,
         id: SlabId,

@@ -127,6 +127,7 @@ impl Pass<'_> {
         connection.peer_port = tuple.source_port;
         let listener = self.snapshot.listener_of(&connection);
         connection.awaits_proxy = listener.is_some_and(|each| each.proxy_protocol).into();
+        connection.passes = listener.is_some_and(|each| each.passes).into();
         connection.mss = accepted.mss;
         connection.leg = NO_LEG;
         if let Some(scale) = accepted.window_scale {

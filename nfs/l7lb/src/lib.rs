@@ -5,7 +5,7 @@
 //!
 //! Configuration: [`Config`] -> `check` -> `snapshot` (what workers read), `routes`, `sticky`.
 //!
-//! Packets: `dispatch` (finds the connection) -> `handshake`, `client`, `backend` (segments by their sender) -> `exchange`, `answer_heads`, `heads` (messages) -> `answers`, `legs` ->
+//! Packets: `dispatch` (finds the connection) -> `handshake`, `client`, `backend` (segments by their sender) -> `exchange`, `answer_heads`, `heads` (messages), `passthrough` -> `answers`, `legs` ->
 //! `output` -> `pass` (the context of the batch). `timers` does what happens without packets, and `health` checks the backends.
 //!
 //! Ends of exchanges: `finish` -> `metrics`, `log` (with `names`, `texts`).
@@ -33,6 +33,7 @@ mod metrics;
 mod names;
 mod output;
 mod pass;
+mod passthrough;
 mod proxy;
 mod record;
 mod routes;

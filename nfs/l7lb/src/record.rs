@@ -164,6 +164,16 @@ impl Exchange {
     }
 }
 
+/// What is known of a message's length.
+mod length {
+    /// The message has not begun.
+    pub const NONE: u32 = 0;
+    /// The head tells it.
+    pub const KNOWN: u32 = 1;
+    /// Sequence numbers tell it.
+    pub const COUNTED: u32 = 2;
+}
+
 /// The bytes of a message.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
@@ -172,8 +182,8 @@ pub struct Size {
     known: u64,
     /// The source number after its head.
     from: u32,
-    /// The head tells the body's length.
-    has_length: u32,
+    /// One of [`length`].
+    length: u32,
 }
 
 impl Size {
@@ -186,14 +196,14 @@ impl Size {
         Self {
             known: (head as u64).saturating_add(length.unwrap_or(0)),
             from,
-            has_length: length.is_some().into(),
+            length: length.map_or(length::COUNTED, |_| length::KNOWN),
         }
     }
 
     /// Returns the bytes so far. Bodies without a length are counted modulo 4 GiB.
     pub fn bytes(&self, half: &Half) -> u64 {
         let missing = half.parse_at.wrapping_sub(half.seen) as i32;
-        if self.has_length != 0 {
+        if self.length == length::KNOWN {
             let missing = half.remaining.saturating_add(missing.max(0) as u64);
             return self.known.saturating_sub(missing);
         }
@@ -201,7 +211,7 @@ impl Size {
             framing::ENDED => half.parse_at,
             _ => half.seen,
         };
-        if self.known == 0 {
+        if self.length == length::NONE {
             return 0;
         }
         self.known + u64::from(end.wrapping_sub(self.from))
@@ -253,9 +263,11 @@ pub struct Connection {
     pub edits: u8,
     /// The header of the PROXY protocol is still to come.
     pub awaits_proxy: u8,
+    /// The connection is TLS, which passes.
+    pub passes: u8,
     /// The body of the request is still on its way.
     pub uploads: u8,
-    pub reserved: [u8; 3],
+    pub reserved: [u8; 2],
 }
 
 impl Connection {

@@ -24,6 +24,7 @@ pub struct Route {
     hosts: Vec<Host>,
     /// The prefix without a slash at its end.
     path: String,
+    servers: Vec<Host>,
     methods: Vec<String>,
     headers: Vec<config::HeaderMatch>,
     pub action: Action,
@@ -41,9 +42,10 @@ enum Host {
 impl Route {
     /// Prepares a checked route. `pool`: the index of a pool by its name.
     pub(crate) fn new(route: &config::Route, row: u16, pool: impl Fn(&str) -> usize) -> Self {
-        let hosts = route.host.iter().map(|name| Host::of(name)).collect();
+        let hosts = |names: &[String]| names.iter().map(|name| Host::of(name)).collect();
         Self {
-            hosts,
+            hosts: hosts(&route.host),
+            servers: hosts(&route.sni),
             path: route.path.trim_end_matches('/').to_owned(),
             methods: route.method.clone(),
             headers: route.headers.clone(),
@@ -62,6 +64,12 @@ impl Route {
                 .headers
                 .iter()
                 .all(|wanted| has_header(request, wanted))
+    }
+
+    /// Tells whether a TLS connection to a server of this name belongs to the route.
+    pub fn matches_server(&self, server: Option<&str>) -> bool {
+        self.servers.is_empty()
+            || server.is_some_and(|name| self.servers.iter().any(|wanted| wanted.is(name)))
     }
 
     fn has_host(&self, host: Option<&str>) -> bool {
@@ -89,7 +97,7 @@ impl Host {
     fn is(&self, name: &str) -> bool {
         match self {
             Self::Exactly(wanted) => name.eq_ignore_ascii_case(wanted),
-            // Names are ASCII, as nf-http has checked.
+            // Names are ASCII, as their parsers have checked.
             Self::Below(end) => name
                 .len()
                 .checked_sub(end.len())

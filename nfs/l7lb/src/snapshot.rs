@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     backends::Backends,
-    config::{Algorithm, Config},
+    config::{Algorithm, Config, Mode},
     log::Log,
     names::Names,
     record::Connection,
@@ -52,6 +52,8 @@ pub struct Listener {
     /// The backends of all its routes.
     rows: Vec<u16>,
     pub proxy_protocol: bool,
+    /// Its connections are TLS, which passes.
+    pub passes: bool,
     /// The lines added to requests, and to answers of backends.
     pub add: Lines,
     pub add_to_answers: Lines,
@@ -169,6 +171,7 @@ impl Snapshot {
                 forwarded_for: listener.forwarded_for,
                 request_id: listener.request_id,
                 proxy_protocol: listener.proxy_protocol,
+                passes: listener.mode == Mode::TlsPassthrough,
                 add: lines(&listener.add),
                 add_to_answers: lines(&listener.add_to_answers),
             };

@@ -163,6 +163,8 @@ pub enum Event {
     Syn,
     Connection,
     Request,
+    /// A TLS connection passes.
+    Passed,
     /// No record or no port was free.
     Full,
     /// A segment of no connection was answered with a reset.
@@ -182,10 +184,11 @@ pub enum Event {
 }
 
 impl Event {
-    pub const ALL: [(Self, &'static str); 14] = [
+    pub const ALL: [(Self, &'static str); 15] = [
         (Self::Syn, "syns"),
         (Self::Connection, "connections_opened"),
         (Self::Request, "requests"),
+        (Self::Passed, "passed_connections"),
         (Self::Full, "refused_full"),
         (Self::Refused, "refused_unknown"),
         (Self::Corrupt, "corrupt_segments"),

@@ -32,16 +32,24 @@ impl Text {
         text
     }
 
-    pub fn method(&self) -> &str {
-        read(&self.method, self.lengths[0])
+    /// Describes a TLS connection, which has no method and no path.
+    pub fn of_server(server: Option<&str>) -> Self {
+        let mut text = Self::zeroed();
+        text.has_host = u8::from(server.is_some());
+        text.lengths[1] = cut(server.unwrap_or_default(), &mut text.host);
+        text
+    }
+
+    pub fn method(&self) -> Option<&str> {
+        Some(read(&self.method, self.lengths[0])).filter(|method| !method.is_empty())
     }
 
     pub fn host(&self) -> Option<&str> {
         (self.has_host != 0).then(|| read(&self.host, self.lengths[1]))
     }
 
-    pub fn path(&self) -> &str {
-        read(&self.path, self.lengths[2])
+    pub fn path(&self) -> Option<&str> {
+        Some(read(&self.path, self.lengths[2])).filter(|path| !path.is_empty())
     }
 }
 
