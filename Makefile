@@ -81,7 +81,8 @@ test-python: prepare-test ## run the tests of all parts together; PYTEST_ARGS="-
 test-unit: TEST_NEEDS := none
 test-unit: test-python ## run the Python tests that need neither root nor namespaces
 
-soak: prepare-test ## run the long tests, which are not part of `make test`
+soak: build ## run the long tests, which are not part of `make test`
+	@tools/prepare soak
 	@$(BIN)/python -m pytest -m soak $(PYTEST_ARGS) || { \
 		status=$$?; [[ $$status == 5 ]] && echo "No test is marked soak yet." || exit $$status; }
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lab.server import HostProcess
-from lab.web_path.balancers import BALANCERS, await_listening, running
+from lab.web_path.balancers import BALANCERS, Running, await_listening, running
 from lab.web_path.path import CLIENT, ORIGINS, PORT, SERVERS, WebPath
 from tests.l7lb.transfers import Plan, Report
 
@@ -63,3 +63,42 @@ def impaired(balancer: str, module_directory: Path) -> Iterator[WebPath]:
 def transfers(impaired: WebPath) -> Transfers:
     """Start the client's program on the impaired path."""
     return Transfers(impaired)
+
+
+@pytest.fixture(scope="module")
+def unbalanced() -> Iterator[WebPath]:
+    """Start the hosts on unimpaired wires."""
+    with WebPath() as path:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def program(balancer: str, unbalanced: WebPath, module_directory: Path) -> Iterator[Running]:
+    """Start the balancer."""
+    with BALANCERS[balancer](unbalanced, module_directory, ORIGINS) as program:
+        yield program
+
+
+@pytest.fixture(scope="module")
+def path(unbalanced: WebPath, program: Running) -> WebPath:
+    """Return the hosts with the balancer; each test starts its servers."""
+    assert program.process.poll() is None
+    return unbalanced
+
+
+@pytest.fixture
+def served(path: WebPath, directory: Path) -> Iterator[WebPath]:
+    """Start the checking web server."""
+    with origin(path, directory):
+        yield path
+
+
+def curl(path: WebPath, *arguments: str) -> str:
+    """Run curl in the client; return its output."""
+    return path.run(CLIENT, "curl", "-sS", "--fail", "--max-time", "50", "--noproxy", "*", *arguments)
+
+
+def raw_client(path: WebPath, name: str, target: str | None = None) -> Any:
+    """Run a function of `raw_clients` in the client; return what it saw."""
+    argv = (sys.executable, "-m", "tests.l7lb.raw_clients", name, target or path.target, str(PORT))
+    return json.loads(path.run(CLIENT, *argv))

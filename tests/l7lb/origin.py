@@ -8,6 +8,11 @@
 | POST /echo | the request's body |
 | POST /later?name=N | as /sha256, but it reads the body after a GET /go?name=N only |
 | GET /socket with Upgrade: websocket | 101, and from then on all bytes back |
+| GET /status?code=C&length=N | status C without a body, with Content-Length N (as 304 may have it) |
+| GET /ends?seed=S&size=N | `bodies.body(S, N)`, ended by the end of the connection only |
+| GET /hints?seed=S&size=N | 103 with a Link, then as /bytes |
+| GET /old?seed=S&size=N | as /ends, in HTTP/1.0 |
+| POST /refuse | 413 before the body, and the end of the connection |
 | GET /heads | the request line and header lines of the last requests to this address, as JSON |
 
 A path may begin with ``/at-NAME``, for the balancer. Each answer names the address in ``X-Origin``.
@@ -77,6 +82,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif path == "/go":
             self.state.go(query["name"]).set()
             self._answer(b"gone\n")
+        elif path == "/status":
+            self.send_response(int(query["code"]))
+            self.send_header("X-Origin", self.origin)
+            if "length" in query:
+                self.send_header("Content-Length", query["length"])
+            self.end_headers()
+        elif path in ("/ends", "/old"):
+            self.protocol_version = "HTTP/1.0" if path == "/old" else "HTTP/1.1"
+            self._answer(body(int(query["seed"]), int(query["size"])), framing=("Connection", "close"))
+        elif path == "/hints":
+            self.wfile.write(b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n")
+            self.wfile.flush()
+            self._answer(body(int(query["seed"]), int(query["size"])))
         elif path == "/heads":
             self._answer(json.dumps(list(self.state.heads[self.origin])).encode())
         elif path == "/socket":
@@ -94,6 +112,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
             return
         pieces: list[bytes] | None = [] if path == "/echo" else None
+        if path == "/refuse":
+            self._refuse()
+            return
         digest, length = hashlib.sha256(), 0
         trailers: dict[str, str] = {}
         for piece in self._body(trailers):
@@ -110,8 +131,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         self.do_POST()
 
+    def _refuse(self) -> None:
+        """Answer at once; then read what the client has sent, so that no reset overtakes the answer."""
+        self._answer(b"too long\n", status=413, framing=("Connection", "close"))
+        self.wfile.flush()
+        self.connection.shutdown(socket.SHUT_WR)
+        while self.rfile.read1(_PIECE):
+            pass
+
     def handle_expect_100(self) -> bool:
-        """Let the client send the body now."""
+        """Let the client send the body now, unless the request is refused."""
+        if "/refuse" in self.path:
+            return True
         goes_on = super().handle_expect_100()
         self.wfile.flush()
         return goes_on

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import socket
 import sys
 from typing import Any
 
@@ -64,6 +65,49 @@ def websocket(target: Target) -> object:
     return [answer.status, answer.headers["sec-websocket-accept"], echoed]
 
 
+def old(target: Target) -> object:
+    """Send requests of HTTP/1.0 without a Host; return the bytes of both answers, and whether the first one kept it."""
+    kept = b"GET /bytes?seed=1&size=1000 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
+    with socket.create_connection(target, 30) as connection:
+        connection.sendall(b"GET /bytes?seed=1&size=70000 HTTP/1.0\r\n\r\n")
+        alone = _to_the_end(connection)
+    with socket.create_connection(target, 30) as connection:
+        connection.sendall(kept)
+        connection.recv(1 << 16)
+        connection.sendall(kept.replace(b"keep-alive", b"close"))
+        second = _to_the_end(connection)
+    return [alone.endswith(body(1, 70_000)), second.endswith(body(1, 1000))]
+
+
+def half_closed(target: Target) -> object:
+    """Close the sending side after a request, before its answer has arrived."""
+    with socket.create_connection(target, 30) as connection:
+        connection.sendall(b"GET /bytes?seed=1&size=900000 HTTP/1.1\r\nHost: web\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        return _to_the_end(connection).endswith(body(1, 900_000))
+
+
+def refused_upgrade(target: Target) -> object:
+    """Ask for a websocket where there is none; the connection remains one of HTTP."""
+    request = b"GET /bytes?seed=1&size=9 HTTP/1.1\r\nHost: web\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    request += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    statuses = []
+    with Connection(target, Settings()) as connection:
+        for server in ORIGINS:
+            connection.send([request.replace(b"/bytes", f"{prefix(server)}/bytes".encode())])
+            answer = connection.answer()
+            statuses.append((answer.status, answer.headers["x-origin"] == server.address))
+        connection.finish()
+    return statuses
+
+
+def _to_the_end(connection: socket.socket) -> bytes:
+    pieces = []
+    while piece := connection.recv(1 << 16):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
 def pipelined(target: Target) -> object:
     """Send 50 requests at once, for each server in turn; return how many answers are right and from that server."""
     asked = [(seed, seed * 977 % 5000, ORIGINS[seed % len(ORIGINS)]) for seed in range(50)]
@@ -103,8 +147,9 @@ def session(target: Target) -> object:
 
 def main() -> None:
     """The command."""
-    clients = {each.__name__: each for each in (slow, trailers, websocket, pipelined, session)}
-    print(json.dumps(clients[sys.argv[1]]((sys.argv[2], int(sys.argv[3])))))
+    clients = (slow, trailers, websocket, pipelined, session, old, half_closed, refused_upgrade)
+    named = {each.__name__: each for each in clients}
+    print(json.dumps(named[sys.argv[1]]((sys.argv[2], int(sys.argv[3])))))
 
 
 if __name__ == "__main__":

@@ -3,19 +3,19 @@
 import hashlib
 import json
 import re
-import sys
+import select
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lab.web_path.balancers import BALANCERS, find, prefix
+from lab.web_path.balancers import Running, find, prefix
 from lab.web_path.origins import apache_origin, nginx_origin
-from lab.web_path.path import CLIENT, ORIGINS, PORT, WebPath
+from lab.web_path.path import CLIENT, ORIGINS, WebPath
 from tests.l7lb.bodies import LARGEST, body
-from tests.l7lb.conftest import origin
+from tests.l7lb.conftest import curl, raw_client
 
 pytestmark = pytest.mark.namespaces
 
@@ -23,36 +23,16 @@ _REPORT = Path(__file__).parents[1] / "nfs/wrk_report.lua"
 _NO_FAILURE = {"connect": 0, "read": 0, "write": 0, "timeout": 0, "status": 0}
 _SIZES = (0, 1, 1448, 65_536, 3_000_000)
 _GIGABYTE = 1 << 30
-
-
-@pytest.fixture(scope="module")
-def path(balancer: str, module_directory: Path) -> Iterator[WebPath]:
-    """Start the balancer on unimpaired wires; each test starts its servers."""
-    with WebPath() as path, BALANCERS[balancer](path, module_directory, ORIGINS):
-        yield path
-
-
-@pytest.fixture
-def served(path: WebPath, directory: Path) -> Iterator[WebPath]:
-    """Start the checking web server."""
-    with origin(path, directory):
-        yield path
-
-
-def _client(path: WebPath, name: str, target: str | None = None) -> Any:
-    said = path.run(CLIENT, sys.executable, "-m", "tests.l7lb.raw_clients", name, target or path.target, str(PORT))
-    return json.loads(said)
-
-
-def _curl(path: WebPath, *arguments: str) -> str:
-    return path.run(CLIENT, "curl", "-sS", "--fail", "--max-time", "50", "--noproxy", "*", *arguments)
+_SAMPLE_S = 0.2
+_BUFFERS = 16 << 20
+"""A balancer may need this many bytes for a transfer, however long."""
 
 
 def test_curl_sees_each_request_of_a_connection_routed(served: WebPath) -> None:
     servers = [ORIGINS[number] for number in (0, 1, 2, 0, 2, 1, 1, 0)]
     urls = [f"http://{served.target}{prefix(each)}/bytes?seed=1&size=5" for each in servers]
     outputs = [word for url in urls for word in ("-o", "/dev/null", url)]
-    said = _curl(served, "--write-out", "%{num_connects} %header{x-origin}\\n", *outputs)
+    said = curl(served, "--write-out", "%{num_connects} %header{x-origin}\\n", *outputs)
     lines = [line.split() for line in said.splitlines()]
     assert [connects for connects, _ in lines] == ["1", *["0"] * 7]
     assert [address for _, address in lines] == [each.address for each in servers]
@@ -60,14 +40,14 @@ def test_curl_sees_each_request_of_a_connection_routed(served: WebPath) -> None:
 
 def test_connections_go_to_all_servers_in_turn(served: WebPath) -> None:
     url = f"http://{served.target}/bytes?seed=1&size=5"
-    said = [_curl(served, "-o", "/dev/null", "-w", "%header{x-origin}", url) for _ in range(6)]
+    said = [curl(served, "-o", "/dev/null", "-w", "%header{x-origin}", url) for _ in range(6)]
     assert Counter(said) == {each.address: 2 for each in ORIGINS}
 
 
 def test_curl_waits_for_100_continue(served: WebPath, directory: Path) -> None:
     file = directory / "upload"
     file.write_bytes(body(8, LARGEST))
-    said = _curl(
+    said = curl(
         served, "-v", "-H", "Expect: 100-continue", "--expect100-timeout", "40", "-T", str(file),
         f"http://{served.target}/sha256",
     )  # fmt: skip
@@ -76,32 +56,30 @@ def test_curl_waits_for_100_continue(served: WebPath, directory: Path) -> None:
 
 
 def test_a_head_request_gets_no_body(served: WebPath) -> None:
-    said = _curl(
-        served, "--head", f"http://{served.target}/bytes?seed=1&size=4321", f"http://{served.target}/go?name=x"
-    )
+    said = curl(served, "--head", f"http://{served.target}/bytes?seed=1&size=4321", f"http://{served.target}/go?name=x")
     assert re.findall(r"(?im)^content-length: (\d+)", said) == ["4321", "5"]
 
 
 @pytest.mark.parametrize("ipv6", [False, True])
 def test_requests_uses_a_session(served: WebPath, ipv6: bool) -> None:
-    assert _client(served, "session", served.target6 if ipv6 else served.target) == 43
+    assert raw_client(served, "session", served.target6 if ipv6 else served.target) == 43
 
 
 def test_pipelined_requests_are_answered_in_order(served: WebPath) -> None:
-    assert _client(served, "pipelined") == 50
+    assert raw_client(served, "pipelined") == 50
 
 
 def test_a_client_that_sends_byte_by_byte_is_served(served: WebPath) -> None:
-    assert _client(served, "slow") == [True, True]
+    assert raw_client(served, "slow") == [True, True]
 
 
 def test_trailers_pass_both_ways(served: WebPath) -> None:
-    seen = _client(served, "trailers")
+    seen = raw_client(served, "trailers")
     assert seen == {"sent": True, "sent_trailers": {"x-sum": "a sum"}, "received": True, "received_trailer": True}
 
 
 def test_a_websocket_is_a_pipe_after_its_upgrade(served: WebPath) -> None:
-    assert _client(served, "websocket") == [101, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", 100]
+    assert raw_client(served, "websocket") == [101, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", 100]
 
 
 # ---- stock servers and loads
@@ -131,11 +109,11 @@ def test_files_of_stock_servers_arrive_unchanged(stock: WebPath, files: Path, di
     arguments = [
         word for size in _SIZES for word in ("-o", str(directory / str(size)), f"http://{stock.target}/{size}")
     ]
-    _curl(stock, *arguments)
+    curl(stock, *arguments)
     for size in _SIZES:
         assert (directory / str(size)).read_bytes() == (files / str(size)).read_bytes(), size
     part = directory / "part"
-    said = _curl(stock, "-r", "1000-1999", "-w", "%{http_code}", "-o", str(part), f"http://{stock.target}/65536")
+    said = curl(stock, "-r", "1000-1999", "-w", "%{http_code}", "-o", str(part), f"http://{stock.target}/65536")
     assert (said, part.read_bytes()) == ("206", (files / "65536").read_bytes()[1000:2000])
 
 
@@ -157,7 +135,9 @@ def test_no_request_of_h2load_fails(stock: WebPath) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-def test_an_upload_of_a_gigabyte_arrives_unchanged(served: WebPath, directory: Path, framing: str) -> None:
+def test_an_upload_of_a_gigabyte_arrives_unchanged(
+    served: WebPath, program: Running, directory: Path, framing: str
+) -> None:
     file, digest = directory / "upload", hashlib.sha256()
     with file.open("wb") as out:
         for number in range(_GIGABYTE // LARGEST):
@@ -166,5 +146,12 @@ def test_an_upload_of_a_gigabyte_arrives_unchanged(served: WebPath, directory: P
             digest.update(piece)
     options = [] if framing == "length" else ["-H", "Transfer-Encoding: chunked"]
     url = f"http://{served.target}/sha256"
-    said = served.run(CLIENT, "curl", "-sS", "--fail", *options, "-T", str(file), url, timeout_s=900)
+    before = program.memory()
+    sending = served.popen(CLIENT, ["curl", "-sS", "--fail", *options, "-T", str(file), url], stdout=subprocess.PIPE)
+    assert sending.stdout is not None
+    samples = []
+    while not select.select([sending.stdout], [], [], _SAMPLE_S)[0]:
+        samples.append(program.memory())
+    said = sending.communicate()[0]
+    assert max(samples) < before + _BUFFERS, samples
     assert json.loads(said) == {"length": _GIGABYTE, "sha256": digest.hexdigest(), "trailers": {}}
