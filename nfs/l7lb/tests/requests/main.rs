@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod answers;
+mod docs;
 mod forged;
 mod health;
 mod large;
