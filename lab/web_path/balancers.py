@@ -190,6 +190,7 @@ def l7lb_config(origins: Sequence[Origin], settings: Settings = _PLAIN) -> dict[
             {
                 "name": pool,
                 "algorithm": "round-robin",
+                "reuse": True,
                 "backends": [{"name": each.name, "address": backends[each.name], "port": PORT} for each in those],
                 **settings.pool,
             }

@@ -36,7 +36,13 @@ impl Pass<'_> {
         }
         match connection.answers.judge(&segment) {
             Verdict::Accept if connection.requests.is_plausible(&segment) => {}
-            Verdict::Reset => return self.reset_by_backend(connection),
+            Verdict::Reset => {
+                let fate = self.reset_by_backend(connection, received.id);
+                return match fate {
+                    Fate::Stays => self.proceed(connection, received.id),
+                    Fate::Ends => Fate::Ends,
+                };
+            }
             Verdict::Drop => return Fate::Stays,
             Verdict::Challenge if connection.answers.is_probe(&segment) => {
                 self.answer_probe_of_leg(connection);
@@ -107,6 +113,10 @@ impl Pass<'_> {
         let stamp = leg.stamp;
         connection.to_client.change(stamp);
         connection.retransmit_at = 0;
+        if connection.busy != 0 {
+            // The request was sent before, on another leg.
+            connection.limit_at = self.now() + self.snapshot.config.timeouts.answer.nanos();
+        }
         let first = segment.seq.wrapping_add(1);
         let answers = &mut connection.answers;
         answers.begin(first);
@@ -131,22 +141,23 @@ impl Pass<'_> {
             }
         } else if !is_reset {
             // A keep-alive probe, a repeated segment, or a forged one.
-            self.acknowledge_idle_leg(connection, &leg);
+            let answers = &connection.answers;
+            let room = answers.edge.wrapping_sub(answers.acked);
+            self.acknowledge_idle_leg(&leg, connection.to_backend.own(), room);
         }
     }
 
-    fn acknowledge_idle_leg(&mut self, connection: &Connection, leg: &Leg) {
-        let answers = &connection.answers;
-        let room = answers.edge.wrapping_sub(answers.acked);
-        let stamps = leg.has(options::TIMESTAMPS).then(|| Timestamps {
-            value: connection.to_backend.own(),
+    /// Acknowledges what a backend has sent on a leg that is not in use. `shown`: the latest timestamp that it was sent.
+    pub(crate) fn acknowledge_idle_leg(&mut self, leg: &Leg, shown: u32, room: u32) {
+        let stamps = leg.has(options::TIMESTAMPS).then_some(Timestamps {
+            value: shown,
             echo: leg.stamp,
         });
         let answer = Outgoing {
             flags: ACK,
             seq: leg.next_to,
             ack: leg.next_from,
-            window: field(0, room, connection.told_scale_of(leg)),
+            window: field(0, room, leg.told_scale()),
             stamps,
             ..Outgoing::default()
         };
@@ -166,11 +177,14 @@ impl Pass<'_> {
         self.send_to_client(connection, segment);
     }
 
-    fn reset_by_backend(&mut self, connection: &mut Connection) -> Fate {
+    fn reset_by_backend(&mut self, connection: &mut Connection, id: SlabId) -> Fate {
         let index = usize::from(connection.leg);
         if connection.is_idle() && connection.last == 0 {
             // Between two requests: the next one gets another leg.
             self.forget_leg(connection, index);
+            return Fate::Stays;
+        }
+        if self.retry(connection, id) {
             return Fate::Stays;
         }
         if connection.awaits_answer() {
@@ -235,12 +249,14 @@ impl Pass<'_> {
             }
             return Fate::Stays;
         }
-        if has_fin && connection.awaits_answer() && connection.answers.parse_at == end {
-            let index = usize::from(connection.leg);
-            let tuple = connection.legs[index].tuple;
-            self.forget_leg(connection, index);
+        let is_without_answer = connection.awaits_answer() && connection.answers.parse_at == end;
+        if let Some(leg) = connection.leg().filter(|_| has_fin && is_without_answer) {
+            let (index, tuple) = (usize::from(connection.leg), leg.tuple);
+            if !self.retry(connection, received.id) {
+                self.forget_leg(connection, index);
+                self.fail(connection, Fault::Reset);
+            }
             self.reset(tuple, segment.ack);
-            self.fail(connection, Fault::Reset);
             return Fate::Stays;
         }
         if has_fin {

@@ -143,6 +143,11 @@ impl Backends {
         self.change(row, column::LEGS, 1);
     }
 
+    /// Counts an open leg that a client takes over.
+    pub fn resumed(&self, row: u16) {
+        self.change(row, column::ACTIVE, 1);
+    }
+
     pub fn closed(&self, row: u16) {
         self.change(row, column::ACTIVE, -1);
     }

@@ -224,6 +224,7 @@ impl L7lb {
             if last == 0 || context.now().saturating_sub(last) >= SECOND {
                 self.refreshed.store(context.now(), Ordering::Relaxed);
                 pass.link().refresh();
+                pass.close_idle_legs();
             }
             pass.check_health();
             pass.take_handshakes();

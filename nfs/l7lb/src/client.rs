@@ -284,6 +284,7 @@ impl Pass<'_> {
         let requests = &mut connection.requests;
         requests.owned = fin.wrapping_add(1);
         requests.has_fin = 1;
+        self.release_legs(connection);
         self.reset_legs(connection);
         connection.requests.discard_all(&self.tables.chunks);
         self.close(connection);

@@ -205,6 +205,9 @@ pub struct Pool {
     /// Begins each connection to a backend with a header of the PROXY protocol of this version: 1 or 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_protocol: Option<u8>,
+    /// Keeps a backend's connection open when its client leaves, for the requests of other clients.
+    #[serde(default)]
+    pub reuse: bool,
     pub backends: Vec<Backend>,
 }
 

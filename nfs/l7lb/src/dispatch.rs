@@ -9,6 +9,7 @@ use nf_packet::{dissect, protocol, tcp_flags, Fragment, Headers, Outcome, Tcp};
 use nf_runtime::Packet;
 
 use crate::{
+    idle_legs::IdleLegs,
     pass::{Fate, Pass, Received},
     record::{reversed, stage},
     segments::{Outgoing, Segment, ACK},
@@ -100,11 +101,16 @@ impl Pass<'_> {
         } else {
             &self.tables.answers
         };
+        let id = table.look(&tuple, self.now()).unwrap_or_default();
+        if !is_client && IdleLegs::is_marked(id) {
+            self.idle_backend_says(id, &segment);
+            return packet.drop_for(TAKEN);
+        }
         let mut received = Received {
             packet,
             headers,
             segment,
-            id: table.look(&tuple, self.now()).unwrap_or_default(),
+            id,
             went: false,
         };
         if received.id.is_none() || !self.known(&mut received, &tuple, is_client) {

@@ -27,6 +27,7 @@ impl Pass<'_> {
     pub(crate) fn proceed(&mut self, connection: &mut Connection, id: SlabId) -> Fate {
         if connection.stage == stage::OPEN {
             self.end_exchange(connection);
+            self.leave(connection);
             self.begin_exchange(connection, id);
         }
         self.flush(connection);
@@ -47,6 +48,9 @@ impl Pass<'_> {
         if !is_over {
             return;
         }
+        if let Some(leg) = connection.legs.get_mut(usize::from(connection.leg)) {
+            leg.is_old = 1;
+        }
         self.finish(connection, End::Done, None);
         if connection.last != 0 || connection.requests.has_fin != 0 {
             // What follows are FINs and acknowledgements.
@@ -57,10 +61,23 @@ impl Pass<'_> {
         connection.limit_at = self.now() + self.snapshot.config.timeouts.idle.nanos();
     }
 
+    /// Ends the connection of a client that leaves after its answer, while the leg stays open.
+    fn leave(&mut self, connection: &mut Connection) {
+        let is_over = connection.leaves != 0 && connection.last == 0 && connection.is_idle();
+        if !is_over || connection.stage != stage::OPEN {
+            return;
+        }
+        self.release_legs(connection);
+        self.reset_legs(connection);
+        connection.requests.discard_all(&self.tables.chunks);
+        self.close(connection);
+    }
+
     /// Begins the next exchange if a whole head is held.
     fn begin_exchange(&mut self, connection: &mut Connection, id: SlabId) {
         while connection.busy == 0
             && connection.last == 0
+            && connection.leaves == 0
             && connection.stage == stage::OPEN
             && !connection.requests.held.is_empty()
         {
@@ -154,6 +171,8 @@ impl Pass<'_> {
         }
         let most = snapshot.config.limits.requests;
         let is_last = most > 0 && connection.count + 1 >= most;
+        let leaves = !is_last && snapshot.pool_reuses(pool) && is_leaving(&request);
+        connection.leaves = u8::from(leaves);
         let edited = self.edit_request(connection, listener, &request, is_last);
         let Some(given) = edited else {
             self.fail(connection, Fault::Request(431));
@@ -171,11 +190,14 @@ impl Pass<'_> {
         if !listener.add_to_answers.is_empty() {
             connection.edits |= edits::LINES;
         }
+        if leaves {
+            connection.edits |= edits::CLOSE;
+        }
         let body = request.body;
         self.send_request(connection, held, end, given, body);
         self.count_request(connection, Event::Request);
         connection.count += 1;
-        connection.last = u8::from(!keep_alive || is_last || tunnel);
+        connection.last = u8::from(!keep_alive && !leaves || is_last || tunnel);
         false
     }
 
@@ -344,6 +366,10 @@ impl Pass<'_> {
         let row = connection.legs[index].row;
         self.forget_leg(connection, index);
         self.tables.backends.failed(row);
+        if connection.busy != 0 {
+            // The request is no longer held.
+            return self.fail(connection, Fault::Unavailable);
+        }
         let head_at = connection
             .requests
             .owned
@@ -360,7 +386,7 @@ impl Pass<'_> {
     }
 
     /// Puts the leg in use aside.
-    fn rest_leg(&mut self, connection: &mut Connection) {
+    pub(crate) fn rest_leg(&mut self, connection: &mut Connection) {
         let (top, edge) = (connection.requests.top, connection.requests.edge);
         let seen = connection.answers.seen;
         let received = connection.to_client.received();
@@ -372,6 +398,18 @@ impl Pass<'_> {
         }
         connection.leg = NO_LEG;
     }
+}
+
+/// Tells whether a client closes its connection after the answer to this request, and asks for nothing else about connections.
+fn is_leaving(request: &nf_http::Request<'_>) -> bool {
+    let is_plain = |header: nf_http::Header<'_>| {
+        !header.is("Connection") || header.value.eq_ignore_ascii_case(b"close")
+    };
+    let is_modern = request.version == nf_http::Version::Http11;
+    !request.keep_alive
+        && is_modern
+        && request.upgrade.is_none()
+        && request.head.headers().all(is_plain)
 }
 
 /// Tells whether these bytes may contain the end of a head: an empty line.

@@ -12,6 +12,8 @@ pub mod edits {
     pub const LINES: u8 = 1;
     /// The cookie that names the backend.
     pub const COOKIE: u8 = 2;
+    /// `Connection: close`, for a client that leaves.
+    pub const CLOSE: u8 = 4;
 }
 
 /// The most bytes by which a head grows, apart from the listener's lines.
@@ -82,6 +84,9 @@ impl Pass<'_> {
             edits.push(Edit::Remove("Connection"));
             edits.push(Edit::Add("Connection", b"close"));
         }
+        if connection.leaves != 0 {
+            edits.push(Edit::Remove("Connection"));
+        }
         edits.push(Edit::AddLines(&listener.add));
         edits.write(&request.head, listener.add.len(), &mut self.scratch.output)
     }
@@ -104,6 +109,11 @@ impl Pass<'_> {
                 let value = format_args!("{name}={id:016x}; Path=/; HttpOnly");
                 edits.push(Edit::Add("Set-Cookie", format(&mut cookie, value)));
             }
+        }
+        if connection.edits & edits::CLOSE != 0 {
+            edits.push(Edit::Remove("Connection"));
+            edits.push(Edit::Remove("Keep-Alive"));
+            edits.push(Edit::Add("Connection", b"close"));
         }
         let listener = snapshot.listener_of(connection);
         if let Some(listener) = listener.filter(|_| connection.edits & edits::LINES != 0) {

@@ -17,8 +17,10 @@ use crate::{
 /// The first local port, and the number of them, toward one backend. The ports above are for health checks.
 const FIRST_PORT: u16 = 1024;
 const PORTS: u32 = (health::FIRST_PORT - FIRST_PORT) as u32;
-/// Attempts to find a free port.
-const TRIES: u32 = 64;
+/// Attempts to find a free port: connections that stay open occupy ports in a row.
+const TRIES: u32 = 4096;
+/// The distance between the first ports of two rows, which can be of the same backend in two pools. A prime.
+const APART: u32 = 6133;
 /// The time until a SYN is sent again, doubled each time.
 const SYN_AGAIN: u64 = 300_000_000;
 /// Entries of the index live as long as their connection.
@@ -49,6 +51,15 @@ impl Leg {
     pub(crate) fn has(&self, option: u8) -> bool {
         self.options & option != 0
     }
+
+    /// Returns the shift of the windows that the backend is told.
+    pub(crate) fn told_scale(&self) -> u8 {
+        if self.has(options::SCALE) {
+            self.own_scale
+        } else {
+            0
+        }
+    }
 }
 
 impl Pass<'_> {
@@ -71,10 +82,15 @@ impl Pass<'_> {
             return Some(true);
         }
         let row = wanted.or_else(|| snapshot.choose(pool, &self.tables.backends, None))?;
+        if let Some(index) = self.take_idle_leg(connection, id, row) {
+            self.resume_leg(connection, index, head_at);
+            return Some(true);
+        }
         self.open_leg(connection, id, row, head_at).then_some(false)
     }
 
     fn resume_leg(&mut self, connection: &mut Connection, index: usize, head_at: u32) {
+        connection.legs[index].is_old = 1;
         let leg = connection.legs[index];
         connection.leg = index as u8;
         let requests = &mut connection.requests;
@@ -117,6 +133,10 @@ impl Pass<'_> {
             scale: 0,
             options: connection.options,
             has_header: 0,
+            own_scale: connection.scale,
+            told_mss: connection.mss.min(self.mss_toward(tuple.source.ip())),
+            is_old: 0,
+            reserved: [0; 4],
             next_to: 0,
             next_from: 0,
             stamp: 0,
@@ -141,8 +161,6 @@ impl Pass<'_> {
         let attempts = connection.requests.attempts.min(6);
         connection.requests.attempts += 1;
         connection.retransmit_at = self.now() + (SYN_AGAIN << attempts);
-        let room = self.mss_toward(leg.tuple.source.ip());
-        let mss = connection.mss.min(room);
         let window = connection
             .answers
             .edge
@@ -152,8 +170,8 @@ impl Pass<'_> {
             echo: 0,
         });
         let syn = Syn {
-            mss: Some(mss),
-            window_scale: leg.has(options::SCALE).then_some(connection.scale),
+            mss: Some(leg.told_mss),
+            window_scale: leg.has(options::SCALE).then_some(leg.own_scale),
             sack_permitted: leg.has(options::SACK),
             timestamps: stamps,
         };
@@ -175,6 +193,7 @@ impl Pass<'_> {
             .network
             .own_address(backend.way.interface, backend.address)?;
         let first = self.tables.backends.next_port(row);
+        let first = first.wrapping_add(u32::from(row).wrapping_mul(APART));
         // Ports that lead the backend's packets to this worker.
         let (worker, workers) = (self.context.worker() as u32, self.context.workers() as u32);
         let ports = PORTS / workers - 1;

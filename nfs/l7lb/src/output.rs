@@ -395,7 +395,7 @@ impl Pass<'_> {
 
 /// Returns the window field for a backend, and notes what it is told.
 fn tell_leg(connection: &mut Connection, leg: &Leg, ack: u32) -> u16 {
-    let scale = connection.told_scale_of(leg);
+    let scale = leg.told_scale();
     let takes_head = connection.edits != 0 && connection.answers.framing == framing::HEAD;
     let answers = &mut connection.answers;
     let mut edge = answers.map.back(answers.edge);

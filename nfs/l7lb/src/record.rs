@@ -106,6 +106,13 @@ pub struct Leg {
     pub options: u8,
     /// It has got its header of the PROXY protocol.
     pub has_header: u8,
+    /// The largest segment that the backend was told.
+    pub told_mss: u16,
+    /// The shift of the windows that the backend is told, if it has the option.
+    pub own_scale: u8,
+    /// It has carried a request before, so the backend may be about to close it.
+    pub is_old: u8,
+    pub reserved: [u8; 4],
     /// The next number toward the backend, and from it; valid while the leg is idle.
     pub next_to: u32,
     pub next_from: u32,
@@ -259,6 +266,8 @@ pub struct Connection {
     pub attempts: u8,
     /// The client offers another protocol.
     pub offers: u8,
+    /// The client leaves after the present answer, and the leg stays open.
+    pub leaves: u8,
     /// [`edits`](crate::heads::edits) of the answer.
     pub edits: u8,
     /// The header of the PROXY protocol is still to come.
@@ -267,7 +276,7 @@ pub struct Connection {
     pub passes: u8,
     /// The body of the request is still on its way.
     pub uploads: u8,
-    pub reserved: [u8; 2],
+    pub reserved: u8,
 }
 
 impl Connection {
@@ -290,15 +299,6 @@ impl Connection {
     pub fn told_scale(&self) -> u8 {
         if self.has(options::SCALE) {
             SCALE
-        } else {
-            0
-        }
-    }
-
-    /// Returns the shift of the windows that a leg is told.
-    pub fn told_scale_of(&self, leg: &Leg) -> u8 {
-        if leg.has(options::SCALE) {
-            self.scale
         } else {
             0
         }

@@ -94,6 +94,7 @@ pub struct Pool {
     pub sticky: Option<Sticky>,
     /// The version of the header of the PROXY protocol that backends get.
     pub proxy_protocol: Option<u8>,
+    reuse: bool,
     algorithm: Algorithm,
     /// Rows, each as often as its weight says.
     turns: Vec<u16>,
@@ -143,6 +144,8 @@ impl Snapshot {
             pools.push(Pool {
                 sticky: Sticky::new(pool, &rows[index]),
                 proxy_protocol: pool.proxy_protocol,
+                // Such a connection belongs to one client.
+                reuse: pool.reuse && pool.proxy_protocol.is_none(),
                 algorithm: pool.algorithm,
                 turns,
                 turn: AtomicUsize::new(0),
@@ -233,6 +236,16 @@ impl Snapshot {
     /// Tells whether a backend belongs to a pool, and is the wanted one.
     pub fn serves(&self, row: u16, pool: usize, wanted: Option<u16>) -> bool {
         self.pool_of(row) == Some(pool) && wanted.is_none_or(|wanted| wanted == row)
+    }
+
+    /// Tells whether other clients use a pool's connections after the one that opened them.
+    pub fn pool_reuses(&self, pool: usize) -> bool {
+        self.pools.get(pool).is_some_and(|pool| pool.reuse)
+    }
+
+    /// Tells the same of a backend's pool.
+    pub fn reuses(&self, row: u16) -> bool {
+        self.pool_of(row).is_some_and(|pool| self.pool_reuses(pool))
     }
 
     pub fn pool_of(&self, row: u16) -> Option<usize> {

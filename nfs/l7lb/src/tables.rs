@@ -13,6 +13,8 @@ use nf_splice::cookie::Secrets;
 use crate::{
     backends::Backends,
     config::Limits,
+    idle_legs::IdleLegs,
+    legs::FOREVER,
     metrics::Routes,
     record::{phase, Connection},
     texts::Text,
@@ -26,6 +28,7 @@ pub struct Tables {
     pub clients: FlowTable<Tuple, SlabId>,
     /// Connections by the tuple of a backend's packets.
     pub answers: FlowTable<Tuple, SlabId>,
+    pub idle_legs: IdleLegs,
     pub chunks: ChunkPool,
     pub timers: Timers,
     pub neighbours: Neighbours,
@@ -48,6 +51,7 @@ impl Tables {
             connections: state.slab("connections", connections)?,
             clients: state.flow_table("clients", connections)?,
             answers: state.flow_table("answers", connections * 2)?,
+            idle_legs: IdleLegs::declare(connections, limits.backends, state)?,
             chunks: state.chunk_pool("chunks", limits.chunks, 2048)?,
             timers: state.timers("timers", connections)?,
             neighbours: Neighbours::declare(state, limits.neighbours)?,
@@ -126,6 +130,27 @@ impl Tables {
             self.tls.remove(id, &self.chunks);
         }
         self.chunks.free_orphans(|_, chunk| named.contains(&chunk));
+        self.repair_legs();
+    }
+
+    /// Removes all idle legs, one of which may have been on its way to or from a connection, and gives the others back their entries.
+    fn repair_legs(&self) {
+        for id in self.idle_legs.all(|_| true) {
+            if let Some(idle) = self.idle_legs.remove(id) {
+                self.answers.remove(&idle.leg.tuple, 0);
+            }
+        }
+        let mut owned = Vec::new();
+        self.connections.for_each(|id, connection| {
+            let legs = connection.legs.iter();
+            let open = legs.filter(|leg| leg.phase != phase::NONE);
+            owned.extend(open.map(|leg| (leg.tuple, id)));
+        });
+        for (tuple, id) in owned {
+            let _ = self
+                .answers
+                .update_or_insert(&tuple, 0, FOREVER, || id, |owner| *owner = id);
+        }
     }
 
     pub fn count(&self, event: Event) {
@@ -135,6 +160,7 @@ impl Tables {
     pub fn report(&self, out: &mut CounterSink) {
         out.gauge("connections", &[], self.connections.len() as f64);
         out.gauge("tls_connections", &[], self.tls.endpoints.len() as f64);
+        out.gauge("idle_backend_connections", &[], self.idle_legs.len() as f64);
         for (event, name) in Event::ALL {
             let count = self.events.words()[event as usize].load(Ordering::Relaxed);
             out.counter(name, &[], count);

@@ -37,6 +37,13 @@ impl TimestampMap {
         self.first = self.latest;
     }
 
+    /// Continues from a later value, which the receiver was shown by another connection's clock.
+    pub fn advance(&mut self, shown: u32) {
+        let value = self.received();
+        self.latest = shown;
+        self.change(value);
+    }
+
     /// Translates the TSval of an acceptable segment: one of a forged segment could make the receiver discard the true ones.
     /// An older segment of the same source keeps its older value.
     #[must_use]
@@ -98,6 +105,17 @@ mod tests {
         // The client's echo of the former source's value, and of one from the future.
         assert_eq!(map.back(1_400), 5);
         assert_eq!(map.back(9_000), 6);
+    }
+
+    #[test]
+    fn a_clock_continues_from_a_later_value() {
+        let mut map = TimestampMap::starting_at(1_000);
+        let _ = map.show(1_010);
+        map.advance(70_000);
+        assert_eq!((map.own(), map.received()), (70_000, 1_010));
+        assert_eq!(map.show(1_015), 70_005);
+        assert_eq!(map.back(70_005), 1_015);
+        assert_eq!(map.back(900), 1_010);
     }
 
     #[test]

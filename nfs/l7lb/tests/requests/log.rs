@@ -206,7 +206,8 @@ fn routes_and_backends_have_numbers() {
         assert_eq!(bed.counter(&name), value, "{name}");
     }
     client.say(&mut bed, GET);
-    bed.sent.clear();
+    backend.hear(&bed.one(A));
+    backend.send(&mut bed, Flags::Ack, b"");
     backend.send(&mut bed, Flags::Refuse, b"");
     assert_eq!(bed.counter(&backend_of("own_answers", "")), 1);
 }

@@ -13,6 +13,7 @@ mod passthrough;
 mod peers;
 mod proxy;
 mod refused;
+mod reuse;
 mod sticky;
 mod timeouts;
 mod tls;

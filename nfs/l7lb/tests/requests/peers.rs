@@ -104,7 +104,7 @@ pub struct Peer {
     pub seq: u32,
     pub ack: u32,
     pub stamp: u32,
-    echo: u32,
+    pub echo: u32,
     pub window: u16,
     /// The options in use.
     pub offer: Offer,
@@ -432,6 +432,12 @@ impl Peer {
     pub fn say(&mut self, bed: &mut Bed, text: impl AsRef<[u8]>) {
         self.send(bed, Flags::Ack, text.as_ref());
         self.seq = self.seq.wrapping_add(text.as_ref().len() as u32);
+    }
+
+    /// Receives a FIN that follows directly.
+    pub fn hear_fin(&mut self, seen: &Seen) -> bool {
+        self.hear(seen);
+        seen.fin
     }
 
     /// Receives a segment that follows directly, and acknowledges it with the next one sent.
