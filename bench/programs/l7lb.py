@@ -163,7 +163,7 @@ def measure(each: Stand, load: Load, seconds: int) -> None:
     """Put a load on a system for a while, and keep the figures."""
     packets = each.path.packets() if each.balancer else (0, 0)
     machine, own = machine_ns(), own_ns(each)
-    requests, took = wrk(each, load, seconds)
+    requests, took = wrk(each.path, load, seconds)
     machine, own = machine_ns() - machine, own_ns(each) - own
     after = each.path.packets() if each.balancer else (0, 0)
     received, sent = ((last - first) / requests for first, last in zip(packets, after, strict=True))
@@ -172,20 +172,19 @@ def measure(each: Stand, load: Load, seconds: int) -> None:
     each.samples.setdefault(load.name, []).append(sample)
 
 
-def wrk(each: Stand, load: Load, seconds: int) -> tuple[int, float]:
-    """Return the number of requests answered, and the seconds.
+def wrk(path: WebPath, load: Load, seconds: int, base: str = "") -> tuple[int, float]:
+    """Return the number of requests answered, and the seconds; `base` is the start of the URL.
 
     Raises:
         SystemExit: some failed.
     """
     headers = ["-H", "Connection: close"] if load.close else []
     argv = [find("wrk"), "-t", "1", "-c", str(load.connections), "-d", f"{seconds}s", "--timeout", "20s", *headers]
-    said = each.path.run(
-        CLIENT, "taskset", "--cpu-list", str(_CLIENT_CORE), *argv, f"http://{each.path.target}/{load.file}"
-    )
+    url = f"{base or f'http://{path.target}'}/{load.file}"
+    said = path.run(CLIENT, "taskset", "--cpu-list", str(_CLIENT_CORE), *argv, url)
     found = re.search(r"(\d+) requests in ([\d.]+)(ms|s)", said)
     if not found or int(found[1]) == 0 or "Socket errors" in said or "Non-2xx" in said:
-        raise SystemExit(f"{load.name} through {each.name} failed: {said}")
+        raise SystemExit(f"{load.name} from {path.target} failed: {said}")
     return int(found[1]), float(found[2]) / (1000 if found[3] == "ms" else 1)
 
 
@@ -194,6 +193,12 @@ def own_ns(each: Stand) -> int:
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     running = [each.origin, *([each.balancer] if each.balancer else [])]
     total = sum(program.cpu_ns() for program in running) + round((ended.ru_utime + ended.ru_stime) * 1e9)
+    return total + packet_threads_ns()
+
+
+def packet_threads_ns() -> int:
+    """Return the CPU time of the kernel's packet threads."""
+    total = 0
     for comm in Path("/proc").glob("[0-9]*/comm"):
         with contextlib.suppress(OSError):
             if comm.read_text().startswith("ksoftirqd/"):
@@ -243,7 +248,7 @@ def goodput_ratio(sut: str, directory: Path, files: Path) -> float:
         with stand(name, kind, directory, files, load.link, impaired=True) as each:
             assert each.path.front is not None
             each.path.front.set(1, Faults(loss=0.01, delay_ms=25))
-            requests, took = wrk(each, load, 20)
+            requests, took = wrk(each.path, load, 20)
             rates[name] = requests / took
     print(f"... goodput: {rates}", file=sys.stderr)
     return round(rates["sut"] / rates["haproxy"], 3)

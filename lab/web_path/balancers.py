@@ -101,8 +101,10 @@ def await_that(is_so: Callable[[], bool], program: Running, log: Path) -> None:
 
 
 @contextlib.contextmanager
-def haproxy(path: WebPath, home: Path, origins: Sequence[Origin], core: int | None = None) -> Iterator[Running]:
-    """HAProxy with one thread."""
+def haproxy(
+    path: WebPath, home: Path, origins: Sequence[Origin], core: int | None = None, *, bind: str = ""
+) -> Iterator[Running]:
+    """HAProxy with one thread; `bind`: further options of its listeners."""
     path.give_addresses()
     servers = [f"  server {each.name} {each.address}:{PORT}\n" for each in origins]
     routes = [f"  use_backend {each.name} if {{ path_beg {prefix(each)} }}\n" for each in origins]
@@ -112,7 +114,7 @@ def haproxy(path: WebPath, home: Path, origins: Sequence[Origin], core: int | No
         f"global\n  nbthread 1\n  maxconn {_CONNECTIONS}\n"
         "defaults\n  mode http\n  retries 10\n  timeout connect 60s\n  timeout client 900s\n  timeout server 900s\n"
         "  timeout tunnel 900s\n"
-        f"frontend front\n  bind {VIP}:{PORT}\n  bind [{VIP6}]:{PORT}\n  default_backend back\n"
+        f"frontend front\n  bind {VIP}:{PORT} {bind}\n  bind [{VIP6}]:{PORT} {bind}\n  default_backend back\n"
         + "".join(routes)
         + "backend back\n  balance roundrobin\n  http-reuse always\n"
         + "".join([*servers, *single])

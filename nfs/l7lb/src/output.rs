@@ -242,19 +242,18 @@ impl Pass<'_> {
         let Some(leg) = connection.leg().copied() else {
             return;
         };
-        let mut seq = connection.requests.map.forward(begin);
+        let seq = connection.requests.map.forward(begin);
         // The client's packet can be a merged one, of many segments.
         let most = self.payload_toward(leg.mss, leg.tuple.source.ip(), leg.options);
-        for payload in bytes.chunks(most) {
-            let segment = Outgoing {
-                flags: PSH_ACK,
-                seq,
-                payload,
-                ..Outgoing::default()
-            };
-            self.send_on_leg(connection, &leg, segment);
-            seq = seq.wrapping_add(payload.len() as u32);
-        }
+        let segment = Outgoing {
+            flags: PSH_ACK,
+            seq,
+            payload: bytes,
+            size: most as u16,
+            ..Outgoing::default()
+        };
+        self.send_on_leg(connection, &leg, segment);
+        let seq = seq.wrapping_add(bytes.len() as u32);
         connection.requests.sent(seq);
     }
 

@@ -91,8 +91,8 @@ impl<'a> Pass<'a> {
             (destination, tuple.destination_port),
         );
         let frame = self.scratch.frame.build(macs, ends.0, ends.1, segment);
-        if let Some(frame) = frame {
-            self.out.emit(interface, frame);
+        if let Some((frame, offloads)) = frame {
+            self.out.emit_parts(interface, &[frame], offloads);
         }
     }
 

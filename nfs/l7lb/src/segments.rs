@@ -1,8 +1,9 @@
 //! Segments: the numbers of received ones, and the frames of those that the function makes.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, num::NonZeroU16};
 
 use nf_packet::{ethertype, protocol, tcp_flags, Headers, Ipv4, Ipv6, Tcp};
+use nf_runtime::{Network, Offloads, PartialChecksum, Segments, MAX_LARGE_FRAME};
 use nf_splice::options::{sack_block, timestamps, Syn, Timestamps, SACK_BLOCK};
 
 /// Flags of a segment that acknowledges.
@@ -77,6 +78,8 @@ pub struct Outgoing<'a> {
     /// The edges of a SACK block.
     pub block: Option<(u32, u32)>,
     pub payload: &'a [u8],
+    /// The bytes of each segment but the last, if the payload is one of several, which the output splits; 0: it is not.
+    pub size: u16,
 }
 
 impl Outgoing<'_> {
@@ -101,35 +104,33 @@ impl Outgoing<'_> {
 /// The bytes of all options.
 const OPTIONS: usize = Syn::MAX_LENGTH + SACK_BLOCK;
 const ETHERNET: usize = 14;
-/// The longest frame that the function makes: jumbo frames.
-const MOST: usize = ETHERNET + 9216;
 
 /// A frame under construction.
 pub struct Frame {
-    bytes: Box<[u8; MOST]>,
+    bytes: Box<[u8]>,
 }
 
 impl Default for Frame {
     fn default() -> Self {
         Self {
-            bytes: Box::new([0; MOST]),
+            bytes: vec![0; MAX_LARGE_FRAME].into_boxed_slice(),
         }
     }
 }
 
 impl Frame {
-    /// Builds a frame between two stations. None: it is too long, or the IP versions differ.
+    /// Builds a frame between two stations; returns it with what is left to the output. None: it is too long, or the IP versions differ.
     pub fn build(
         &mut self,
         macs: ([u8; 6], [u8; 6]),
         source: (IpAddr, u16),
         destination: (IpAddr, u16),
         segment: &Outgoing<'_>,
-    ) -> Option<&[u8]> {
+    ) -> Option<(&[u8], Offloads)> {
         let (options, length) = segment.options();
         let header = Tcp::MIN_HEADER + length;
         let tcp_length = header + segment.payload.len();
-        let bytes = self.bytes.as_mut_slice();
+        let bytes = &mut self.bytes[..];
         let start = ip(bytes, source.0, destination.0, tcp_length)?;
         bytes[..6].copy_from_slice(&macs.1);
         bytes[6..12].copy_from_slice(&macs.0);
@@ -149,8 +150,25 @@ impl Frame {
         tcp[12] = ((header / 4) as u8) << 4;
         tcp[Tcp::MIN_HEADER..header].copy_from_slice(&options[..length]);
         let mut view = Tcp::new_checked(tcp).ok()?;
-        view.fill_checksum(source.0, destination.0);
-        Some(bytes)
+        let size = NonZeroU16::new(segment.size);
+        let Some(size) = size.filter(|size| segment.payload.len() > usize::from(size.get())) else {
+            view.fill_checksum(source.0, destination.0);
+            return Some((bytes, Offloads::None));
+        };
+        view.leave_checksum(source.0, destination.0);
+        let checksum = PartialChecksum {
+            start: start as u16,
+            field: PartialChecksum::TCP,
+        };
+        let segments = Segments {
+            network: match source.0 {
+                IpAddr::V4(_) => Network::Ipv4,
+                IpAddr::V6(_) => Network::Ipv6,
+            },
+            size,
+            is_ecn: false,
+        };
+        Some((bytes, Offloads::Segments(checksum, segments)))
     }
 }
 

@@ -19,7 +19,7 @@ impl Pass<'_> {
     /// Sends the client what the windows allow, and acknowledges what has arrived.
     pub(super) fn transmit(&mut self, endpoint: &mut Endpoint) {
         let now = self.now();
-        let most = usize::from(endpoint.mss);
+        let most = ROOM;
         while let Some(piece) = endpoint.to_client.take(most, now) {
             self.send_piece(endpoint, &piece);
         }
@@ -60,6 +60,7 @@ impl Pass<'_> {
             syn: None,
             block: None,
             payload: &payload,
+            size: endpoint.mss,
         };
         self.send(reversed(&endpoint.tuple), &segment);
         self.scratch.tls.payload = payload;

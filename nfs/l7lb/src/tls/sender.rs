@@ -295,7 +295,11 @@ impl Sender {
         if room == 0 || is_short {
             return None;
         }
-        Some(self.piece(self.next, room.min(most)))
+        let (len, mss) = (room.min(most), self.mss as usize);
+        // Whole segments, unless the queue or the window ends.
+        let is_partial = len < rest && len > mss;
+        let extra = if is_partial { len % mss } else { 0 };
+        Some(self.piece(self.next, len - extra))
     }
 
     fn offset(&self, seq: u32) -> usize {
