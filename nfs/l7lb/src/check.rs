@@ -1,5 +1,7 @@
 //! Validates a configuration as a whole.
 
+mod addresses;
+mod conditions;
 mod passthrough;
 
 use std::collections::HashSet;
@@ -8,7 +10,7 @@ use nf_balancing::{check, config::wrong};
 use nf_runtime::Refusal;
 
 use crate::{
-    config::{Config, Listener, Mode, Pool, Route, Sticky},
+    config::{Config, Listener, Mode, Pool, Route, Sticky, Timeouts},
     tls,
 };
 
@@ -73,6 +75,22 @@ pub fn check(config: &Config) -> Result<(), Refusal> {
         }
         listener_holds(&path, listener, config)?;
     }
+    timeouts_hold(&config.timeouts)?;
+    addresses::check(config)
+}
+
+fn timeouts_hold(timeouts: &Timeouts) -> Result<(), Refusal> {
+    for (name, value) in [
+        ("head", timeouts.head),
+        ("idle", timeouts.idle),
+        ("body", timeouts.body),
+        ("connect", timeouts.connect),
+        ("answer", timeouts.answer),
+    ] {
+        if value.nanos() == 0 {
+            return wrong(&format!("timeouts.{name}"), "is 0s; expected more");
+        }
+    }
     Ok(())
 }
 
@@ -128,10 +146,6 @@ fn listener_holds(path: &str, listener: &Listener, config: &Config) -> Result<()
             let reason = "is true beside tls; a header in front of TLS is not supported";
             return wrong(&format!("{path}.proxy_protocol"), reason);
         }
-        if listener.proxy_protocol {
-            let reason = "does not work with tls; expected one of them";
-            return wrong(&format!("{path}.proxy_protocol"), reason);
-        }
     }
     if listener.mode == Mode::TlsPassthrough {
         passthrough::listener_holds(path, listener, config)?;
@@ -161,21 +175,22 @@ fn lines_hold(path: &str, lines: &[String]) -> Result<(), Refusal> {
     for (index, line) in lines.iter().enumerate() {
         let path = format!("{path}[{index}]");
         let pair = line.split_once(':');
-        let Some((name, value)) = pair.filter(|(name, value)| is_line(name, value)) else {
+        let Some((name, _)) = pair.filter(|(name, value)| is_line(name, value)) else {
             let reason = format!("{line:?} is not a header line, such as \"X-Via: l7lb\"");
             return wrong(&path, reason);
         };
         if FRAMING.iter().any(|each| each.eq_ignore_ascii_case(name)) {
             let reason =
-                format!("{name:?} with {value:?} frames messages; expected another header");
+                format!("{line:?} would change how the message is read; expected another header");
             return wrong(&path, reason);
         }
     }
     Ok(())
 }
 
-/// Headers that say where messages end, and what becomes of the connection.
-const FRAMING: [&str; 5] = [
+/// Headers that say where messages end, where they go, and what becomes of the connection.
+const FRAMING: [&str; 6] = [
+    "Host",
     "Content-Length",
     "Transfer-Encoding",
     "Connection",
@@ -211,10 +226,7 @@ fn route_holds(path: &str, route: &Route, config: &Config) -> Result<(), Refusal
     if destinations.iter().filter(|given| **given).count() != 1 {
         return wrong(path, "needs exactly one of pool, redirect and answer");
     }
-    if !route.path.starts_with('/') {
-        let reason = format!("{:?} does not begin with /", route.path);
-        return wrong(&format!("{path}.path"), reason);
-    }
+    conditions::check(path, route)?;
     if let Some(pool) = &route.pool {
         if !config.pools.iter().any(|each| each.name == *pool) {
             let known: Vec<_> = config.pools.iter().map(|each| each.name.as_str()).collect();
@@ -229,6 +241,10 @@ fn route_holds(path: &str, route: &Route, config: &Config) -> Result<(), Refusal
         if ![301, 302, 303, 307, 308].contains(&redirect.status) {
             let reason = format!("is {}; expected 301, 302, 303, 307 or 308", redirect.status);
             return wrong(&format!("{path}.redirect.status"), reason);
+        }
+        if redirect.location.is_empty() {
+            let reason = "is empty; expected a URL or a path";
+            return wrong(&format!("{path}.redirect.location"), reason);
         }
         if redirect
             .location

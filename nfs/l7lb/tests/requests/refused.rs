@@ -79,7 +79,15 @@ fn errors_name_the_value_and_what_was_expected() {
             json!(["content-length: 5"]),
             [
                 "listeners[0].add[0]",
-                "\"content-length\" with \" 5\" frames messages",
+                "\"content-length: 5\" would change how the message is read",
+            ],
+        ),
+        (
+            "/listeners/0/add",
+            json!(["Host: other"]),
+            [
+                "listeners[0].add[0]",
+                "would change how the message is read",
             ],
         ),
         (
@@ -99,6 +107,88 @@ fn errors_name_the_value_and_what_was_expected() {
             "/listeners/0/routes",
             route(json!({"pool": "a", "sni": ["x"]})),
             ["routes[0].sni", "mode = \"tls-passthrough\""],
+        ),
+        (
+            "/listeners/0/routes",
+            route(json!({"pool": "a", "host": ["*.example.org", "[fd00::1]", "a.*.org"]})),
+            ["routes[0].host[2]", "\"a.*.org\"; expected a name"],
+        ),
+        (
+            "/listeners/0/routes",
+            route(json!({"pool": "a", "host": ["example.org:80"]})),
+            ["routes[0].host[0]", "\"example.org:80\"; expected a name"],
+        ),
+        (
+            "/listeners/0/routes",
+            route(json!({"pool": "a", "host": [""]})),
+            ["routes[0].host[0]", "\"\"; expected a name"],
+        ),
+        (
+            "/listeners/0/routes",
+            route(json!({"pool": "a", "path": "api"})),
+            ["routes[0].path", "\"api\" does not begin with /"],
+        ),
+        (
+            "/listeners/0/routes",
+            route(json!({"pool": "a", "path": "/api/*"})),
+            ["routes[0].path", "\"/api/*\" ends with /*"],
+        ),
+        (
+            "/listeners/0/routes",
+            route(json!({"pool": "a", "path": "/api?x=1"})),
+            [
+                "routes[0].path",
+                "\"/api?x=1\"; expected a path as it is sent",
+            ],
+        ),
+        (
+            "/listeners/0/routes",
+            route(json!({"pool": "a", "method": ["GET", "post"]})),
+            [
+                "routes[0].method[1]",
+                "\"post\"; expected a method in capitals",
+            ],
+        ),
+        (
+            "/listeners/0/routes",
+            route(json!({"pool": "a", "headers": [{"name": "X-Beta:"}]})),
+            [
+                "routes[0].headers[0].name",
+                "\"X-Beta:\"; expected the name",
+            ],
+        ),
+        (
+            "/listeners/0/routes",
+            route(json!({"redirect": {"status": 301, "location": ""}})),
+            ["routes[0].redirect.location", "is empty"],
+        ),
+        (
+            "/listeners/0/address",
+            json!("127.0.0.1"),
+            ["listeners[0].address", "a loopback address"],
+        ),
+        (
+            "/listeners/0/address",
+            json!("10.1.0.2"),
+            ["listeners[0].address", "an interface's own address"],
+        ),
+        (
+            "/pools/0/backends/0/address",
+            json!("10.0.0.100"),
+            ["pools[0].backends[0].address", "is the address of VIP"],
+        ),
+        (
+            "/pools/0/backends/0/address",
+            json!("fd00::1"),
+            [
+                "pools[0].backends[0].address",
+                "no interface has an IPv6 address",
+            ],
+        ),
+        (
+            "/timeouts/answer",
+            json!("0s"),
+            ["timeouts.answer", "is 0s; expected more"],
         ),
         (
             "/listeners/0/mode",
