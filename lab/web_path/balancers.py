@@ -203,7 +203,7 @@ def l7lb_config(origins: Sequence[Origin], settings: Settings = _PLAIN) -> dict[
         "listeners": listeners,
         "pools": pools,
         # No other balancer has a limit that a slow client of the tests reaches.
-        "timeouts": {"head": "900s", "idle": "900s", "connect": "60s", "answer": "900s"},
+        "timeouts": {"head": "900s", "idle": "900s", "body": "900s", "connect": "60s", "answer": "900s"},
         **settings.top,
     }
 

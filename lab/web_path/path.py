@@ -18,7 +18,7 @@ NETWORK = "10.1.0.0/24"
 VIP, VIP6 = "10.1.0.100", "fd01::100"
 OWN, OWN6 = ("10.1.0.2", "10.2.0.2"), ("fd01::2", "fd02::2")
 """The load balancer's own addresses on both sides."""
-_CLIENT, _CLIENT6 = "10.1.0.1", "fd01::1"
+CLIENT_ADDRESS, _CLIENT6 = "10.1.0.1", "fd01::1"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class WebPath:
             raise
 
     def _set_up(self, *, offloads: bool, wires: Sequence[str], direct: bool) -> None:
-        client = ("10.2.0.1/24", "fd02::1/64") if direct else (f"{_CLIENT}/24", f"{_CLIENT6}/64")
+        client = ("10.2.0.1/24", "fd02::1/64") if direct else (f"{CLIENT_ADDRESS}/24", f"{_CLIENT6}/64")
         servers = [f"{each.address}/24" for each in ORIGINS] + [f"{each.address6}/64" for each in ORIGINS]
         self._configure(CLIENT, {"eth0": client}, offloads=offloads)
         self._configure(SERVERS, {"eth0": servers}, offloads=offloads)

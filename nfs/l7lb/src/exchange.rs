@@ -389,6 +389,7 @@ impl Pass<'_> {
     pub(crate) fn rest_leg(&mut self, connection: &mut Connection) {
         let (top, edge) = (connection.requests.top, connection.requests.edge);
         let seen = connection.answers.seen;
+        connection.answers.drop_kept(&self.tables.chunks);
         let received = connection.to_client.received();
         if let Some(leg) = connection.legs.get_mut(usize::from(connection.leg)) {
             leg.next_to = top;

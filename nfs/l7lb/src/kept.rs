@@ -35,6 +35,12 @@ impl Half {
         let _ = self.kept.append(chunks, &new[..new.len().min(room)]);
     }
 
+    /// Discards the bytes kept; the sender repeats them.
+    pub fn drop_kept(&mut self, chunks: &ChunkPool) {
+        self.kept.clear(chunks);
+        self.owed = 0;
+    }
+
     /// Returns the edges of the bytes kept.
     pub fn kept_block(&self) -> Option<(u32, u32)> {
         let end = self.kept_at.wrapping_add(self.kept.len() as u32);
@@ -48,8 +54,7 @@ impl Half {
         }
         let mut bytes = vec![0; self.kept.len()];
         let _ = self.kept.read_at(chunks, 0, &mut bytes);
-        self.kept.clear(chunks);
-        self.owed = 0;
+        self.drop_kept(chunks);
         Some((self.kept_at, bytes))
     }
 

@@ -228,7 +228,7 @@ impl Pass<'_> {
             connection.leg = NO_LEG;
             let requests = &mut connection.requests;
             requests.outgoing.clear(&self.tables.chunks);
-            connection.answers.kept.clear(&self.tables.chunks);
+            connection.answers.drop_kept(&self.tables.chunks);
             let requests = &mut connection.requests;
             requests.map = Map::between(requests.seen, requests.top);
             requests.acked = requests.top;

@@ -114,7 +114,7 @@ impl Half {
     pub fn discard_all(&mut self, chunks: &ChunkPool) {
         let count = self.held.len();
         self.discard(chunks, count);
-        self.kept.clear(chunks);
+        self.drop_kept(chunks);
         self.saw(self.owned);
     }
 
