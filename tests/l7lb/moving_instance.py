@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lab.web_path.balancers import Running, Settings, l7lb
-from lab.web_path.path import BACK, FRONT, MIDDLE, ORIGINS, WebPath
+from lab.web_path.path import BACK, CLIENT, FRONT, MIDDLE, ORIGINS, OWN6, SERVERS, VIP6, WebPath
 from nfagent.control import Control
 from nfagent.migrate.switching import marker
 
@@ -60,11 +60,12 @@ class _Process:
 class MovingInstance:
     """A running instance; leaving the context ends it."""
 
-    def __init__(self, path: WebPath, home: Path, settings: Settings | None = None) -> None:
+    def __init__(self, path: WebPath, home: Path, settings: Settings | None = None, *, workers: int = 1) -> None:
         self._path, self._home, self._settings = path, home, settings or Settings()
+        self._options = [f"--workers={workers}"]
         self._epoch = 0
         self._place_bridges()
-        self._active = _Process(path, home, self._settings, 0, 0)
+        self._active = _Process(path, home, self._settings, 0, 0, *self._options)
         self._run(self._steer(0))
 
     def __enter__(self) -> Self:
@@ -88,7 +89,9 @@ class MovingInstance:
         epoch, secret = {"epoch": self._epoch}, secrets.token_hex(32)
         old, new = (
             self._active,
-            _Process(self._path, self._home, self._settings, self._epoch, 1 - self._active.place, "--hold"),
+            _Process(
+                self._path, self._home, self._settings, self._epoch, 1 - self._active.place, "--hold", *self._options
+            ),
         )
         self._active = new
         with contextlib.closing(old), _prepared(old, self._epoch, secret) as (rings, descriptors):
@@ -132,6 +135,10 @@ class MovingInstance:
                 # The other place must not get copies of frames, nor frames of the instance here.
                 script.append(f"bridge link set dev {end} learning off flood off mcast_flood off isolated on")
         self._run(script)
+        # Neighbour solicitations are multicast, which the bridges would copy to both places.
+        for host, address, side in ((CLIENT, VIP6, "front"), (SERVERS, OWN6[1], "back")):
+            neighbour = (address, "lladdr", _MACS[side], "dev", "eth0")
+            self._path.run(host, "ip", "-6", "neighbour", "replace", *neighbour)
 
     def _run(self, lines: list[str]) -> None:
         self._path.run(MIDDLE, "sh", "-ec", "\n".join(lines))

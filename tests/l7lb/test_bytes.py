@@ -17,6 +17,7 @@ import pytest
 from lab.web_path.balancers import BALANCERS, router
 from lab.web_path.impairment import Faults
 from lab.web_path.path import CLIENT, ORIGINS, PORT, SERVERS, WebPath
+from tests.l7lb.bodies import LARGEST
 from tests.l7lb.conftest import Transfers, origin
 from tests.l7lb.transfers import PAUSE_S, Plan, Report
 
@@ -33,6 +34,7 @@ _TCP_GIVES_UP_S = 1000.0
 """TCP doubles its timeouts up to 120 s, and gives up after 924 s (``tcp_retries2``): a shorter pause is no hang."""
 SOAK = int(os.environ.get("L7LB_REQUESTS", "100000"))
 _SOAK_PATHS = 32
+_SMALLER = 100_000
 _SOAK_CONNECTIONS = 64
 
 
@@ -131,7 +133,9 @@ def _transfer_cells(kind: str, home: Path, requests: int, left: "queue.SimpleQue
                 seed, cell = left.get_nowait()
             except queue.Empty:
                 return reports
-            plan = Plan(path.target, PORT, seed, requests, connections=_SOAK_CONNECTIONS, timeout_s=_TCP_GIVES_UP_S)
+            # Every fourth time, all options meet bodies of up to 1 MiB.
+            largest = LARGEST if seed // len(_OPTIONS) % 4 == 0 else _SMALLER
+            plan = Plan(path.target, PORT, seed, requests, _SOAK_CONNECTIONS, largest, timeout_s=_TCP_GIVES_UP_S)
             report = _transfer(path, transfers, home, cell, plan)
             print(f"{kind} {cell}: {report}", flush=True)
             reports.append(report)

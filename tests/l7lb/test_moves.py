@@ -54,11 +54,12 @@ def _await_requests(instance: MovingInstance) -> None:
         time.sleep(0.005)
 
 
-def _move(path: WebPath, home: Path, moves: int) -> None:
+def _move(path: WebPath, home: Path, moves: int, *, ipv6: bool = False, workers: int = 1) -> None:
     stopped = threading.Event()
-    plan = Plan(path.target, PORT, 1, _REQUESTS, connections=12, largest=_LARGEST, split=0.5, stalls=True)
+    target = path.target6 if ipv6 else path.target
+    plan = Plan(target, PORT, 1, _REQUESTS, connections=12, largest=_LARGEST, split=0.5, stalls=True)
     pids, open_connections = set(), []
-    with MovingInstance(path, home) as instance, ThreadPoolExecutor(2) as pool:
+    with MovingInstance(path, home, workers=workers) as instance, ThreadPoolExecutor(2) as pool:
         # While one plan ends, the other one is in the middle of its requests.
         plans = [replace(plan, seed=seed) for seed in (1, 1_000_000)]
         clients = [pool.submit(_send_until, stopped, Transfers(path), each) for each in plans]
@@ -82,6 +83,10 @@ def test_every_request_is_answered_right_while_the_instance_moves(path: WebPath,
     _move(path, directory, MOVES)
 
 
+def test_every_request_is_answered_right_over_ipv6_while_several_workers_move(path: WebPath, directory: Path) -> None:
+    _move(path, directory, MOVES, ipv6=True, workers=2)
+
+
 def test_a_request_continues_from_any_point_in_it(path: WebPath, directory: Path) -> None:
     argv = [sys.executable, "-m", "tests.l7lb.halves", path.target, str(PORT)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -103,5 +108,8 @@ def _line(client: HostProcess, line: str) -> str:
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_every_request_is_answered_right_during_1000_moves(path: WebPath, directory: Path) -> None:
-    _move(path, directory, 1000)
+@pytest.mark.parametrize(("ipv6", "workers"), [(False, 1), (True, 2)])
+def test_every_request_is_answered_right_during_1000_moves(
+    path: WebPath, directory: Path, ipv6: bool, workers: int
+) -> None:
+    _move(path, directory, 1000, ipv6=ipv6, workers=workers)
