@@ -1,18 +1,23 @@
 //! The context in which a network function runs.
 
+use std::sync::Arc;
+
 use nf_ports::{Mac, Packet};
+
+use crate::gate::{Gate, Waker};
 
 /// The reason for which [`Context::send_across`] drops a packet.
 pub const NOT_ADDRESSED: &str = "not addressed to this port";
 
 /// The context of a batch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Context<'a> {
     now: u64,
     worker: usize,
     workers: usize,
     macs: &'a [Mac],
     last_turn: u64,
+    gate: Option<&'a Arc<Gate>>,
 }
 
 impl<'a> Context<'a> {
@@ -25,7 +30,19 @@ impl<'a> Context<'a> {
             workers,
             macs,
             last_turn: 0,
+            gate: None,
         }
+    }
+
+    pub(crate) fn with_gate(mut self, gate: &'a Arc<Gate>) -> Self {
+        self.gate = Some(gate);
+        self
+    }
+
+    /// Returns what lets other threads wake the worker that ticks. Without workers, in tests, it does nothing.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.gate.map(Waker::of).unwrap_or_default()
     }
 
     /// Sets the value of [`last_turn`](Self::last_turn).

@@ -61,6 +61,22 @@ impl Mode {
     }
 }
 
+/// Lets the worker that ticks do so at once although it is idle: for threads of a network function that have something for it.
+#[derive(Clone, Default)]
+pub struct Waker(Option<Arc<Gate>>);
+
+impl Waker {
+    pub(crate) fn of(gate: &Arc<Gate>) -> Self {
+        Self(Some(Arc::clone(gate)))
+    }
+
+    pub fn wake(&self) {
+        if let Some(gate) = &self.0 {
+            gate.wake_all();
+        }
+    }
+}
+
 /// An order to a worker.
 pub enum Order {
     /// [`Mode::Run`].

@@ -22,6 +22,7 @@ pub use context::{Context, NOT_ADDRESSED};
 pub use counters::CounterSink;
 pub use emitted::{Emitted, MAX_EMITTED, MAX_EMITTED_BYTES};
 pub use function::NetworkFunction;
+pub use gate::Waker;
 pub use instance::{inherited_arena, Instance, Options, ORDER_TIMEOUT};
 pub use loaded::Loaded;
 pub use nf_ports::{

@@ -119,7 +119,9 @@ impl<N: NetworkFunction> Worker<N> {
                         .is_some_and(|loaded| loaded.function.wants_tick());
                 let tick = wants_tick.then_some(next_tick);
                 let patient = sweeping.is_none() && !self.intake.is_awaiting_more();
-                idle.wait(&self.gate, self.index, &self.intake, tick, patient);
+                if idle.wait(&self.gate, self.index, &self.intake, tick, patient) {
+                    next_tick = idle.now();
+                }
             }
         }
     }
@@ -172,7 +174,7 @@ impl<N: NetworkFunction> Worker<N> {
 
     fn context(&self, loaded: &Loaded<N>) -> Context<'_> {
         let workers = self.gate.workers();
-        Context::new(loaded.clock.now(), self.index, workers, &self.macs)
+        Context::new(loaded.clock.now(), self.index, workers, &self.macs).with_gate(&self.gate)
     }
 
     fn report_sources(&self, reported: &mut usize) {

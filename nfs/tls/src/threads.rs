@@ -47,14 +47,14 @@ struct Done {
 }
 
 impl Handshakes {
-    /// Starts the threads.
+    /// Starts the threads. `wake` is called after each step.
     #[must_use]
-    pub fn start(threads: usize) -> Self {
+    pub fn start(threads: usize, wake: impl Fn() + Clone + Send + 'static) -> Self {
         let done = Arc::new(Done::default());
         let threads = (0..threads.max(1)).map(|_| {
             let (sender, jobs) = sync_channel(WAITING);
-            let done = Arc::clone(&done);
-            thread::spawn(move || run(&jobs, &done));
+            let (done, wake) = (Arc::clone(&done), wake.clone());
+            thread::spawn(move || run(&jobs, &done, wake));
             sender
         });
         Self {
@@ -102,7 +102,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn run(jobs: &Receiver<Job>, done: &Done) {
+fn run(jobs: &Receiver<Job>, done: &Done, wake: impl Fn()) {
     let mut handshakes = HashMap::new();
     while let Ok(job) = jobs.recv() {
         let outcome = match job {
@@ -126,6 +126,8 @@ fn run(jobs: &Receiver<Job>, done: &Done) {
         let mut outcomes = lock(&done.outcomes);
         outcomes.push_back(outcome);
         done.count.store(outcomes.len(), Ordering::Release);
+        drop(outcomes);
+        wake();
     }
 }
 

@@ -89,9 +89,9 @@ impl Pass<'_> {
         let _ = endpoint.input.read_at(chunks, 0, &mut bytes);
         let number = bytemuck::cast(id);
         let is_taken = if is_first {
-            threads.get().begin(number, config, bytes)
+            threads.get(self.context).begin(number, config, bytes)
         } else {
-            threads.get().proceed(number, bytes)
+            threads.get(self.context).proceed(number, bytes)
         };
         if !is_taken {
             endpoint.offer_at = self.now() + AGAIN;
@@ -105,7 +105,7 @@ impl Pass<'_> {
     /// Forgets a handshake that has not ended.
     pub(super) fn forget_handshake(&mut self, id: SlabId, endpoint: &Endpoint) {
         if endpoint.process == self.threads.process {
-            self.threads.get().forget(bytemuck::cast(id));
+            self.threads.get(self.context).forget(bytemuck::cast(id));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use nf_runtime::Context;
 use nf_tls::{Handshakes, Outcome};
 
 use crate::tables::random;
@@ -26,10 +27,11 @@ impl Default for Threads {
 }
 
 impl Threads {
-    pub(super) fn get(&self) -> &Handshakes {
+    pub(super) fn get(&self, context: &Context<'_>) -> &Handshakes {
         self.handshakes.get_or_init(|| {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            Handshakes::start(cores.min(MOST))
+            let waker = context.waker();
+            Handshakes::start(cores.min(MOST), move || waker.wake())
         })
     }
 

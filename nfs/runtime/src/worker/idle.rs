@@ -44,7 +44,7 @@ impl Idle {
         self.since = None;
     }
 
-    /// Waits until there may be something to do, at most until `tick`.
+    /// Waits until there may be something to do, at most until `tick`. Returns whether another thread has rung the bell.
     pub(crate) fn wait(
         &mut self,
         gate: &Gate,
@@ -52,12 +52,12 @@ impl Idle {
         intake: &Intake,
         tick: Option<Instant>,
         patient: bool,
-    ) {
+    ) -> bool {
         self.now = Instant::now();
         let since = *self.since.get_or_insert(self.now);
         if self.fast && self.now - since < SPIN {
             std::hint::spin_loop();
-            return;
+            return false;
         }
         let down = intake.errors().iter().any(Option::is_some);
         let longest = match (patient, down) {
@@ -68,14 +68,15 @@ impl Idle {
         let until_tick = tick.map(|tick| tick.saturating_duration_since(self.now));
         let timeout = until_tick.map_or(longest, |tick| tick.min(longest));
         let before = self.now;
-        sleep(gate, worker, intake, timeout, patient);
+        let is_rung = sleep(gate, worker, intake, timeout, patient);
         self.now = Instant::now();
         self.fast = self.now - before < SPIN;
         self.since = None;
+        is_rung
     }
 }
 
-fn sleep(gate: &Gate, worker: usize, intake: &Intake, timeout: Duration, patient: bool) {
+fn sleep(gate: &Gate, worker: usize, intake: &Intake, timeout: Duration, patient: bool) -> bool {
     let bell = PollFd::from_borrowed_fd(gate.bell(worker), PollFlags::IN);
     let mut descriptors = vec![bell];
     // While frames stay in the ports for lack of room elsewhere, a port's descriptor would wake it constantly.
@@ -95,7 +96,9 @@ fn sleep(gate: &Gate, worker: usize, intake: &Intake, timeout: Duration, patient
     };
     // Interrupted or not, the caller checks again.
     let _ = poll(&mut descriptors, Some(&timeout));
-    if !descriptors[0].revents().is_empty() {
+    let is_rung = !descriptors[0].revents().is_empty();
+    if is_rung {
         gate.silence(worker);
     }
+    is_rung
 }

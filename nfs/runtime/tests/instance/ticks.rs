@@ -1,6 +1,12 @@
 //! Ticks of each worker, or of one.
 
-use std::sync::Arc;
+use std::{
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        Arc,
+    },
+    thread,
+};
 
 use nf_ports::memory;
 use nf_runtime::{
@@ -61,4 +67,56 @@ fn otherwise_worker_0_ticks() {
     }
     instance.stop_workers().unwrap();
     assert_eq!(wires[1].receive(), None);
+}
+
+/// A function that wants a tick only when a thread of its own asks for one.
+struct Woken(Arc<AtomicBool>);
+
+impl NetworkFunction for Woken {
+    const KIND: &'static str = "woken";
+    const SUMMARY: &'static str = "for tests";
+    const SCHEMA: u32 = 1;
+    type Config = ();
+
+    fn create((): (), _: &mut StateBuilder) -> Result<Self, Refusal> {
+        Ok(Self(Arc::default()))
+    }
+
+    fn process(&self, batch: &mut Batch, context: &Context<'_>) {
+        for packet in batch.packets_mut() {
+            packet.drop_for("work for a thread");
+            let (waker, wants) = (context.waker(), Arc::clone(&self.0));
+            thread::spawn(move || {
+                wants.store(true, Ordering::Release);
+                waker.wake();
+            });
+        }
+    }
+
+    fn configure(&self, (): ()) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn wants_tick(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn tick(&self, _: &Context<'_>, out: &mut Batch) {
+        self.0.store(false, Ordering::Release);
+        out.emit(0, b"done");
+    }
+}
+
+#[test]
+fn a_thread_wakes_the_worker_that_ticks() {
+    let (port, wires) = memory::port(0, [2, 0, 0, 0, 0, 1], 1).unwrap();
+    let mut options = Options::default();
+    options.ports.push(port);
+    let instance = Instance::<Woken>::start(options, ()).unwrap();
+    for _ in 0..10 {
+        wires[0].send(b"packet");
+        // An idle worker that nothing wakes sleeps for 10 s.
+        assert_eq!(wires[0].receive_within(SOON / 4), Some(b"done".to_vec()));
+    }
+    instance.stop_workers().unwrap();
 }

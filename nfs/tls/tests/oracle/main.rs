@@ -190,7 +190,7 @@ fn a_session_moves_as_plain_bytes() {
 #[test]
 fn threads_run_handshakes() {
     let files = Files::new();
-    let threads = nf_tls::Handshakes::start(2);
+    let threads = nf_tls::Handshakes::start(2, || ());
     let config = Arc::new(nf_tls::server_config(&files.identities()).unwrap());
     let mut clients: Vec<_> = (0..8)
         .map(|number| {
