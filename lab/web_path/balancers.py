@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -229,7 +230,7 @@ def l7lb(
     argv = [find("nf"), "run", "l7lb", f"--config={config}", f"--control={control}"]
     argv += [*(f"--port={port}" for port in ports), *options]
     with running(path, MIDDLE, argv, log, core=core) as program:
-        await_that(control.exists, program, log)
+        await_that(lambda: _answers(control), program, log)
         yield program
 
 
@@ -247,6 +248,16 @@ def router(path: WebPath, _home: Path, origins: Sequence[Origin]) -> Iterator[No
     )
     path.run(SERVERS, "sh", "-ec", f"ip address add {VIP}/32 dev lo; ip route add {NETWORK} via {OWN[1]}")
     yield
+
+
+def _answers(control: Path) -> bool:
+    """Tell whether a program listens on a socket; its file appears before that."""
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(str(control))
+        except OSError:
+            return False
+    return True
 
 
 BALANCERS = {"haproxy": haproxy, "nginx": nginx, "l7lb": l7lb}

@@ -231,22 +231,22 @@ impl Half {
 
     /// Returns how many of the bytes at a source number the function has taken, and, if that is none, how many follow that it has not.
     pub fn owner(&self, begin: u32, length: usize) -> (usize, usize) {
-        let held = (self.owned.wrapping_sub(self.held.len() as u32), self.owned);
-        let regions = self.map.regions();
-        let regions = regions.map(|region| (region.from, region.from.wrapping_add(region.taken)));
-        let mut free = length;
-        for (from, end) in regions.chain([held]) {
-            if from == end {
-                continue;
-            }
-            if !is_after(from, begin) && is_after(end, begin) {
-                return (length.min(end.wrapping_sub(begin) as usize), 0);
-            }
-            if is_after(from, begin) {
-                free = free.min(from.wrapping_sub(begin) as usize);
-            }
+        let Some(part) = self.map.parts(begin, length as u32).next() else {
+            return (0, 0);
+        };
+        let free = part.length as usize;
+        let held_from = self.owned.wrapping_sub(self.held.len() as u32);
+        if part.to.is_none() {
+            (free, 0)
+        } else if self.held.is_empty() {
+            (0, free)
+        } else if is_after(held_from, begin) {
+            (0, free.min(held_from.wrapping_sub(begin) as usize))
+        } else if is_after(self.owned, begin) {
+            (length.min(self.owned.wrapping_sub(begin) as usize), 0)
+        } else {
+            (0, free)
         }
-        (0, free)
     }
 
     /// Returns how many bytes from a source number on the receiver has room for; everything if it has none, so that probes of a closed window pass.

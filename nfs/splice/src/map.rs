@@ -9,7 +9,7 @@
 //! map to acknowledged positions, which the receiver discards.
 //!
 //! LB-NIC (section 3.1.3) suppresses each ACK exactly behind an insertion. That stalls a sender if it is the first ACK of the
-//! byte before the insertion. Here an ACK is superfluous only if the previous one meant the same to the sender ([`Map::repeats`]).
+//! byte before the insertion. Here an ACK is superfluous only if the previous one meant the same to the sender, and brought the same window.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -245,15 +245,6 @@ impl Map {
             delta = point.behind(delta);
         }
         start.wrapping_sub(delta)
-    }
-
-    /// Tells whether a new acknowledgement means the same to the source as the previous one did: forwarded, it would be a duplicate
-    /// that the splice has made, and three of them a false sign of loss. Suppress it unless it changes the window, brings data or
-    /// SACK blocks. An ACK that the destination itself repeats is its own duplicate, and passes.
-    #[must_use]
-    #[inline]
-    pub fn repeats(&self, previous: u32, acknowledgement: u32) -> bool {
-        previous != acknowledgement && self.back(previous) == self.back(acknowledgement)
     }
 
     /// Splits a segment into bytes that pass and bytes that the splice owns, at most five parts in all. A FIN counts as one byte behind the data.

@@ -217,24 +217,6 @@ fn edges_at_a_rewritten_head() {
     );
 }
 
-/// LB-NIC suppresses the ACK at the end of an insertion always.
-#[test]
-fn an_acknowledgement_behind_an_insertion_is_superfluous_only_after_one_before_it() {
-    let map = map_with(&[INSERTED]);
-    // It covers the byte before the insertion for the first time: without it, the sender waits.
-    assert!(!map.repeats(999, 1_100));
-    assert!(!map.repeats(500, 1_100));
-    assert!(!map.repeats(999, 1_000));
-    for (previous, acknowledgement) in [(1_000, 1_100), (1_000, 1_050), (1_050, 1_100)] {
-        assert!(map.repeats(previous, acknowledgement));
-    }
-    // The receiver's own duplicates tell of a loss.
-    for own in [999, 1_000, 1_050, 1_100] {
-        assert!(!map.repeats(own, own));
-    }
-    assert!(!map.repeats(1_100, 1_101));
-}
-
 #[test]
 fn a_third_region_waits_and_an_earlier_one_is_refused() {
     let mut map = map_with(&[INSERTED]);

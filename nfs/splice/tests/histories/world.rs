@@ -379,7 +379,10 @@ impl World {
             .last_acknowledgement
             .replace((number, acknowledgement.edge));
         let superfluous = last.is_some_and(|(last, edge)| {
-            self.map.repeats(last, number) && edge == acknowledgement.edge && blocks.is_empty()
+            let is_new = last != number;
+            // The receiver's own duplicates tell of a loss.
+            let means_same = is_new && self.map.back(last) == self.map.back(number);
+            means_same && edge == acknowledgement.edge && blocks.is_empty()
         });
         if superfluous && self.own.max(end) <= self.unacknowledged {
             return;
