@@ -34,10 +34,13 @@ impl Pass<'_> {
     pub(crate) fn answer_syn(&mut self, received: &mut Received<'_>, tuple: &Tuple) {
         let now = self.now();
         let mut offered = received.segment.syn.unwrap_or_default();
-        // An endpoint sends no SACK blocks; without them, the client counts repeated acknowledgements.
-        offered.sack_permitted &= !self.snapshot.is_tls(tuple);
         let listener = (tuple.destination.ip(), tuple.destination_port);
-        let lacking = self.snapshot.lacking(listener, &self.tables.backends, now);
+        // An endpoint needs nothing of backends.
+        let lacking = if self.snapshot.is_tls(tuple) {
+            0
+        } else {
+            self.snapshot.lacking(listener, &self.tables.backends, now)
+        };
         offered.sack_permitted &= lacking & options::SACK == 0;
         if lacking & options::TIMESTAMPS != 0 {
             offered.timestamps = None;

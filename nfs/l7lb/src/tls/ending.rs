@@ -15,9 +15,11 @@ impl Pass<'_> {
     pub(super) fn drop_engine(&mut self, endpoint: &mut Endpoint) {
         let id = std::mem::take(&mut endpoint.connection);
         let tables = self.tables;
-        tables
-            .connections
-            .update(id, |connection| self.reset_legs(connection));
+        tables.connections.update(id, |connection| {
+            // Between requests, other clients can use the legs.
+            self.release_legs(connection);
+            self.reset_legs(connection);
+        });
         tables.remove(id);
     }
 

@@ -44,6 +44,9 @@ impl Pass<'_> {
             endpoint.stamp = stamps.echo;
             endpoint.recent = stamps.value;
         }
+        if accepted.sack_permitted {
+            used |= options::SACK;
+        }
         if accepted.window_scale.is_some() {
             used |= options::SCALE;
         }

@@ -58,7 +58,10 @@ impl Pass<'_> {
                 echo: endpoint.recent,
             }),
             syn: None,
-            block: None,
+            // Segments with bytes have no room for it.
+            block: (endpoint.has(options::SACK) && payload.is_empty())
+                .then(|| endpoint.from_client.block())
+                .flatten(),
             payload: &payload,
             size: endpoint.mss,
         };

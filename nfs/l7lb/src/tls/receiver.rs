@@ -32,7 +32,8 @@ pub struct Receiver {
     is_over: u8,
     /// An acknowledgement is due at once.
     is_due: u8,
-    reserved: u8,
+    /// The run to which bytes were added last.
+    latest: u8,
 }
 
 /// Bytes beyond a hole.
@@ -156,9 +157,11 @@ impl Receiver {
         let holds = |run: &Run| !run.queue.is_empty() && !is_after(run.from, seq);
         let known = self
             .runs
-            .iter_mut()
-            .find(|run| holds(run) && !is_after(seq, run.end()));
-        if let Some(run) = known {
+            .iter()
+            .position(|run| holds(run) && !is_after(seq, run.end()));
+        if let Some(index) = known {
+            self.latest = index as u8;
+            let run = &mut self.runs[index];
             let skip = run.end().wrapping_sub(seq) as usize;
             if is_after(last, run.end()) {
                 run.queue
@@ -166,11 +169,19 @@ impl Receiver {
             }
             return;
         }
-        let free = self.runs.iter_mut().find(|run| run.queue.is_empty());
-        if let Some(run) = free {
+        let free = self.runs.iter().position(|run| run.queue.is_empty());
+        if let Some(index) = free {
+            self.latest = index as u8;
+            let run = &mut self.runs[index];
             run.from = seq;
             run.queue.append(chunks, bytes);
         }
+    }
+
+    /// Returns the edges of the bytes beyond a hole that arrived last (RFC 2018, 4).
+    pub fn block(&self) -> Option<(u32, u32)> {
+        let run = self.runs.get(usize::from(self.latest))?;
+        (!run.queue.is_empty()).then(|| (run.from, run.end()))
     }
 
     /// Takes the runs that the bytes in order have reached.

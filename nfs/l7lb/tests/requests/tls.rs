@@ -319,7 +319,12 @@ fn faults_of_the_configuration_name_the_value() {
         "tls": {"certificate": "/none.crt", "key": "/none.key"},
         "proxy_protocol": true,
     });
+    let passing = json!({
+        "tls": {"certificate": "/none.crt", "key": "/none.key"},
+        "mode": "tls-passthrough",
+    });
     for (settings, path, reason) in [
+        (passing, "listeners[0].tls", "passthrough"),
         (proxied, "listeners[0].proxy_protocol", "tls"),
         (missing, "listeners[0].tls.certificate", "/none.crt"),
         (neither, "listeners[0].tls.key", "signer"),
