@@ -112,6 +112,57 @@ def _transfer(path: WebPath, transfers: Transfers, directory: Path, cell: Cell, 
     return report
 
 
+@pytest.mark.parametrize("loss", [0, 0.02])
+def test_a_client_that_stops_reading_gets_the_rest_later(path: WebPath, directory: Path, loss: float) -> None:
+    with origin(path, directory):
+        _impair(path, 4, Faults(loss=loss))
+        right = _stalled(path, ["download"], CLIENT, lambda: None)
+    assert right == _STALLED
+
+
+@pytest.mark.parametrize("loss", [0, 0.02])
+def test_a_server_that_stops_reading_gets_the_rest_later(path: WebPath, directory: Path, loss: float) -> None:
+    with origin(path, directory, receive_buffer=4096):
+        _impair(path, 5, Faults(loss=loss))
+        url = f"http://{path.target}:{PORT}/go?name=stalled-{loss}"
+        right = _stalled(
+            path,
+            ["upload", f"stalled-{loss}"],
+            SERVERS,
+            lambda: path.run(CLIENT, "curl", "-sS", "--fail", "--max-time", "30", url),
+        )
+    assert right == _STALLED
+
+
+def _stalled(path: WebPath, what: list[str], reader: str, resume: Callable[[], object]) -> int:
+    """Start transfers that stall; let them go on once the buffers of the host that does not read are full.
+
+    Returns how many were right.
+    """
+
+    def is_full() -> bool:
+        queues = path.run(reader, "ss", "-Htn", "state", "established").split()[::4]
+        return sum(int(queue) >= _FULL for queue in queues) == _STALLED
+
+    argv = [sys.executable, "-m", "tests.l7lb.stalls", path.target, str(PORT), str(_STALLED), *what]
+    with path.popen(CLIENT, argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            end = time.monotonic() + _SOON_S
+            while not is_full():
+                assert time.monotonic() < end, "the buffers did not fill"
+                time.sleep(0.02)
+            resume()
+            said, _ = process.communicate("\n", timeout=_SOON_S)
+        finally:
+            process.kill()
+    return int(said)
+
+
+# The function remembers for a while which options a server lacked: the options change in the tests below only.
+
+
 @pytest.mark.parametrize("cell", list(cells(1, 1)), ids=str)
 def test_no_byte_is_wrong_and_no_connection_hangs(
     path: WebPath, transfers: Transfers, directory: Path, cell: Cell
@@ -170,51 +221,3 @@ def test_a_byte_that_is_wrong_is_noticed(path: WebPath, transfers: Transfers, di
         report = transfers.execute(Plan(path.target, PORT, 3, 100, connections=16, timeout_s=2))
         _impair(path, 3, Faults())
     assert report.corrupt > 0, report
-
-
-@pytest.mark.parametrize("loss", [0, 0.02])
-def test_a_client_that_stops_reading_gets_the_rest_later(path: WebPath, directory: Path, loss: float) -> None:
-    with origin(path, directory):
-        _impair(path, 4, Faults(loss=loss))
-        right = _stalled(path, ["download"], CLIENT, lambda: None)
-    assert right == _STALLED
-
-
-@pytest.mark.parametrize("loss", [0, 0.02])
-def test_a_server_that_stops_reading_gets_the_rest_later(path: WebPath, directory: Path, loss: float) -> None:
-    with origin(path, directory, receive_buffer=4096):
-        _impair(path, 5, Faults(loss=loss))
-        url = f"http://{path.target}:{PORT}/go?name=stalled-{loss}"
-        right = _stalled(
-            path,
-            ["upload", f"stalled-{loss}"],
-            SERVERS,
-            lambda: path.run(CLIENT, "curl", "-sS", "--fail", "--max-time", "30", url),
-        )
-    assert right == _STALLED
-
-
-def _stalled(path: WebPath, what: list[str], reader: str, resume: Callable[[], object]) -> int:
-    """Start transfers that stall; let them go on once the buffers of the host that does not read are full.
-
-    Returns how many were right.
-    """
-
-    def is_full() -> bool:
-        queues = path.run(reader, "ss", "-Htn", "state", "established").split()[::4]
-        return sum(int(queue) >= _FULL for queue in queues) == _STALLED
-
-    argv = [sys.executable, "-m", "tests.l7lb.stalls", path.target, str(PORT), str(_STALLED), *what]
-    with path.popen(CLIENT, argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            end = time.monotonic() + _SOON_S
-            while not is_full():
-                assert time.monotonic() < end, "the buffers did not fill"
-                time.sleep(0.02)
-            resume()
-            said, _ = process.communicate("\n", timeout=_SOON_S)
-        finally:
-            process.kill()
-    return int(said)
