@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Pass<'_> {
-    /// Hands the legs of a client that leaves over to others. Those that nobody may use stay.
+    /// Hands the legs of a client that leaves over to others. Those that others may not use stay.
     pub(crate) fn release_legs(&mut self, connection: &mut Connection) {
         let is_clean = connection.is_idle()
             && connection.last == 0

@@ -97,7 +97,7 @@ fn without_reuse_the_leg_ends_with_its_client() {
 }
 
 #[test]
-fn a_leg_with_unacknowledged_bytes_goes_to_nobody() {
+fn a_leg_with_unacknowledged_bytes_is_not_handed_over() {
     let mut bed = Bed::of(config());
     let mut client = bed.client(1);
     client.say(&mut bed, GET);

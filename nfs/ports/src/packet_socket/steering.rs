@@ -138,7 +138,7 @@ fn load(size: u32, at: u32) -> sock_filter {
     instruction(LOAD | size, at, 0, 0)
 }
 
-/// Compares A with a constant, and skips so many instructions if it holds or not.
+/// Compares A with a constant, and skips this many instructions if it holds or not.
 fn jump(test: u32, value: u32, holds: u8, fails: u8) -> sock_filter {
     instruction(libc::BPF_JMP | test | libc::BPF_K, value, holds, fails)
 }
