@@ -7,7 +7,7 @@ use nf_splice::segment::is_after;
 /// The most bytes of the queue that a window may promise.
 pub const ROOM: usize = 60 << 10;
 /// Retransmissions in a row after which the peer counts as gone.
-const ATTEMPTS: u8 = 8;
+const ATTEMPTS: u8 = 12;
 const MILLISECOND: u64 = 1_000_000;
 /// Limits of the retransmission timeout, and the timeout before a round-trip time is known.
 const SHORTEST: u64 = 200 * MILLISECOND;

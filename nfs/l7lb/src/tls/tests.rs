@@ -182,7 +182,7 @@ proptest! {
     fn all_bytes_arrive_in_order(
         seed: u64,
         lengths in [0_usize..20_000, 0..20_000],
-        faults in (0_u64..20, 0_u64..20, 0_u64..50),
+        faults in (0_u64..10, 0_u64..20, 0_u64..50),
     ) {
         talk(seed, lengths, faults);
     }
@@ -244,7 +244,7 @@ fn a_peer_that_is_silent_is_given_up() {
             break;
         }
     }
-    assert_eq!(sent, 9);
+    assert_eq!(sent, 13);
 }
 
 #[test]
