@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.web_path.balancers import BALANCERS, router
+from lab.web_path.balancers import BALANCERS, Settings, l7lb, router
 from lab.web_path.impairment import Faults
 from lab.web_path.path import CLIENT, ORIGINS, PORT, SERVERS, WebPath
 from tests.l7lb.bodies import LARGEST
@@ -169,6 +169,30 @@ def test_no_byte_is_wrong_and_no_connection_hangs(
 ) -> None:
     plan = Plan(path.target, PORT, 1, 50, connections=16, largest=100_000, timeout_s=_TCP_GIVES_UP_S)
     report = _transfer(path, transfers, directory, cell, plan)
+    assert (report.corrupt, report.hung, report.failed) == (0, 0, 0), report
+    assert report.requests == 50
+
+
+@pytest.fixture(scope="module")
+def lined(module_directory: Path) -> Iterator[WebPath]:
+    """Start a load balancer that adds lines to answers: it takes their heads, and sends them itself."""
+    settings = Settings(listener={"add_to_answers": ["X-Line: " + "l" * 2000]}, pool={"sticky": {"cookie": "SRV"}})
+    with WebPath(impaired=True) as path, l7lb(path, module_directory, ORIGINS, settings=settings, name="lined"):
+        yield path
+
+
+@pytest.fixture(scope="module")
+def lined_transfers(lined: WebPath) -> Transfers:
+    """Start the client's program on that path."""
+    return Transfers(lined)
+
+
+@pytest.mark.parametrize("cell", list(cells(5, 1)), ids=str)
+def test_no_byte_is_wrong_and_no_connection_hangs_where_answers_get_lines(
+    lined: WebPath, lined_transfers: Transfers, directory: Path, cell: Cell
+) -> None:
+    plan = Plan(lined.target, PORT, 5, 50, connections=16, largest=100_000, timeout_s=_TCP_GIVES_UP_S)
+    report = _transfer(lined, lined_transfers, directory, cell, plan)
     assert (report.corrupt, report.hung, report.failed) == (0, 0, 0), report
     assert report.requests == 50
 

@@ -2,7 +2,7 @@
 
 use nf_http::{find_end, parse_response, Body, Response, ResponseBody};
 use nf_packet::tcp_flags;
-use nf_splice::segment::is_after;
+use nf_splice::segment::{is_after, is_before};
 
 use crate::{
     answers::Fault,
@@ -80,7 +80,10 @@ impl Pass<'_> {
                 continue;
             }
             let part = &payload[at..at + free];
-            let taken = if connection.answers.framing == framing::HEAD {
+            let answers = &connection.answers;
+            // Before the head, lost bytes of the answer before it may come again.
+            let is_head = answers.framing == framing::HEAD && !is_before(begin, answers.parse_at);
+            let taken = if is_head {
                 self.take_answer_head(connection, begin, part)?
             } else {
                 self.pass_answer_part(connection, begin, part)?
@@ -108,12 +111,7 @@ impl Pass<'_> {
         } else {
             answers.owned
         };
-        let old = expected.wrapping_sub(begin) as i32;
-        if old > 0 {
-            // The client has them.
-            return Ok((old as usize).min(bytes.len()));
-        }
-        if old < 0 || answers.map.regions().count() == REGIONS {
+        if begin != expected || answers.map.regions().count() == REGIONS {
             return Ok(0);
         }
         let mut head = std::mem::take(&mut self.scratch.input);
@@ -186,7 +184,9 @@ impl Pass<'_> {
         bytes: &[u8],
     ) -> Result<usize, Fault> {
         let answers = &mut connection.answers;
-        if answers.is_behind() {
+        // Lost bytes of the answer before this one pass: the window opens no wider without them.
+        let is_first = is_before(answers.map.forward(begin), answers.out_at);
+        if answers.is_behind() && !is_first {
             return Ok(0);
         }
         let used = answers.follow(begin, bytes).map_err(|_| Fault::Malformed)?;

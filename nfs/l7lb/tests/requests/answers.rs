@@ -237,3 +237,58 @@ fn a_client_with_a_closed_window_gets_the_answer_later() {
     client.send(&mut bed, Flags::Ack, b"");
     assert_eq!(client.hear(&bed.one(CLIENT)), LINED);
 }
+
+#[test]
+fn a_lost_body_passes_again_although_the_next_head_waits_for_room() {
+    let mut bed = bed();
+    let (mut client, mut backend) = asked(&mut bed);
+    let answer = OK
+        .replace("hello", &"h".repeat(2000))
+        .replace("h: 5", "h: 2000");
+    let (begin, rest) = answer.split_at(answer.len() - 1000);
+    backend.say(&mut bed, begin);
+    client.hear(&bed.one(CLIENT));
+    let at = backend.seq;
+    backend.say(&mut bed, rest);
+    let lost = bed.one(CLIENT);
+    // In units of 128 bytes: 24 bytes are left for the next head.
+    client.window = 8;
+    client.say(&mut bed, GET);
+    backend.hear(&bed.take(A).pop().unwrap());
+    backend.say(&mut bed, OK);
+    assert_eq!(bed.take(CLIENT).pop().unwrap().payload.len(), 24);
+    backend.seq = at;
+    backend.send(&mut bed, Flags::Ack, rest.as_bytes());
+    let again = bed.one(CLIENT);
+    assert_eq!((again.seq, again.text()), (lost.seq, rest));
+    client.hear(&again);
+    client.send(&mut bed, Flags::Ack, b"");
+    assert_eq!(client_hears(&mut bed, &mut client), LINED[24..]);
+}
+
+#[test]
+fn a_lost_body_passes_again_before_the_next_head() {
+    let mut bed = bed();
+    let (mut client, mut backend) = asked(&mut bed);
+    let (begin, rest) = OK.split_at(OK.len() - 3);
+    backend.say(&mut bed, begin);
+    client.hear(&bed.one(CLIENT));
+    let at = backend.seq;
+    backend.say(&mut bed, rest);
+    let lost = bed.one(CLIENT);
+    client.say(&mut bed, GET);
+    backend.hear(&bed.take(A).pop().unwrap());
+    // The backend sends what was lost and the next answer in one segment.
+    backend.seq = at;
+    backend.say(&mut bed, [rest, OK].concat());
+    let again = bed.take(CLIENT);
+    assert_eq!((again[0].seq, again[0].text()), (lost.seq, rest));
+    client.hear(&again[0]);
+    assert_eq!(client.hear(&again[1]), LINED);
+}
+
+/// Receives what follows the bytes that were heard before.
+fn client_hears(bed: &mut Bed, client: &mut Peer) -> String {
+    client.ack = client.ack.wrapping_add(24);
+    hear_all(bed, client, CLIENT)
+}
