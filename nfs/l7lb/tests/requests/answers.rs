@@ -292,3 +292,28 @@ fn client_hears(bed: &mut Bed, client: &mut Peer) -> String {
     client.ack = client.ack.wrapping_add(24);
     hear_all(bed, client, CLIENT)
 }
+
+#[test]
+fn a_body_does_not_overtake_a_head_that_waits_for_room() {
+    let mut bed = Bed::with(json!({"add_to_answers": [format!("X-Long: {}", "l".repeat(2000))]}));
+    let (mut client, mut backend) = asked(&mut bed);
+    client.window = 8;
+    client.send(&mut bed, Flags::Ack, b"");
+    bed.sent.clear();
+    let answer = OK
+        .replace("hello", &"h".repeat(900))
+        .replace("h: 5", "h: 900");
+    let (begin, rest) = answer.split_at(answer.len() - 900);
+    backend.say(&mut bed, begin);
+    let first = bed.one(CLIENT);
+    assert_eq!(first.payload.len(), 1024);
+    backend.send(&mut bed, Flags::Ack, rest.as_bytes());
+    assert_eq!(bed.take(CLIENT), []);
+    client.hear(&first);
+    client.window = 4096;
+    client.send(&mut bed, Flags::Ack, b"");
+    let head = hear_all(&mut bed, &mut client, CLIENT);
+    assert!(head.ends_with("l\r\n\r\n"), "{head:?}");
+    backend.send(&mut bed, Flags::Ack, rest.as_bytes());
+    assert_eq!(client.hear(&bed.one(CLIENT)), rest);
+}
