@@ -3,9 +3,7 @@
 use nf_packet::tcp_flags;
 use nf_runtime::state::SlabId;
 use nf_splice::{
-    options::Timestamps,
     segment::{is_after, length, Verdict},
-    window::field,
     Map,
 };
 
@@ -13,7 +11,7 @@ use crate::{
     answers::Fault,
     finish::End,
     pass::{Fate, Pass, Received},
-    record::{framing, options, phase, reversed, Connection, Leg},
+    record::{framing, phase, Connection},
     segments::{Outgoing, Segment, ACK},
 };
 
@@ -145,23 +143,6 @@ impl Pass<'_> {
             let room = answers.edge.wrapping_sub(answers.acked);
             self.acknowledge_idle_leg(&leg, connection.to_backend.own(), room);
         }
-    }
-
-    /// Acknowledges what a backend has sent on a leg that is not in use. `shown`: the latest timestamp that it was sent.
-    pub(crate) fn acknowledge_idle_leg(&mut self, leg: &Leg, shown: u32, room: u32) {
-        let stamps = leg.has(options::TIMESTAMPS).then_some(Timestamps {
-            value: shown,
-            echo: leg.stamp,
-        });
-        let answer = Outgoing {
-            flags: ACK,
-            seq: leg.next_to,
-            ack: leg.next_from,
-            window: field(0, room, leg.told_scale()),
-            stamps,
-            ..Outgoing::default()
-        };
-        self.send(reversed(&leg.tuple), &answer);
     }
 
     /// Answers a probe of the leg in use; only the client knows whether its window has opened again.
@@ -300,5 +281,45 @@ impl Pass<'_> {
             }
         }
         Ok(used)
+    }
+
+    /// Handles the bytes of the backend that were kept, once their meaning is known.
+    pub(crate) fn release_answers(&mut self, connection: &mut Connection) -> Fate {
+        let Some((begin, bytes)) = connection.answers.release(&self.tables.chunks) else {
+            return Fate::Stays;
+        };
+        let used = if connection.edits != 0 {
+            self.answer_parts(connection, begin, &bytes).map(|_| ())
+        } else {
+            self.pass_kept_answer(connection, begin, &bytes)
+        };
+        match used {
+            Ok(()) => Fate::Stays,
+            Err(fault) if connection.answered == 0 => {
+                self.fail(connection, fault);
+                Fate::Stays
+            }
+            Err(_) => {
+                self.abandon(connection);
+                Fate::Ends
+            }
+        }
+    }
+
+    fn pass_kept_answer(
+        &mut self,
+        connection: &mut Connection,
+        begin: u32,
+        bytes: &[u8],
+    ) -> Result<(), Fault> {
+        let used = self.follow_answer(connection, begin, bytes)?;
+        if used < bytes.len() {
+            // The backend continues after the end of its answer.
+            return Err(Fault::Malformed);
+        }
+        let end = begin.wrapping_add(used as u32);
+        connection.answers.saw(end);
+        self.pass_to_client(connection, begin, bytes, false);
+        Ok(())
     }
 }

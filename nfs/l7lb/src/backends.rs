@@ -6,6 +6,7 @@ use bytemuck::{Pod, Zeroable};
 use nf_arena::{Memory, Region};
 use nf_balancing::{cells::Array, checks::Checks, health};
 use nf_runtime::{state::StateBuilder, CounterSink, Refusal};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::metrics::Row;
 
@@ -19,6 +20,11 @@ struct Checked {
     reserved: [u8; 7],
     /// The key of the endpoint that the check connects to; 0: the backend is not checked. It is written last, so that a torn record shows.
     target: u64,
+}
+
+/// Returns the key of a backend's row.
+pub fn key(pool: &str, backend: &str) -> u64 {
+    xxh3_64(format!("{pool}/{backend}").as_bytes()).max(1)
 }
 
 /// The numbers of backends: a row of words each, and the health of each.

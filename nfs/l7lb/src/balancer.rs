@@ -11,11 +11,12 @@ use std::{
 use nf_runtime::{state::StateBuilder, Context, CounterSink, Emitted, Refusal};
 
 use crate::{
+    backends::key,
     check::check,
     config::{self, Config, Limits},
     log::Log,
     pass::{Pass, Scratch},
-    snapshot::{key, Rows, Snapshot},
+    snapshot::{Rows, Snapshot},
     tables::Tables,
     tls,
 };

@@ -175,7 +175,7 @@ fn lines_hold(path: &str, lines: &[String]) -> Result<(), Refusal> {
     for (index, line) in lines.iter().enumerate() {
         let path = format!("{path}[{index}]");
         let pair = line.split_once(':');
-        let Some((name, _)) = pair.filter(|(name, value)| is_line(name, value)) else {
+        let Some((name, _)) = pair.filter(|(name, value)| conditions::is_line(name, value)) else {
             let reason = format!("{line:?} is not a header line, such as \"X-Via: l7lb\"");
             return wrong(&path, reason);
         };
@@ -198,10 +198,6 @@ const FRAMING: [&str; 6] = [
     "Trailer",
 ];
 
-fn is_line(name: &str, value: &str) -> bool {
-    nf_http::Lines::new([(name, value.trim().as_bytes())]).is_ok()
-}
-
 fn sticky_holds(path: &str, sticky: &Sticky) -> Result<(), Refusal> {
     let (key, name) = match (&sticky.cookie, &sticky.header) {
         (Some(name), None) => ("cookie", name),
@@ -209,7 +205,7 @@ fn sticky_holds(path: &str, sticky: &Sticky) -> Result<(), Refusal> {
         _ => return wrong(path, "needs exactly one of cookie and header"),
     };
     check::name(&format!("{path}.{key}"), name)?;
-    if is_line(name, "") {
+    if conditions::is_line(name, "") {
         return Ok(());
     }
     let expected = "expected letters, digits and marks such as - and _";

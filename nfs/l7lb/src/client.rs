@@ -289,4 +289,11 @@ impl Pass<'_> {
         connection.requests.discard_all(&self.tables.chunks);
         self.close(connection);
     }
+
+    /// Handles the bytes of the client that were kept, once their meaning is known.
+    pub(crate) fn release_requests(&mut self, connection: &mut Connection) {
+        if let Some((begin, bytes)) = connection.requests.release(&self.tables.chunks) {
+            self.take_run(connection, begin, &bytes);
+        }
+    }
 }

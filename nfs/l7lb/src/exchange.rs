@@ -1,18 +1,16 @@
 //! Exchanges: a request's head decides where the request goes, and the end of its answer admits the next request.
 
-use nf_http::{check_partial, find_end, parse_request, Body, Head, Request};
+use nf_http::{check_partial, find_end, parse_request, Body};
 use nf_runtime::state::SlabId;
-use nf_splice::{segment::is_after, Map};
 
 use crate::{
     answers::Fault,
     finish::End,
     heads::edits,
     pass::{Fate, Pass},
-    record::{framing, phase, stage, Connection, Size, NO_LEG, NO_ROW},
-    routes::{Action, Route},
+    record::{framing, stage, Connection, Size},
+    routes::Action,
     tables::Event,
-    texts::Text,
 };
 
 /// Values of `Connection::method`.
@@ -249,155 +247,6 @@ impl Pass<'_> {
             timeouts.answer
         };
         connection.limit_at = self.now() + time.nanos();
-    }
-
-    /// Notes what the log and the metrics say of a request.
-    fn note_request(
-        &self,
-        connection: &mut Connection,
-        id: SlabId,
-        request: &Request<'_>,
-        route: Option<&Route>,
-    ) {
-        connection.exchange.route = route.map_or(NO_ROW, |route| route.row);
-        self.note_text(connection, id, || Text::of(request));
-    }
-
-    /// Keeps the description of a request if there is a log.
-    pub(crate) fn note_text(
-        &self,
-        connection: &mut Connection,
-        id: SlabId,
-        text: impl FnOnce() -> Text,
-    ) {
-        let exchange = &mut connection.exchange;
-        if exchange.has_text == 0 && self.snapshot.log.is_some() {
-            exchange.slot = id.slot();
-            exchange.has_text = 1;
-            self.tables.texts.put(exchange.slot as usize, &text());
-        }
-    }
-
-    /// Counts a request that the leg in use gets.
-    pub(crate) fn count_request(&self, connection: &mut Connection, event: Event) {
-        self.tables.count(event);
-        if let Some(route) = self.tables.routes.row(connection.exchange.route) {
-            route.requested();
-        }
-        if let Some(leg) = connection.leg().copied() {
-            connection.exchange.backend = leg.row;
-            self.tables.backends.numbers(leg.row).requested();
-        }
-    }
-
-    /// Returns the backend that a request's cookie or header names, and whether the answer sets the cookie.
-    fn sticky_row(
-        &self,
-        connection: &Connection,
-        pool: usize,
-        head: &Head<'_>,
-    ) -> (Option<u16>, bool) {
-        let pool = self.snapshot.pool(pool);
-        let Some(sticky) = pool.and_then(|pool| pool.sticky.as_ref()) else {
-            return (None, false);
-        };
-        // A backend that did not take this request counts as down for it.
-        let is_known = connection.attempts == 0;
-        let backends = &self.tables.backends;
-        let row = sticky.row(head, |row| backends.is_down(row));
-        let row = row.filter(|_| is_known);
-        (row, row.is_none() && sticky.cookie().is_some())
-    }
-
-    /// Makes the leg in use one to this backend, or to any of this pool. Returns false if the request must wait.
-    pub(crate) fn ready_leg(
-        &mut self,
-        connection: &mut Connection,
-        id: SlabId,
-        pool: usize,
-        wanted: Option<u16>,
-    ) -> bool {
-        if !connection.answers.outgoing.is_empty() {
-            // Bytes that the function sends must follow each other.
-            return false;
-        }
-        let head_at = connection
-            .requests
-            .owned
-            .wrapping_sub(connection.requests.held.len() as u32);
-        if let Some(leg) = connection.leg() {
-            if leg.phase == phase::OPENING {
-                return false;
-            }
-            let is_same = leg.phase == phase::OPEN
-                && self.snapshot.serves(leg.row, pool, wanted)
-                && !self.tables.backends.is_down(leg.row);
-            let (requests, answers) = (&connection.requests, &connection.answers);
-            let follows = requests.map.forward(head_at) == requests.top
-                && answers.map.forward(answers.parse_at) == answers.top;
-            if is_same && follows {
-                // A third unacknowledged head waits.
-                return requests.map.regions().count() < 2;
-            }
-            if !connection.is_idle() {
-                return false;
-            }
-            if is_same {
-                let (requests, answers) = (&mut connection.requests, &mut connection.answers);
-                requests.map = Map::between(head_at, requests.top);
-                answers.map = Map::between(answers.parse_at, answers.top);
-                return true;
-            }
-            self.rest_leg(connection);
-        }
-        if is_after(connection.answers.top, connection.answers.acked) {
-            return false;
-        }
-        let taken = self.take_leg(connection, id, (pool, wanted), head_at);
-        if taken.is_none() {
-            self.fail(connection, Fault::Unavailable);
-        }
-        taken == Some(true)
-    }
-
-    /// Handles a leg that could not be opened: tries another backend, or gives up.
-    pub(crate) fn leg_failed(&mut self, connection: &mut Connection, id: SlabId) {
-        let index = usize::from(connection.leg);
-        let row = connection.legs[index].row;
-        self.forget_leg(connection, index);
-        self.tables.backends.failed(row);
-        if connection.busy != 0 {
-            // The request is no longer held.
-            return self.fail(connection, Fault::Unavailable);
-        }
-        let head_at = connection
-            .requests
-            .owned
-            .wrapping_sub(connection.requests.held.len() as u32);
-        let pool = self.snapshot.pool_of(row);
-        let other =
-            pool.and_then(|pool| self.snapshot.choose(pool, &self.tables.backends, Some(row)));
-        match other.filter(|other| *other != row && connection.attempts < 3) {
-            Some(other) if self.open_leg(connection, id, other, head_at) => {
-                connection.attempts += 1;
-            }
-            _ => self.fail(connection, Fault::Unavailable),
-        }
-    }
-
-    /// Puts the leg in use aside.
-    pub(crate) fn rest_leg(&mut self, connection: &mut Connection) {
-        let (top, edge) = (connection.requests.top, connection.requests.edge);
-        let seen = connection.answers.seen;
-        connection.answers.drop_kept(&self.tables.chunks);
-        let received = connection.to_client.received();
-        if let Some(leg) = connection.legs.get_mut(usize::from(connection.leg)) {
-            leg.next_to = top;
-            leg.edge = edge;
-            leg.next_from = seen;
-            leg.stamp = received;
-        }
-        connection.leg = NO_LEG;
     }
 }
 

@@ -1,11 +1,17 @@
-//! Ends of exchanges: what the metrics count and the access log says.
+//! What the metrics count of exchanges, and the access log says.
 
 use std::time::SystemTime;
+
+use nf_http::Request;
+use nf_runtime::state::SlabId;
 
 use crate::{
     log::Entry,
     pass::Pass,
     record::{framing, Connection, Exchange, NO_ROW},
+    routes::Route,
+    tables::Event,
+    texts::Text,
 };
 
 /// How an exchange ended; the access log has the name.
@@ -114,5 +120,44 @@ impl Pass<'_> {
         // The end of the connection is the end of such an answer.
         let is_whole = passes && connection.answers.has_fin != 0;
         self.finish(connection, if is_whole { End::Done } else { end }, None);
+    }
+
+    /// Notes what the log and the metrics say of a request.
+    pub(crate) fn note_request(
+        &self,
+        connection: &mut Connection,
+        id: SlabId,
+        request: &Request<'_>,
+        route: Option<&Route>,
+    ) {
+        connection.exchange.route = route.map_or(NO_ROW, |route| route.row);
+        self.note_text(connection, id, || Text::of(request));
+    }
+
+    /// Keeps the description of a request if there is a log.
+    pub(crate) fn note_text(
+        &self,
+        connection: &mut Connection,
+        id: SlabId,
+        text: impl FnOnce() -> Text,
+    ) {
+        let exchange = &mut connection.exchange;
+        if exchange.has_text == 0 && self.snapshot.log.is_some() {
+            exchange.slot = id.slot();
+            exchange.has_text = 1;
+            self.tables.texts.put(exchange.slot as usize, &text());
+        }
+    }
+
+    /// Counts a request that the leg in use gets.
+    pub(crate) fn count_request(&self, connection: &mut Connection, event: Event) {
+        self.tables.count(event);
+        if let Some(route) = self.tables.routes.row(connection.exchange.route) {
+            route.requested();
+        }
+        if let Some(leg) = connection.leg().copied() {
+            connection.exchange.backend = leg.row;
+            self.tables.backends.numbers(leg.row).requested();
+        }
     }
 }

@@ -12,11 +12,10 @@ use nf_splice::{
 };
 
 use crate::{
-    legs::FOREVER,
     pass::{Fate, Pass, Received},
     record::{framing, options, reversed, Connection, NO_LEG, SCALE},
     segments::{Outgoing, Segment, ACK},
-    tables::Event,
+    tables::{Event, FOREVER},
 };
 
 /// The window that a SYN is answered with, which is not scaled.

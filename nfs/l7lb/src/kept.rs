@@ -7,8 +7,7 @@ use nf_runtime::state::ChunkPool;
 use nf_splice::segment::is_after;
 
 use crate::{
-    answers::Fault,
-    pass::{Fate, Pass},
+    pass::Pass,
     record::{framing, Connection, Half},
 };
 
@@ -48,7 +47,7 @@ impl Half {
     }
 
     /// Takes the bytes kept and their first number, if the framing has reached them.
-    fn release(&mut self, chunks: &ChunkPool) -> Option<(u32, Vec<u8>)> {
+    pub fn release(&mut self, chunks: &ChunkPool) -> Option<(u32, Vec<u8>)> {
         if self.kept.is_empty() || is_after(self.kept_at, self.next_known()) {
             return None;
         }
@@ -118,52 +117,5 @@ impl Pass<'_> {
         for _ in 0..connection.answers.due() {
             self.acknowledge_leg(connection);
         }
-    }
-
-    /// Handles the bytes of the client that were kept, once their meaning is known.
-    pub(crate) fn release_requests(&mut self, connection: &mut Connection) {
-        if let Some((begin, bytes)) = connection.requests.release(&self.tables.chunks) {
-            self.take_run(connection, begin, &bytes);
-        }
-    }
-
-    /// Handles the bytes of the backend that were kept, once their meaning is known.
-    pub(crate) fn release_answers(&mut self, connection: &mut Connection) -> Fate {
-        let Some((begin, bytes)) = connection.answers.release(&self.tables.chunks) else {
-            return Fate::Stays;
-        };
-        let used = if connection.edits != 0 {
-            self.answer_parts(connection, begin, &bytes).map(|_| ())
-        } else {
-            self.pass_kept_answer(connection, begin, &bytes)
-        };
-        match used {
-            Ok(()) => Fate::Stays,
-            Err(fault) if connection.answered == 0 => {
-                self.fail(connection, fault);
-                Fate::Stays
-            }
-            Err(_) => {
-                self.abandon(connection);
-                Fate::Ends
-            }
-        }
-    }
-
-    fn pass_kept_answer(
-        &mut self,
-        connection: &mut Connection,
-        begin: u32,
-        bytes: &[u8],
-    ) -> Result<(), Fault> {
-        let used = self.follow_answer(connection, begin, bytes)?;
-        if used < bytes.len() {
-            // The backend continues after the end of its answer.
-            return Err(Fault::Malformed);
-        }
-        let end = begin.wrapping_add(used as u32);
-        connection.answers.saw(end);
-        self.pass_to_client(connection, begin, bytes, false);
-        Ok(())
     }
 }

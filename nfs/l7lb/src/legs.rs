@@ -5,6 +5,7 @@ use nf_packet::{protocol, tcp_flags};
 use nf_runtime::state::SlabId;
 use nf_splice::{
     options::{Syn, Timestamps},
+    window::field,
     Map,
 };
 
@@ -12,6 +13,7 @@ use crate::{
     pass::Pass,
     record::{options, phase, reversed, Connection, Leg, NO_LEG},
     segments::{Outgoing, Segment, ACK},
+    tables::FOREVER,
 };
 
 /// The first local port, and the number of them, toward one backend. The ports above are for health checks.
@@ -23,8 +25,6 @@ const TRIES: u32 = 4096;
 const APART: u32 = 6133;
 /// The time until a SYN is sent again, doubled each time.
 const SYN_AGAIN: u64 = 300_000_000;
-/// Entries of the index live as long as their connection.
-pub const FOREVER: u64 = u64::MAX / 4;
 
 impl Leg {
     /// Takes over the options of the backend's SYN.
@@ -288,5 +288,75 @@ impl Pass<'_> {
             ..Outgoing::default()
         };
         self.send_on_leg(connection, &leg, segment);
+    }
+
+    /// Puts the leg in use aside.
+    pub(crate) fn rest_leg(&mut self, connection: &mut Connection) {
+        let (top, edge) = (connection.requests.top, connection.requests.edge);
+        let seen = connection.answers.seen;
+        connection.answers.drop_kept(&self.tables.chunks);
+        let received = connection.to_client.received();
+        if let Some(leg) = connection.legs.get_mut(usize::from(connection.leg)) {
+            leg.next_to = top;
+            leg.edge = edge;
+            leg.next_from = seen;
+            leg.stamp = received;
+        }
+        connection.leg = NO_LEG;
+    }
+
+    /// Takes an idle leg to a backend that another client has left. Returns its index.
+    pub(crate) fn take_idle_leg(
+        &mut self,
+        connection: &mut Connection,
+        id: SlabId,
+        row: u16,
+    ) -> Option<usize> {
+        let backend = self.snapshot.backend(row)?;
+        if !self.snapshot.reuses(row) {
+            return None;
+        }
+        // All legs of a connection see one clock, and the clocks that two legs have seen can be so far apart that none follows both.
+        if connection.legs.iter().any(|leg| leg.phase != phase::NONE) {
+            return None;
+        }
+        let now = self.now();
+        let taken = self.tables.idle_legs.take(row, |idle| {
+            let leg = &idle.leg;
+            let end = (leg.tuple.source.ip(), leg.tuple.source_port);
+            // The client must know the options that the backend uses, and take its segments.
+            let is_usable = leg.options & !options::SCALE & !connection.options == 0
+                && leg.told_mss <= connection.mss;
+            end == (backend.address, backend.port) && is_usable && idle.until > now
+        })?;
+        if taken.leg.options & options::TIMESTAMPS != 0 {
+            connection.to_backend.advance(taken.shown);
+        }
+        let leg = Leg {
+            is_old: 1,
+            ..taken.leg
+        };
+        connection.legs[0] = leg;
+        self.tables.backends.resumed(row);
+        let answers = &self.tables.answers;
+        answers.update(&leg.tuple, now, FOREVER, |owner| *owner = id);
+        Some(0)
+    }
+
+    /// Acknowledges what a backend has sent on a leg that is not in use. `shown`: the latest timestamp that it was sent.
+    pub(crate) fn acknowledge_idle_leg(&mut self, leg: &Leg, shown: u32, room: u32) {
+        let stamps = leg.has(options::TIMESTAMPS).then_some(Timestamps {
+            value: shown,
+            echo: leg.stamp,
+        });
+        let answer = Outgoing {
+            flags: ACK,
+            seq: leg.next_to,
+            ack: leg.next_from,
+            window: field(0, room, leg.told_scale()),
+            stamps,
+            ..Outgoing::default()
+        };
+        self.send(reversed(&leg.tuple), &answer);
     }
 }

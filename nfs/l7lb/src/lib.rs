@@ -36,6 +36,7 @@ mod output;
 mod pass;
 mod passthrough;
 mod proxy;
+mod ready;
 mod record;
 mod reuse;
 mod routes;

@@ -6,10 +6,10 @@ use nf_splice::segment::length;
 
 use crate::{
     idle_legs::IdleLeg,
-    legs::FOREVER,
     pass::Pass,
-    record::{framing, options, phase, Connection, Leg},
+    record::{framing, phase, Connection},
     segments::Segment,
+    tables::FOREVER,
 };
 
 impl Pass<'_> {
@@ -54,44 +54,6 @@ impl Pass<'_> {
         answers.update(&leg.tuple, now, FOREVER, |owner| *owner = id);
         connection.legs[index].phase = phase::NONE;
         self.tables.backends.closed(leg.row);
-    }
-
-    /// Takes an idle leg to a backend that another client has left. Returns its index.
-    pub(crate) fn take_idle_leg(
-        &mut self,
-        connection: &mut Connection,
-        id: SlabId,
-        row: u16,
-    ) -> Option<usize> {
-        let backend = self.snapshot.backend(row)?;
-        if !self.snapshot.reuses(row) {
-            return None;
-        }
-        // All legs of a connection see one clock, and the clocks that two legs have seen can be so far apart that none follows both.
-        if connection.legs.iter().any(|leg| leg.phase != phase::NONE) {
-            return None;
-        }
-        let now = self.now();
-        let taken = self.tables.idle_legs.take(row, |idle| {
-            let leg = &idle.leg;
-            let end = (leg.tuple.source.ip(), leg.tuple.source_port);
-            // The client must know the options that the backend uses, and take its segments.
-            let is_usable = leg.options & !options::SCALE & !connection.options == 0
-                && leg.told_mss <= connection.mss;
-            end == (backend.address, backend.port) && is_usable && idle.until > now
-        })?;
-        if taken.leg.options & options::TIMESTAMPS != 0 {
-            connection.to_backend.advance(taken.shown);
-        }
-        let leg = Leg {
-            is_old: 1,
-            ..taken.leg
-        };
-        connection.legs[0] = leg;
-        self.tables.backends.resumed(row);
-        let answers = &self.tables.answers;
-        answers.update(&leg.tuple, now, FOREVER, |owner| *owner = id);
-        Some(0)
     }
 
     /// Handles a segment of a backend on a leg that no client uses. Whatever the backend has to say there ends the leg.

@@ -14,7 +14,7 @@ use nf_http::Lines;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    backends::Backends,
+    backends::{key, Backends},
     config::{Algorithm, Config, Mode},
     log::Log,
     names::Names,
@@ -99,11 +99,6 @@ pub struct Pool {
     /// Rows, each as often as its weight says.
     turns: Vec<u16>,
     turn: AtomicUsize,
-}
-
-/// Returns the key of a backend's row.
-pub fn key(pool: &str, backend: &str) -> u64 {
-    xxh3_64(format!("{pool}/{backend}").as_bytes()).max(1)
 }
 
 impl Snapshot {

@@ -6,7 +6,7 @@ use nf_balancing::maglev::{Candidate, Maglev};
 use nf_http::{cookie, Head};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::{config, snapshot::key};
+use crate::{backends::key, config};
 
 /// The hashes tried before the first backend that is up.
 const TRIES: u64 = 8;

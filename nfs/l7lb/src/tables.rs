@@ -14,12 +14,14 @@ use crate::{
     backends::Backends,
     config::Limits,
     idle_legs::IdleLegs,
-    legs::FOREVER,
     metrics::Routes,
     record::{phase, Connection},
     texts::Text,
     tls,
 };
+
+/// Entries of the index live as long as their connection.
+pub const FOREVER: u64 = u64::MAX / 4;
 
 /// The state of one load balancer.
 pub struct Tables {

@@ -15,12 +15,14 @@ pub mod pcap;
 mod queue;
 mod segment;
 mod system;
+mod wanted;
 mod xdp;
 
 pub use claim::{claim, Claim};
 pub use error::PortError;
 pub use frame::{Frame, Network, Offloads, PartialChecksum, Segments, MAX_LARGE_FRAME};
-pub use open::{open, Choice, Wanted};
+pub use open::open;
 pub use packet::{Mac, Packet, Verdict, HEADROOM, MAX_FRAME};
 pub use queue::{Backend, Event, Events, Port, Queue};
 pub use segment::{finish, Unfit};
+pub use wanted::{Choice, Wanted};

@@ -1,32 +1,13 @@
 //! Chooses a port's back end and opens it.
 
-use std::net::IpAddr;
-
-use crate::{error::PortError, interface::Interface, packet_socket, queue::Port, xdp};
-
-/// The requested back end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
-    /// AF_XDP where it works, else AF_PACKET; AF_PACKET also where packets are large and the interface has offloads for
-    /// such frames.
-    #[default]
-    Auto,
-    Xdp,
-    Packet,
-}
-
-/// The use that a network function makes of a port.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted<'a> {
-    pub choice: Choice,
-    /// The number of workers: each gets a queue. 0 counts as 1.
-    pub queues: usize,
-    /// Whether packets are [large](crate::Packet::large), of which only AF_PACKET makes use.
-    pub large: bool,
-    /// The addresses from which the function opens connections. AF_PACKET gives the frames to them to the worker with the index destination port modulo
-    /// number of workers, and spreads the frames to others by their source; without such addresses, by a hash of the flow.
-    pub own: &'a [IpAddr],
-}
+use crate::{
+    error::PortError,
+    interface::Interface,
+    packet_socket,
+    queue::Port,
+    wanted::{Choice, Wanted},
+    xdp,
+};
 
 /// Opens an interface. `index` is the port number that its packets carry.
 ///

@@ -19,10 +19,10 @@ use crate::{
     error::PortError,
     frame::{Frame, Offloads},
     interface::Interface,
-    open::Wanted,
     packet::{Packet, MAX_FRAME},
     queue::{Backend, Event, Events, Port, Queue},
     system::{check, ioctl, zeroed, Plain},
+    wanted::Wanted,
 };
 use virtio::VirtioHeader;
 

@@ -3,7 +3,6 @@
 use nf_balancing::config::wrong;
 use nf_runtime::Refusal;
 
-use super::is_line;
 use crate::config::Route;
 
 /// # Errors
@@ -63,4 +62,9 @@ fn path_holds(path: &str, prefix: &str) -> Result<(), Refusal> {
         return wrong(path, reason);
     }
     Ok(())
+}
+
+/// Tells whether a header line can be made of this name and this value.
+pub(super) fn is_line(name: &str, value: &str) -> bool {
+    nf_http::Lines::new([(name, value.trim().as_bytes())]).is_ok()
 }

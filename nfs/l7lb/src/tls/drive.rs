@@ -7,10 +7,9 @@ use nf_runtime::state::SlabId;
 
 use super::endpoint::{stage, Endpoint};
 use crate::{
-    legs::FOREVER,
     pass::{Pass, Received, LINGER},
     segments::ACK,
-    tables::Event,
+    tables::{Event, FOREVER},
 };
 
 /// The timers handled in one tick.
