@@ -5,8 +5,8 @@
 //!
 //! Configuration: [`Config`] -> `check` -> `snapshot` (what workers read), `routes`, `sticky`.
 //!
-//! Packets: `dispatch` (finds the connection) -> `handshake`, `client`, `backend` (segments by their sender) -> `exchange`, `answer_heads`, `heads` (messages), `passthrough` -> `answers`, `legs` ->
-//! `output` -> `pass` (the context of the batch). `timers` does what happens without packets, and `health` checks the backends.
+//! Packets: `dispatch` (finds the connection) -> `handshake`, `client`, `backend` (segments by their sender) -> `exchange`, `answer_heads`, `heads` (messages), `passthrough` -> `ready` (the leg that a
+//! request gets) -> `answers`, `reuse`, `legs` -> `output` -> `pass` (the context of the batch). `timers` does what happens without packets, and `health` checks the backends.
 //!
 //! Ends of exchanges: `finish` -> `metrics`, `log` (with `names`, `texts`).
 //!
