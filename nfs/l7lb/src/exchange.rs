@@ -247,6 +247,7 @@ impl Pass<'_> {
             timeouts.answer
         };
         connection.limit_at = self.now() + time.nanos();
+        self.open_window(connection);
     }
 }
 

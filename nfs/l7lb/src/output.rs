@@ -209,21 +209,45 @@ impl Pass<'_> {
         window
     }
 
-    /// Returns the right edge of the client's window.
+    /// Returns the right edge of the client's window. It is not beyond what the function can take: a client doubles its timeout for each segment that is
+    /// dropped, up to minutes.
     fn edge_for_client(&self, connection: &Connection, ack: u32) -> u32 {
         let requests = &connection.requests;
-        let is_open = connection.has_open_leg();
-        let room = (self.snapshot.head_limits.head_bytes).saturating_sub(requests.held.len());
+        let most = self.snapshot.head_limits.head_bytes;
+        let of_backend = requests.map.back(requests.edge);
+        if connection.last != 0 || requests.framing == framing::OPAQUE {
+            return of_backend;
+        }
+        if connection.has_open_leg() && connection.busy != 0 {
+            // What follows the present message, or a chunk, may have to wait here.
+            let own = requests.parse_at.wrapping_add(most as u32);
+            let is_whole = requests.framing == framing::ENDED;
+            let passes = !is_after(requests.parse_at, of_backend);
+            return if is_whole && passes || is_after(of_backend, own) {
+                own
+            } else {
+                of_backend
+            };
+        }
+        let room = most.saturating_sub(requests.held.len());
         // After a body, the function has taken nothing of what is acknowledged last.
         let taken = if is_after(ack, requests.owned) {
             ack
         } else {
             requests.owned
         };
-        if is_open && connection.busy != 0 || connection.last != 0 {
-            requests.map.back(requests.edge)
-        } else {
-            taken.wrapping_add(room as u32)
+        taken.wrapping_add(room as u32)
+    }
+
+    /// Tells the client that its window has opened again, if that is news: it would find out by probes, up to two minutes apart.
+    pub(crate) fn open_window(&mut self, connection: &mut Connection) {
+        let ack = connection.requests.acknowledgement();
+        let edge = self.edge_for_client(connection, ack);
+        let limit = connection.requests.limit;
+        let room = edge.wrapping_sub(limit) as i32;
+        let least = (self.snapshot.head_limits.head_bytes / 2).min(2 * usize::from(connection.mss));
+        if limit.wrapping_sub(ack) < u32::from(connection.mss) && room >= least as i32 {
+            self.acknowledge_client(connection);
         }
     }
 

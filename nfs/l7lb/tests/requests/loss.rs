@@ -201,3 +201,44 @@ fn a_segment_of_a_head_beyond_a_hole_is_kept() {
     backend.say(&mut bed, OK);
     assert_eq!(bed.one(CLIENT).ack, Some(client.seq));
 }
+
+/// Returns the right edge of the window that a client is told.
+fn edge(seen: &Seen) -> u32 {
+    seen.ack.unwrap().wrapping_add(u32::from(seen.window) << 7)
+}
+
+#[test]
+fn a_client_is_told_room_only_for_what_can_be_taken() {
+    let mut bed = Bed::new();
+    let mut client = bed.client(1);
+    client.say(&mut bed, GET);
+    let mut backend = bed.backend(A);
+    backend.hear(&bed.one(A));
+    bed.sent.clear();
+    // The backend has room for 512 KiB, but what follows this request waits in 64 KiB.
+    backend.send(&mut bed, Flags::Ack, b"");
+    let end = client.seq;
+    let told = bed.one(CLIENT);
+    assert!(edge(&told).wrapping_sub(end) <= 65_536, "{told:?}");
+}
+
+#[test]
+fn a_client_learns_at_once_that_waiting_requests_have_left_room() {
+    let mut bed = Bed::new();
+    let mut client = bed.client(1);
+    client.say(&mut bed, GET);
+    let mut backend = bed.backend(A);
+    backend.hear(&bed.one(A));
+    let next = "POST /x HTTP/1.1\r\nHost: web\r\nContent-Length: 100000\r\n\r\n";
+    let upload = [next.as_bytes(), &[b'x'; 100_000]].concat();
+    for part in upload[..65_536].chunks(1_024) {
+        client.say(&mut bed, part);
+    }
+    bed.sent.clear();
+    backend.say(&mut bed, OK);
+    let [answer, update] = &bed.take(CLIENT)[..] else {
+        panic!("expected the answer, and an update of the window");
+    };
+    assert_eq!(edge(answer), client.seq);
+    assert!(edge(update).wrapping_sub(client.seq) > 30_000, "{update:?}");
+}
