@@ -31,7 +31,7 @@ _FULL = 2048
 """Bytes in a receive buffer of 4,096 bytes; its window is then shorter than a segment, or zero."""
 _SOON_S = 60.0
 _TCP_GIVES_UP_S = 1000.0
-"""TCP doubles its timeouts up to 120 s, and gives up after 924 s (``tcp_retries2``): a shorter pause is no hang."""
+"""A longer pause is a hang: TCP doubles its timeouts up to 120 s, and gives up after 924 s (``tcp_retries2``)."""
 SOAK = int(os.environ.get("L7LB_REQUESTS", "100000"))
 _SOAK_PATHS = 32
 _SMALLER = 100_000

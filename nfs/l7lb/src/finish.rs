@@ -19,7 +19,7 @@ use crate::{
 pub enum End {
     /// The answer of the backend ended as it should.
     Done,
-    /// The route has an answer or a redirect, or there is no route.
+    /// The route has an answer or a redirect, or no route matched.
     Answered,
     /// The request was malformed or too long, or did not come in time.
     Refused,

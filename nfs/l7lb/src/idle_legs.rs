@@ -70,7 +70,7 @@ impl IdleLegs {
         done
     }
 
-    /// Keeps a leg. Returns its marked number; None: there is no room.
+    /// Keeps a leg. Returns its marked number; None: the table or the backend's row is full.
     pub fn put(&self, leg: IdleLeg) -> Option<SlabId> {
         let id = self.legs.insert(leg)?;
         let number = bits(id);

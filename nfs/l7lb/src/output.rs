@@ -404,7 +404,7 @@ impl Pass<'_> {
         }
         let offloads = packet.offloads();
         if offloads.checksum().is_some() {
-            // What was updated above is not the sum of what the output adds to.
+            // The updates above were for a complete checksum.
             if let Ok(mut tcp) = Tcp::new_checked(headers.segment_mut(packet.bytes_mut())) {
                 tcp.leave_checksum(source.0, destination.0);
             }

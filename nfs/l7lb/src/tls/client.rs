@@ -106,7 +106,7 @@ impl Pass<'_> {
             stage::OPEN if endpoint.to_engine.has_fin() => {}
             stage::OPEN if endpoint.from_engine.is_over() => endpoint.to_engine.finish(),
             stage::OPEN => {
-                // Without a close_notify, anybody can have cut the data off: to the backend, it is no regular end.
+                // Without a close_notify, an attacker may have cut the data off, so the backend must not see a regular end.
                 if !endpoint.to_client.has_fin() {
                     self.end_client(endpoint, Alert::CloseNotify);
                 }

@@ -121,7 +121,7 @@ impl Pass<'_> {
         is_known
     }
 
-    /// Opens an endpoint by the client's first segment after its SYN. Returns false if no cookie belongs to it, or there is no room.
+    /// Opens an endpoint by the client's first segment after its SYN. Returns false if no cookie belongs to it, or a table is full.
     pub(crate) fn open_endpoint(&mut self, received: &Received<'_>, tuple: &Tuple) -> bool {
         let Some(accepted) = self.accept_cookie(received, tuple) else {
             return false;

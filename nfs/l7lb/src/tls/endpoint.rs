@@ -13,7 +13,7 @@ pub mod stage {
     pub const HANDSHAKE: u8 = 0;
     /// Records carry data.
     pub const OPEN: u8 = 1;
-    /// What is queued is sent; what arrives does not count any more.
+    /// The endpoint sends its queue, and ignores data that arrives.
     pub const CLOSING: u8 = 2;
 }
 

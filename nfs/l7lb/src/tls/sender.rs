@@ -117,7 +117,7 @@ impl Sender {
         self.top
     }
 
-    /// Adds bytes. Returns false if there is no room for all of them.
+    /// Adds bytes. Returns false if the queue cannot take all of them.
     pub fn push(&mut self, chunks: &ChunkPool, bytes: &[u8]) -> bool {
         self.has_fin == 0 && self.queue.append(chunks, bytes) == bytes.len()
     }

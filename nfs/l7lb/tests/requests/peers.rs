@@ -446,7 +446,7 @@ impl Peer {
         seen.text().to_owned()
     }
 
-    /// Receives a segment like [`hear`](Self::hear), whose bytes are no text.
+    /// Receives a segment like [`hear`](Self::hear); its bytes need not be text.
     pub fn hear_bytes(&mut self, seen: &Seen) {
         assert_eq!(seen.seq, self.ack, "{seen:?}");
         let length = seen.payload.len() as u32 + u32::from(seen.fin);
