@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -171,11 +171,7 @@ def demo(
     """Deploy a load balancer, move it to the smart NIC as traffic rises, and recover it when the NIC dies."""
     from lab.demo.story import run  # imported here, because other commands do not need it
 
-    as_json = as_json or output is Format.json
-    console = Console(stderr=as_json, highlight=False)
-    with _errors_told():
-        if not run(console, keep=keep, as_json=as_json):
-            raise typer.Exit(1)
+    _tell(run, Format.json if as_json else output, keep=keep)
 
 
 @app.command()
@@ -186,10 +182,7 @@ def l7(
     """Route HTTP requests by a layer-7 load balancer, kill a web server, and move the balancer in mid-request."""
     from lab.l7.story import run  # imported here, because other commands do not need it
 
-    console = Console(stderr=output is Format.json, highlight=False)
-    with _errors_told():
-        if not run(console, keep=keep, as_json=output is Format.json):
-            raise typer.Exit(1)
+    _tell(run, output, keep=keep)
 
 
 @app.command()
@@ -200,10 +193,7 @@ def tour(
     """Show one server as one switch: a controller, pings, throughput, and a port that moves under traffic."""
     from lab.tour import run  # imported here, because other commands do not need it
 
-    console = Console(stderr=output is Format.json, highlight=False)
-    with _errors_told():
-        if not run(console, keep=keep, as_json=output is Format.json):
-            raise typer.Exit(1)
+    _tell(run, output, keep=keep)
 
 
 def main() -> None:
@@ -236,6 +226,14 @@ def _wait_for_end(lab: Lab, progress: Console) -> None:
         raise LabError(f"lab {lab.name} has ended, or another process ended it")
     except KeyboardInterrupt:
         progress.print(f"ending lab {escape(lab.name)}")
+
+
+def _tell(run: Callable[..., bool], output: Format, *, keep: bool) -> None:
+    """Run a story for people or as JSON; exit with status 1 if one of its checks does not hold."""
+    console = Console(stderr=output is Format.json, highlight=False)
+    with _errors_told():
+        if not run(console, keep=keep, as_json=output is Format.json):
+            raise typer.Exit(1)
 
 
 @contextmanager
