@@ -7,11 +7,11 @@ mod kinds;
 mod replay;
 mod run;
 mod signer;
+mod table;
 
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{value_parser, Arg, ArgAction, ArgMatches, Command};
-use nf_offload::Edge;
 use nf_ports::Choice;
 use serde_json::json;
 
@@ -19,6 +19,7 @@ use failure::Failure;
 use kinds::{find, KINDS};
 use replay::Files;
 use run::Running;
+use table::{Chosen, EdgePort};
 
 fn command() -> Command {
     let kind = || {
@@ -80,11 +81,10 @@ fn command() -> Command {
                 .help("First process the packets left in the rings behind this file descriptor"),
         )
         .arg(
-            path("offload")
+            Arg::new("offload")
                 .long("offload")
-                .value_name("SOCKET")
-                .requires("offload-port")
-                .help("oneswitchd's offload socket: the switch carries heavy flows"),
+                .value_name("TABLE")
+                .help("A faster table for heavy flows: the path of oneswitchd's offload socket"),
         )
         .arg(
             Arg::new("offload-port")
@@ -203,16 +203,19 @@ fn run_kind(arguments: &ArgMatches) -> Result<(), Failure> {
         hold: arguments.get_flag("hold"),
         arena: arguments.get_one::<u32>("arena-fd").copied(),
         rings: arguments.get_one::<u32>("rings-fd").copied(),
-        table: table(arguments),
+        table: table(arguments)?,
     })
 }
 
-fn table(arguments: &ArgMatches) -> Option<Edge> {
-    Some(Edge {
-        socket: file(arguments, "offload")?.to_owned(),
-        port: arguments.get_one::<u32>("offload-port").copied()?,
+fn table(arguments: &ArgMatches) -> Result<Option<Chosen>, Failure> {
+    let Some(named) = arguments.get_one::<String>("offload") else {
+        return Ok(None);
+    };
+    let edge = EdgePort {
+        port: arguments.get_one::<u32>("offload-port").copied(),
         owner: arguments.get_one::<String>("offload-owner").cloned(),
-    })
+    };
+    Chosen::of(named, edge).map(Some)
 }
 
 fn replay_kind(arguments: &ArgMatches) -> Result<(), Failure> {

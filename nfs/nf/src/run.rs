@@ -2,7 +2,6 @@
 
 use std::{net::IpAddr, path::Path, sync::Arc, thread};
 
-use nf_offload::Edge;
 use nf_ports::{claim, open, Choice, Claim, Port, PortError, Wanted};
 use nf_runtime::{
     control::{serve, Verbs},
@@ -15,7 +14,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use crate::{config, failure::Failure};
+use crate::{config, failure::Failure, table::Chosen};
 
 /// The arguments of the command line.
 pub(crate) struct Running<'a> {
@@ -27,7 +26,7 @@ pub(crate) struct Running<'a> {
     pub(crate) hold: bool,
     pub(crate) arena: Option<u32>,
     pub(crate) rings: Option<u32>,
-    pub(crate) table: Option<Edge>,
+    pub(crate) table: Option<Chosen>,
 }
 
 pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failure> {
@@ -58,7 +57,7 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
         config,
     )?;
     if let Some(table) = &running.table {
-        instance.offload_to(Box::new(table.clone()))?;
+        instance.offload_to(table.clone().into_table())?;
     }
     let stopped = Arc::clone(&instance);
     thread::spawn(move || {
