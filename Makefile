@@ -15,6 +15,7 @@ TEST_WORKERS ?= 3
 # Tests that need more are skipped: none (any user), namespaces, root.
 TEST_NEEDS ?= root
 MUTANTS_ARGS ?=
+FIGURES_ARGS ?=
 FAULTS_ARGS ?=
 # Where `make man` writes to.
 MAN ?= build/man
@@ -26,7 +27,7 @@ export PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT := 1
 PYTHON_SOURCES = $(wildcard lab nfagent placement server unoctl examples tests bench) tools/profile tools/mutants
 SHELL_SOURCES = tools/prepare tools/mininet tools/check-compose packaging/container/sandbox .ci/run
 
-.PHONY: help build prepare-run prepare-test demo test lint test-rust test-python test-unit soak faults fuzz mutants screenshots deny lock man news clean
+.PHONY: help build prepare-run prepare-test demo test lint test-rust test-python test-unit soak faults fuzz mutants screenshots figures deny lock man news clean
 
 help: ## show this list
 	@echo "One server with smart NICs as one OpenFlow switch. Start with: make demo"
@@ -107,6 +108,9 @@ mutants: prepare-test ## insert faults into changed files and list those that no
 
 screenshots: prepare-test ## retake docs/dashboard-*.png
 	@$(BIN)/python -m tests.nfagent.dashboard.pictures docs
+
+figures: prepare-test ## draw docs/figures/*.svg from saved results of benchmarks; FIGURES_ARGS="--measure hnlb" runs bench/hnlb first
+	@bench/draw $(FIGURES_ARGS)
 
 deny: build ## check licences, sources and duplicates of the Rust dependencies (offline once installed)
 	@$(CARGO) deny --version >/dev/null 2>&1 || { \
