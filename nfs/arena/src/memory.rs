@@ -1,6 +1,6 @@
 //! Memory for tables: the interface, and private memory.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::{atomic::AtomicU64, Arc};
 
 use crate::{mapping::Mapping, ArenaError};
 
@@ -46,5 +46,23 @@ impl Memory for Heap {
     #[inline]
     fn prefetch(&self, index: usize) {
         self.mapping.prefetch(index);
+    }
+}
+
+/// Shared memory of several owners.
+impl<M: Memory> Memory for Arc<M> {
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        (**self).words()
+    }
+
+    #[inline]
+    fn touch(&self, index: usize) {
+        (**self).touch(index);
+    }
+
+    #[inline]
+    fn prefetch(&self, index: usize) {
+        (**self).prefetch(index);
     }
 }

@@ -15,6 +15,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("packet", &[]),
     ("ports", &[]),
     ("tables", &["arena"]),
+    ("tiara", &["arena", "tables"]),
     ("tls", &[]),
     ("offload", &["packet"]),
     ("splice", &["packet"]),

@@ -1,0 +1,190 @@
+//! An engine's part of the table: insertions, deletions, evictions and removals of servers, in the device and in the engine's copy.
+
+use std::ops::Range;
+
+use nf_tables::Key;
+
+use crate::{
+    eviction::Usage,
+    table::{Places, Shape, Slot},
+};
+
+use super::{
+    counts::Counts,
+    device::Device,
+    local::{Copied, Local, NOBODY},
+    room,
+};
+
+/// The result of an insertion.
+pub(super) enum Insertion<K> {
+    Done,
+    /// It took the place of another flow's entry.
+    Evicted(Copied<K>),
+    Full,
+}
+
+pub(super) struct Part<K, D> {
+    device: D,
+    shape: Shape,
+    local: Local<K>,
+    usage: Option<Usage>,
+    pub counts: Counts,
+}
+
+impl<K: Key, D: Device<K>> Part<K, D> {
+    /// Takes over the entries of the device.
+    pub fn new(device: D, shape: Shape, local: Local<K>) -> Self {
+        let part = Self {
+            device,
+            shape,
+            local,
+            usage: None,
+            counts: Counts::default(),
+        };
+        for slot in part.local.slots().map(Slot) {
+            part.read_back(slot);
+        }
+        part
+    }
+
+    /// Copies an entry of the device. A flow has two if an earlier engine was killed while it moved one: it keeps the first.
+    fn read_back(&self, slot: Slot) {
+        let Some((key, decision)) = self.device.entry(slot) else {
+            return;
+        };
+        let places = self.shape.places(&key);
+        if places.slots().contains(&slot) && self.find(&key, &places).is_none() {
+            let owner = NOBODY;
+            self.local.write(
+                slot,
+                &Copied {
+                    key,
+                    decision,
+                    owner,
+                },
+            );
+        } else {
+            self.device.clear(slot);
+        }
+    }
+
+    pub fn count_usage(&mut self) {
+        self.usage = Some(Usage::new(self.local.slots()));
+    }
+
+    pub fn slots(&self) -> Range<u32> {
+        self.local.slots()
+    }
+
+    /// Returns the places of a flow. None: the flow belongs to another engine.
+    #[inline]
+    pub fn places(&self, key: &K) -> Option<Places> {
+        let places = self.shape.places(key);
+        let first = places.slots().first()?;
+        self.local.owns(*first).then_some(places)
+    }
+
+    #[inline]
+    pub fn prefetch(&self, places: &Places) {
+        for &slot in places.slots() {
+            self.local.prefetch(slot);
+            self.device.prefetch(slot);
+        }
+    }
+
+    #[inline]
+    fn find(&self, key: &K, places: &Places) -> Option<Slot> {
+        let slots = places.slots().iter().copied();
+        slots.into_iter().find(|&slot| self.local.has(slot, key))
+    }
+
+    #[inline]
+    pub fn insert(
+        &mut self,
+        entry: &Copied<K>,
+        places: &Places,
+        evict: Option<u8>,
+    ) -> Insertion<K> {
+        let mut slots = places.slots().iter().copied();
+        let place = self
+            .find(&entry.key, places)
+            .or_else(|| slots.find(|&slot| self.local.is_empty(slot)))
+            .or_else(|| self.make_room(places));
+        if let Some(slot) = place {
+            self.write(slot, entry);
+            return Insertion::Done;
+        }
+        let victim = evict.and_then(|usage| self.usage.as_ref()?.victim(places.slots(), usage));
+        let Some((slot, evicted)) = victim.and_then(|slot| Some((slot, self.local.read(slot)?)))
+        else {
+            return Insertion::Full;
+        };
+        self.write(slot, entry);
+        self.counts.evicted += 1;
+        Insertion::Evicted(evicted)
+    }
+
+    #[inline]
+    fn write(&mut self, slot: Slot, entry: &Copied<K>) {
+        self.device.write(slot, &entry.key, entry.decision);
+        self.local.write(slot, entry);
+        if let Some(usage) = &mut self.usage {
+            usage.begin(slot);
+        }
+    }
+
+    #[inline]
+    fn clear(&mut self, slot: Slot) {
+        self.device.clear(slot);
+        self.local.clear(slot);
+    }
+
+    /// Moves entries until one of these places is empty. An entry is written at its new place before it leaves the old one, so lookups find it in one of them,
+    /// or, if they read the new place before and the old one after the move, take the slow path.
+    #[cold]
+    fn make_room(&mut self, places: &Places) -> Option<Slot> {
+        let path = room::search(self.shape, &self.local, places)?;
+        for step in path.windows(2) {
+            let (to, from) = (step[0], step[1]);
+            let entry = self.local.read(from)?;
+            self.write(to, &entry);
+            if let Some(usage) = &mut self.usage {
+                usage.copy(from, to);
+            }
+            self.clear(from);
+            self.counts.moved += 1;
+        }
+        path.last().copied()
+    }
+
+    #[inline]
+    pub fn delete(&mut self, key: &K, places: &Places) -> bool {
+        let Some(slot) = self.find(key, places) else {
+            return false;
+        };
+        self.clear(slot);
+        true
+    }
+
+    /// Deletes the entries of a server among these slots; returns their number.
+    pub fn delete_server(&mut self, rs_index: u32, slots: Range<u32>) -> u32 {
+        let mut deleted = 0;
+        for slot in slots.map(Slot) {
+            let entry = self.local.read(slot);
+            if entry.is_some_and(|entry| entry.decision.rs_index == rs_index) {
+                self.clear(slot);
+                deleted += 1;
+            }
+        }
+        deleted
+    }
+
+    /// Ends a period of the 64 slots from `64 * group` on.
+    pub fn end_period(&mut self, group: u32) {
+        let marks = self.device.take_marks(group);
+        if let Some(usage) = &mut self.usage {
+            usage.end_period(group, marks);
+        }
+    }
+}
