@@ -5,7 +5,7 @@
 //!
 //! Packets: `link` answers for the function's addresses and finds stations, with the neighbours that `tables` keeps in the arena (`claims`
 //! decides what to believe). `frames` and `proxy_protocol` build what a function originates. `health` checks backends, whose records `checks` locks.
-//! `service` finds the VIP of a packet; `spread` chooses among its open backends, by a table of `maglev` or in turn.
+//! `tunnelling` puts packets into tunnels. `service` finds the VIP of a packet; `spread` chooses among its open backends, by a table of `maglev` or in turn.
 //!
 //! State: `cells` has arrays, gauges and counters in the arena, and `load` measures util+ with them.
 //!
@@ -114,5 +114,6 @@ pub mod proxy_protocol;
 pub mod service;
 pub mod spread;
 pub mod tables;
+pub mod tunnelling;
 pub mod tuple;
 pub mod ways;

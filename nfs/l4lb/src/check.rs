@@ -68,6 +68,7 @@ fn addresses(config: &Config) -> Result<(), Refusal> {
         backends.map(|backend| backend.address),
     )?;
     known.others(&config.neighbours)?;
+    modes::vtep(&known, config)?;
     for (index, vip) in config.vips.iter().enumerate() {
         let path = format!("vips[{index}]");
         known.is_vip(&format!("{path}.address"), vip.address)?;
@@ -183,6 +184,12 @@ fn offload(config: &Config) -> Result<(), Refusal> {
         return wrong(
             "offload.heavy_packets_per_s",
             format!("{rate}, expected more than 0, at most 1000000000"),
+        );
+    }
+    if !(1..=1024).contains(&policy.sampling) {
+        return wrong(
+            "offload.sampling",
+            format!("{}, expected 1 to 1024", policy.sampling),
         );
     }
     if !(1..=3600).contains(&(policy.idle.nanos() / 1_000_000_000)) {

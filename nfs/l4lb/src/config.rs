@@ -21,8 +21,31 @@ pub struct Config {
     pub full: FullAt,
     #[serde(default)]
     pub offload: Offload,
+    /// The switch in whose name mode vxlan encapsulates; default: the load balancer itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vtep: Option<Vtep>,
     #[serde(default)]
     pub vips: Vec<Vip>,
+}
+
+/// The tunnel endpoint of a switch that carries connections for the load balancer (Tiara, section 3.2.2): packets of mode vxlan look as if it had sent
+/// them, so that backends do not notice which of the two did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Vtep {
+    /// At most one per IP version.
+    pub addresses: Vec<IpAddr>,
+    /// The source of inner frames.
+    pub mac: String,
+}
+
+impl Vtep {
+    /// Returns its address of the same IP version as `like`.
+    #[must_use]
+    pub fn address(&self, like: IpAddr) -> Option<IpAddr> {
+        let mut addresses = self.addresses.iter().copied();
+        addresses.find(|address| address.is_ipv4() == like.is_ipv4())
+    }
 }
 
 /// Capacities of the tables. They are part of the state's shape and cannot change while an instance lives.
@@ -122,6 +145,8 @@ pub struct Offload {
     pub heavy_packets_per_s: f64,
     /// The time without packets after which a connection loses its rules.
     pub idle: Time,
+    /// A worker samples every packet of this number.
+    pub sampling: u32,
 }
 
 impl Default for Offload {
@@ -131,6 +156,7 @@ impl Default for Offload {
             stop: 0.3,
             heavy_packets_per_s: 100.0,
             idle: Time::seconds(10),
+            sampling: 8,
         }
     }
 }
@@ -173,7 +199,7 @@ pub struct Vip {
 pub struct Backend {
     pub name: String,
     pub address: IpAddr,
-    /// Default: the VIP's. Modes ipip, gue and vxlan cannot change it.
+    /// Default: the VIP's. Modes ipip and gue cannot change it, mode vxlan only with `inner_address`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// Its share of new connections; 0: none.
@@ -185,6 +211,9 @@ pub struct Backend {
     /// The MAC address of its interface in the network, for mode vxlan, which requires it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inner_mac: Option<String>,
+    /// Its address in the network, to which packets are rewritten, for mode vxlan with a `vtep`; default: the VIP's, so packets stay as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_address: Option<IpAddr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -2,13 +2,11 @@
 
 use std::net::IpAddr;
 
-use nf_balancing::{frames::Frame, link::Unreached};
-use nf_packet::{decrement_ttl, ethertype, Headers, Version};
+use nf_balancing::{frames::Frame, link::Unreached, tunnelling::encapsulate};
+use nf_packet::{decrement_ttl, rewrite_address, Headers, Side};
 use nf_runtime::Packet;
 
 use crate::{events::Event, pass::Pass, snapshot::Backend};
-
-const ETHERNET: usize = 14;
 
 impl Pass<'_> {
     #[cold]
@@ -27,7 +25,8 @@ impl Pass<'_> {
         lives
     }
 
-    /// Prepends the backend's tunnel header; [`send`](Self::send) must follow. False: the packet did not fit and was dropped.
+    /// Rewrites the packet to the backend's address behind the tunnel, if it has one, and prepends the tunnel header; [`send`](Self::send) must follow.
+    /// `entropy` identifies the flow. False: the packet did not fit and was dropped.
     #[inline(always)]
     pub(crate) fn encapsulate(
         &mut self,
@@ -40,33 +39,31 @@ impl Pass<'_> {
             return false;
         };
         let overhead = tunnel.overhead();
-        let network = usize::from(headers.network);
-        let inner = headers.end as usize - network;
+        let inner = headers.end as usize - usize::from(headers.network);
         let mtu = backend.way.mtu;
         if inner + overhead > mtu {
             self.too_big(packet, headers, backend.vip, mtu - overhead);
             return false;
         }
-        packet.truncate(headers.end as usize);
-        let Some(frame) = packet.push_front(overhead) else {
-            self.refuse(packet, Some(backend.vip), Event::TooBig);
-            return false;
+        // A switch that encapsulates alike has the NIC's hash only.
+        let entropy = match self.snapshot.vtep {
+            Some(_) => headers.rss(packet.bytes()) as u16,
+            None => entropy,
         };
-        // VLAN tags move to the new front, together with the MAC addresses. Without tags, `send` writes the MAC addresses.
-        if network != ETHERNET {
-            frame.copy_within(overhead..overhead + network, 0);
+        if let Some(inside) = backend.inside {
+            if !self.live_on(packet, headers, backend.vip) {
+                return false;
+            }
+            let frame = packet.bytes_mut();
+            rewrite_address(frame, headers, Side::Destination, inside, backend.port);
         }
-        let ethertype = match tunnel.version() {
-            Version::V4 => ethertype::IPV4,
-            Version::V6 => ethertype::IPV6,
-        };
-        frame[network - 2..network].copy_from_slice(&ethertype.to_be_bytes());
-        let from = self.link.mac(backend.way.interface);
-        let written = tunnel.write(&mut frame[network..], headers.version, entropy, from);
-        if written.is_err() {
+        let own = self.link.mac(backend.way.interface);
+        let from = self.snapshot.vtep.unwrap_or(own);
+        let fits = encapsulate(packet, headers, tunnel, entropy, from);
+        if !fits {
             self.refuse(packet, Some(backend.vip), Event::TooBig);
         }
-        written.is_ok()
+        fits
     }
 
     /// Drops a packet that exceeds the MTU toward the backend, and tells its sender if it must not be fragmented.

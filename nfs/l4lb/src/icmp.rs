@@ -82,6 +82,12 @@ impl Pass<'_> {
             return self.unresolved(packet, backend);
         };
         if backend.tunnel.is_some() {
+            if let Some(inside) = backend.inside {
+                let inner = quoted_bytes_mut(packet, headers);
+                rewrite_address(inner, &quoted, Side::Source, inside, backend.port);
+                let source = headers.source(packet.bytes());
+                self.finish(packet, headers, source, inside);
+            }
             if self.encapsulate(packet, headers, backend, flow.flow_hash() as u16) {
                 self.count(Some(index), Event::IcmpErrorForwarded);
                 self.link.send(packet, backend.way.interface, mac);

@@ -80,7 +80,7 @@ impl Offload {
         if let Some(desk) = self.desk().as_mut() {
             desk.leave();
         }
-        self.samples.want(false);
+        self.samples.want(0);
     }
 
     /// Returns the worker's sampling.

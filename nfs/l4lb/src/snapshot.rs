@@ -12,7 +12,7 @@ use nf_balancing::{
     spread::Spread,
     ways::Way,
 };
-use nf_packet::Tunnel;
+use nf_packet::{MacAddress, Tunnel};
 use nf_tables::Lifetimes;
 
 use crate::{
@@ -32,6 +32,8 @@ pub struct Snapshot {
     /// Indexed by the backend number in records. None: not in the configuration, or no longer.
     pub backends: Vec<Option<Backend>>,
     pub network: Network,
+    /// The source of inner frames, if a switch encapsulates alike.
+    pub vtep: Option<MacAddress>,
     services: Services<u32>,
     /// The spread of each VIP, prepared before this instance owns the state.
     spreads: Services<Arc<Spread>>,
@@ -131,6 +133,8 @@ pub struct Backend {
     pub port: u16,
     pub weight: u16,
     pub address: IpAddr,
+    /// Its address behind the tunnel, to which packets are rewritten; None: they stay as they are.
+    pub inside: Option<IpAddr>,
     pub name: String,
 }
 

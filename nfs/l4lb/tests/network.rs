@@ -189,6 +189,26 @@ fn an_error_finds_the_client_whose_packet_was_lost() {
 }
 
 #[test]
+fn an_error_about_an_answer_quotes_the_packet_as_it_was_behind_the_tunnel() {
+    let mut lb = beside_switch();
+    lb.pass(&Sent::client(4000, SYN));
+    let answer = |address, port| Sent {
+        source: (ip(address), port),
+        destination: (ip("198.51.100.7"), 4000),
+        ..Sent::client(0, ACK)
+    };
+    let lost = answer("192.0.2.1", 80).payload(&[7; 100]).frame();
+    let Output::Sent(0, frame) = lb.process(0, &too_big(&lost, 140, ROUTER)) else {
+        panic!()
+    };
+    let inner = &frame[50..];
+    assert_eq!(inner[30..34], [10, 8, 0, 11]);
+    let (inner, _) = quoted(inner);
+    let expected = answer("10.8.0.11", 8080).payload(&[7; 100]).frame();
+    assert_eq!(inner, expected[14..]);
+}
+
+#[test]
 fn an_error_about_an_answer_quotes_the_backends_own_packet() {
     let mut lb = lb(json!([with(vip("nat", &[11]), "snat", true)]));
     let seen = lb.pass(&Sent::client(4000, SYN));

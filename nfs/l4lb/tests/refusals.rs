@@ -222,8 +222,9 @@ fn each_refusal_names_the_path_and_the_value() {
 /vips/0/proxy_protocol = true => vips[0].proxy_protocol: requires mode nat
 /vips/0/backends/1/name = "web11" => vips[0].backends[1].name: "web11" is already the name of backends[0]
 /vips/0/backends/1/address = "10.0.0.11" => 10.0.0.11 port 80 already belongs to backend "web11"
-/vips/0/backends/1/port = 8080 => vips[0].backends[1].port: 8080, but modes ipip, gue and vxlan keep the VIP's port, 80
+/vips/0/backends/1/port = 8080 => vips[0].backends[1].port: 8080, but modes ipip, gue and vxlan without inner_address keep the VIP's port, 80
 /vips/0/vni = 7 => vips[0].vni: 7 requires mode vxlan
+/vips/0/backends/1/inner_address = "10.8.0.1" => vips[0].backends[1].inner_address: 10.8.0.1 requires mode vxlan
 /vips/0/backends/1/inner_mac = "02:00:00:00:00:01" => vips[0].backends[1].inner_mac: "02:00:00:00:00:01" requires mode vxlan
 /vips/0/health = {"kind": "http", "interval": 5} => 5 has no unit: write "5s" or "5ms"
 /vips/0/health = {"kind": "http", "interval": "5 parsecs"} => not a time with a unit
@@ -258,7 +259,12 @@ fn each_refusal_names_the_path_and_the_value() {
 /vips/0/backends/1/inner_mac = "2:3" => vips[0].backends[1].inner_mac: "2:3" is not a MAC address
 /vips/0/backends/1/inner_mac = "ff:ff:ff:ff:ff:ff" => vips[0].backends[1].inner_mac: ff:ff:ff:ff:ff:ff is not the address of a station
 /vips/0/backends/1/inner_mac = "00:00:00:00:00:00" => vips[0].backends[1].inner_mac: 00:00:00:00:00:00 is not the address of a station
-/vips/0/backends/1/port = 8080 => vips[0].backends[1].port: 8080, but modes ipip, gue and vxlan keep
+/vips/0/backends/1/port = 8080 => vips[0].backends[1].port: 8080, but modes ipip, gue and vxlan without inner_address keep
+/vips/0/backends/1/inner_address = "10.8.0.1" => vips[0].backends[1].inner_address: 10.8.0.1 requires the switch that rewrites alike; add vtep
+/vtep = {"addresses": ["10.0.0.2"], "mac": "02:00:00:00:00:01"} => vtep.addresses[0]: 10.0.0.2 is an interface's own address
+/vtep = {"addresses": ["10.0.0.3", "10.0.0.4"], "mac": "02:00:00:00:00:01"} => vtep.addresses[1]: 10.0.0.4 is a second IPv4 address
+/vtep = {"addresses": ["fd00::3"], "mac": "02:00:00:00:00:01"} => vips[0].backends[0].address: 10.0.0.11 is IPv4, but vtep.addresses has no such address
+/vtep = {"addresses": ["10.0.0.3"], "mac": "ff:ff:ff:ff:ff:ff"} => vtep.mac: ff:ff:ff:ff:ff:ff is not the address of a station
 /vips/0/snat = true => vips[0].snat: requires mode nat
 /vips/0/proxy_protocol = true => vips[0].proxy_protocol: requires mode nat
 "#,

@@ -208,3 +208,19 @@ proptest! {
         prop_assert_eq!((seen.flags, seen.sequence, seen.ttl, seen.payload), (flags, 1000, ttl, payload));
     }
 }
+
+#[test]
+fn packets_are_those_of_the_switch_beside_it() {
+    let mut lb = beside_switch();
+    let sent = Sent::client(4000, SYN);
+    let frame = forwarded(&mut lb, &sent.frame());
+    assert_eq!(frame[26..30], [10, 0, 0, 3]);
+    assert_eq!(frame[56..62], VTEP_MAC);
+    let rss = nf_packet::rss_hash(sent.source, sent.destination) as u16;
+    assert_eq!(outer_port(&frame), 0xc000 | rss);
+    let expected = Sent {
+        ttl: 63,
+        ..sent.to("10.8.0.11", 8080)
+    };
+    assert_eq!(frame[64..], expected.frame()[14..]);
+}

@@ -101,7 +101,7 @@ pub enum Event {
     Refused(RuleId, Refused),
     /// The approximate number of the rule's packets, which tells heavy flows from idle ones. It falls if the table counts from zero again.
     Counted(RuleId, u64),
-    /// The rule carried packets since the last such event, where the table has no counts.
+    /// The rule carried packets since the last such event, where the table does not count them for each rule.
     Hit(RuleId),
     /// The packets and bytes of all rules that ever named the counter, exactly. They fall only if the table has lost them.
     Carried(CounterId, u64, u64),
@@ -173,7 +173,7 @@ pub struct Matches {
 }
 
 /// The changes that a table can make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rewrites {
     pub source: bool,
     pub destination: bool,
@@ -185,7 +185,7 @@ pub struct Rewrites {
 pub enum Counts {
     /// [`Event::Carried`] and [`Event::Counted`].
     Exact,
-    /// [`Event::Hit`] only.
+    /// [`Event::Carried`] and [`Event::Hit`].
     Hits,
 }
 

@@ -6,7 +6,9 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use crate::{Capabilities, Direction, FlowKey, Heavy, Ledger, Outcome, Refused, Rows, TargetId};
+use crate::{
+    Capabilities, Counts, Direction, FlowKey, Heavy, Ledger, Outcome, Refused, Rows, TargetId,
+};
 
 /// A flow replaces another one that is this many times lighter.
 const HEAVIER: u64 = 2;
@@ -47,6 +49,7 @@ pub struct Promoter {
     /// The table's most flows, and the number that it has room for: fewer after it was full, then one more per window.
     most: usize,
     room: usize,
+    counts: Counts,
     installs_per_s: u64,
     heavy: Heavy,
     is_pressed: bool,
@@ -66,6 +69,7 @@ impl Promoter {
             limits,
             most: table.flows as usize,
             room: table.flows as usize,
+            counts: table.counts,
             installs_per_s: table.installs_per_s.into(),
             heavy: Heavy::new(WATCHED),
             is_pressed: false,
@@ -194,7 +198,9 @@ impl Promoter {
             if self.carried.len() >= self.room {
                 // Its place is free when the removal is effective; the flow is still heavy then, or need not be carried.
                 let rate = samples * self.limits.sampling;
-                match lightest.pop() {
+                // Hits tell idle flows from others, not light ones from heavy ones.
+                let weighs = self.counts == Counts::Exact;
+                match lightest.pop().filter(|_| weighs) {
                     Some((least, lighter)) if least * HEAVIER <= rate => ledger.remove(&lighter),
                     _ => return,
                 }

@@ -96,6 +96,11 @@ impl Tunnel {
     }
 
     #[must_use]
+    pub fn kind(&self) -> TunnelKind {
+        self.kind
+    }
+
+    #[must_use]
     pub fn source(&self) -> IpAddr {
         self.source
     }

@@ -13,6 +13,7 @@ mod ipv4;
 mod ipv6;
 mod ndp;
 mod rewrite;
+mod rss;
 mod tcp;
 mod udp;
 
@@ -25,6 +26,7 @@ pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;
 pub use ndp::{NeighbourAdvertisement, NeighbourMessage, NeighbourSolicitation};
 pub use rewrite::{decrement_ttl, rewrite_address, rewrite_sequence, Side};
+pub use rss::rss_hash;
 pub use tcp::{flags as tcp_flags, Tcp, TcpOption, TcpOptions};
 pub use udp::Udp;
 

@@ -8,8 +8,8 @@ use std::{
 
 use nf_balancing::{cells::Worker, health};
 use nf_offload::{
-    Direction, Driver, Event, FlowKey, Ledger, Limits, Live, Outcome, Promoter, Refused, Table,
-    TargetId,
+    Direction, Driver, Event, FlowKey, Ledger, Limits, Live, Outcome, Promoter, Refused, Rewrites,
+    Table, TargetId,
 };
 use nf_packet::MacAddress;
 use nf_runtime::Context;
@@ -18,11 +18,11 @@ use nf_tables::{Class, Entry};
 use super::{
     memory::{Memory, Shared, Station},
     pins::{tuple_of, Pins},
-    samples::{Samples, SAMPLING},
+    samples::Samples,
     targets::{self, FIRST_ANSWER},
 };
 use crate::{
-    config::{self, WhenDown},
+    config::{self, Mode, WhenDown},
     flow::AnyFlow,
     records::{NoListener, RecordTables, Records},
     snapshot::{Backend, Snapshot},
@@ -55,8 +55,8 @@ impl Surroundings<'_> {
         MacAddress(self.context.mac(0))
     }
 
-    /// Returns the record of a connection, renewed, and its backend, if a rule may carry it.
-    fn record(&self, requests: &FlowKey) -> Option<(Entry, &Backend)> {
+    /// Returns the record of a connection, renewed, and its backend, if a rule of this table may carry it.
+    fn record(&self, requests: &FlowKey, table: Rewrites) -> Option<(Entry, &Backend)> {
         let flow = AnyFlow::of_tuple(&tuple_of(requests))?;
         let worker = Worker::of(self.context);
         let records = Records::new(
@@ -73,7 +73,7 @@ impl Surroundings<'_> {
         let is_carried = matches!(entry.class, Class::Established | Class::Datagram)
             && !(backend.health == health::DOWN && vip.when_down == WhenDown::Move)
             && u32::from(entry.value) < FIRST_ANSWER
-            && targets::is_fit(vip);
+            && targets::is_fit(self.snapshot, vip, table);
         is_carried.then_some((entry, backend))
     }
 }
@@ -102,6 +102,8 @@ pub struct Desk {
     /// Exists while the table is in use.
     promoter: Option<Promoter>,
     capacity: u32,
+    /// The rewrites of a table in use.
+    rewrites: Rewrites,
     /// The numbers of the targets of answers.
     answers: HashMap<Station, usize>,
     written: BTreeSet<u16>,
@@ -121,6 +123,7 @@ impl Desk {
             opened: 0,
             promoter: None,
             capacity: 0,
+            rewrites: Rewrites::default(),
             answers: memory.stations(),
             written: BTreeSet::new(),
             swept: 0,
@@ -140,7 +143,7 @@ impl Desk {
     ) {
         self.measure(around);
         if self.driver.is_none() && !self.open(around.now(), table) {
-            samples.want(false);
+            samples.want(0);
             return;
         }
         let limits = limits(&around.snapshot.config.offload);
@@ -149,7 +152,7 @@ impl Desk {
             return;
         };
         promoter.set_limits(limits);
-        samples.want(true);
+        samples.want(around.snapshot.config.offload.sampling);
         for flow in samples.take() {
             promoter.sample(flow);
         }
@@ -159,8 +162,9 @@ impl Desk {
             self.write_targets(around);
         }
         let util_plus = around.state.load.util_plus();
+        let rewrites = self.rewrites;
         let record = |flow: &FlowKey| {
-            let (entry, _) = around.record(flow)?;
+            let (entry, _) = around.record(flow, rewrites)?;
             Some((entry.value, targets::id_of(entry.value)))
         };
         let now = Duration::from_nanos(around.now());
@@ -213,7 +217,7 @@ impl Desk {
             if let Some((listing, table)) = driver.list().zip(driver.capabilities()) {
                 self.ledger.reconcile(&listing);
                 self.promoter = Some(Promoter::new(limits, &table));
-                self.capacity = table.flows;
+                (self.capacity, self.rewrites) = (table.flows, table.rewrites);
                 self.why = None;
             }
         }
@@ -272,7 +276,7 @@ impl Desk {
                 let vip = &around.snapshot.vips[backend.vip];
                 targets::requests_of(&live.flow, live.direction, vip)
             });
-            let record = requests.and_then(|requests| around.record(&requests));
+            let record = requests.and_then(|requests| around.record(&requests, self.rewrites));
             let record = record.filter(|(entry, _)| entry.value == live.backend);
             match (requests.zip(record), live.direction) {
                 (None, _) => self.ledger.remove(&live.flow),
@@ -298,6 +302,9 @@ impl Desk {
         backend: &Backend,
         pins: &Pins,
     ) {
+        if around.snapshot.vips[backend.vip].mode != Mode::Nat {
+            return; // the backend answers the client directly
+        }
         let answers = targets::answers_to(requests, backend);
         if self.ledger.backend_of(&answers).is_none() {
             let Some(target) = self.answer_target(around, requests, backend) else {
@@ -351,7 +358,8 @@ impl Desk {
             if u32::from(number) >= FIRST_ANSWER {
                 continue;
             }
-            if let Some(target) = targets::to_backend(around.snapshot, backend, own) {
+            if let Some(target) = targets::to_backend(around.snapshot, backend, own, self.rewrites)
+            {
                 self.ledger.put_target(targets::id_of(number), target);
                 written.insert(number);
             }
@@ -426,12 +434,12 @@ fn answer_id(number: usize) -> TargetId {
 }
 
 fn limits(policy: &config::Offload) -> Limits {
-    let samples = policy.heavy_packets_per_s * WINDOW.as_secs_f64() / f64::from(SAMPLING);
+    let samples = policy.heavy_packets_per_s * WINDOW.as_secs_f64() / f64::from(policy.sampling);
     Limits {
         begin: policy.begin,
         stop: policy.stop,
         samples: samples.ceil().max(1.0) as u64,
-        sampling: SAMPLING.into(),
+        sampling: policy.sampling.into(),
         window: WINDOW,
         idle: Duration::from_nanos(policy.idle.nanos()),
     }

@@ -1,7 +1,7 @@
 //! Samples of the packets that the function processes, from its workers to the thread that decides about rules.
 
 use std::sync::{
-    atomic::{AtomicBool, AtomicU32, Ordering},
+    atomic::{AtomicU32, Ordering},
     Mutex, PoisonError,
 };
 
@@ -14,8 +14,6 @@ use crate::{
     records::{Change, Listener},
 };
 
-/// A worker samples every packet of this number.
-pub const SAMPLING: u32 = 8;
 /// Samples that a worker keeps until they are fetched.
 const KEPT: usize = 4096;
 
@@ -29,23 +27,24 @@ struct Part {
 
 /// The samples of all workers.
 pub struct Samples {
-    are_wanted: AtomicBool,
+    /// A worker samples every packet of this number; 0: none.
+    every: AtomicU32,
     parts: [Part; Stripes::PARTS],
 }
 
 impl Default for Samples {
     fn default() -> Self {
         Self {
-            are_wanted: AtomicBool::new(false),
+            every: AtomicU32::new(0),
             parts: std::array::from_fn(|_| Part::default()),
         }
     }
 }
 
 impl Samples {
-    /// Begins or stops sampling.
-    pub fn want(&self, wanted: bool) {
-        self.are_wanted.store(wanted, Ordering::Relaxed);
+    /// Samples every packet of this number from now on; 0: none.
+    pub fn want(&self, every: u32) {
+        self.every.store(every, Ordering::Relaxed);
     }
 
     /// Takes all samples.
@@ -58,14 +57,14 @@ impl Samples {
     }
 
     #[inline]
-    fn count<F: Flow>(&self, worker: usize, flow: &F) {
+    fn count<F: Flow>(&self, worker: usize, flow: &F, every: u32) {
         let part = &self.parts[worker];
         let left = part.countdown.load(Ordering::Relaxed);
         if left > 0 {
             part.countdown.store(left - 1, Ordering::Relaxed);
             return;
         }
-        part.countdown.store(SAMPLING - 1, Ordering::Relaxed);
+        part.countdown.store(every - 1, Ordering::Relaxed);
         // Packets do not wait: while the samples are fetched, one is lost.
         if let Ok(mut found) = part.found.try_lock() {
             if found.len() < KEPT {
@@ -92,9 +91,9 @@ impl<'a> Sampler<'a> {
 impl Listener for Sampler<'_> {
     #[inline(always)]
     fn connection<F: Flow>(&self, flow: &F, change: Change) {
-        if matches!(change, Change::Refreshed(_)) && self.samples.are_wanted.load(Ordering::Relaxed)
-        {
-            self.samples.count(self.worker, flow);
+        let every = self.samples.every.load(Ordering::Relaxed);
+        if every > 0 && matches!(change, Change::Refreshed(_)) {
+            self.samples.count(self.worker, flow, every);
         }
     }
 }

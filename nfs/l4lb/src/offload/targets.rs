@@ -1,8 +1,8 @@
 //! The rewrites that stand for the function: what it would do to a packet of a connection.
 
 use nf_balancing::tuple::Tuple;
-use nf_offload::{Direction, FlowKey, Rewrite, Target, TargetId};
-use nf_packet::MacAddress;
+use nf_offload::{Direction, FlowKey, Rewrite, Rewrites, Target, TargetId, Tunnel};
+use nf_packet::{MacAddress, TunnelKind};
 
 use super::pins::tuple_of;
 use crate::{
@@ -16,14 +16,24 @@ pub const FIRST_ANSWER: u32 = 1 << 15;
 /// The only port of a function whose flows a table can carry.
 const PORT: u16 = 0;
 
-/// Tells whether a rule can do to the packets of a VIP what the function does.
-pub fn is_fit(vip: &Vip) -> bool {
-    vip.mode == Mode::Nat && !vip.has_sessions()
+/// Tells whether a rule of this table can do to the packets of a VIP what the function does.
+pub fn is_fit(snapshot: &Snapshot, vip: &Vip, table: Rewrites) -> bool {
+    match vip.mode {
+        Mode::Nat => table.source && table.destination && !vip.has_sessions(),
+        // Another endpoint's tunnel would be a difference that backends notice.
+        Mode::Vxlan => table.destination && table.vxlan && snapshot.vtep.is_some(),
+        Mode::Ipip | Mode::Gue => false,
+    }
 }
 
 /// Returns the treatment of packets to a backend. None: a rule cannot do it, or the backend's MAC address is unknown.
-pub fn to_backend(snapshot: &Snapshot, backend: &Backend, own: MacAddress) -> Option<Target> {
-    if !is_fit(&snapshot.vips[backend.vip]) {
+pub fn to_backend(
+    snapshot: &Snapshot,
+    backend: &Backend,
+    own: MacAddress,
+    table: Rewrites,
+) -> Option<Target> {
+    if !is_fit(snapshot, &snapshot.vips[backend.vip], table) {
         return None;
     }
     Some(Target {
@@ -31,10 +41,23 @@ pub fn to_backend(snapshot: &Snapshot, backend: &Backend, own: MacAddress) -> Op
             source_mac: own,
             destination_mac: backend.way.mac()?,
             source: None,
-            destination: Some((backend.address, backend.port)),
-            tunnel: None,
+            destination: Some((backend.inside.unwrap_or(backend.address), backend.port)),
+            tunnel: tunnel_to(snapshot, backend),
         },
         port: PORT,
+    })
+}
+
+fn tunnel_to(snapshot: &Snapshot, backend: &Backend) -> Option<Tunnel> {
+    let tunnel = backend.tunnel.as_ref()?;
+    let TunnelKind::Vxlan { network, station } = tunnel.kind() else {
+        return None;
+    };
+    Some(Tunnel {
+        local: tunnel.source(),
+        remote: tunnel.destination(),
+        network,
+        inner: (snapshot.vtep?, station),
     })
 }
 

@@ -60,6 +60,7 @@ impl Snapshot {
             answering_ports: vec![0; 1 << 10].into_boxed_slice(),
             routed: HashSet::new(),
             network: Network::new(&config.interfaces, &config.neighbours),
+            vtep: config.vtep.as_ref().and_then(|vtep| vtep.mac.parse().ok()),
             wanted: config.clone(),
             config,
         };
@@ -137,9 +138,14 @@ impl Snapshot {
     ) -> Backend {
         let way = self.network.add_destination(backend.address);
         let mut interfaces = self.network.interfaces().iter();
-        let source = self
-            .network
-            .own_address(way.interface, backend.address)
+        let vtep = self
+            .config
+            .vtep
+            .as_ref()
+            .filter(|_| vip.mode == Mode::Vxlan);
+        let source = vtep
+            .and_then(|vtep| vtep.address(backend.address))
+            .or_else(|| self.network.own_address(way.interface, backend.address))
             .or_else(|| interfaces.find_map(|each| each.address(backend.address)));
         let kind = match vip.mode {
             Mode::Nat => None,
@@ -157,6 +163,7 @@ impl Snapshot {
             vip: index,
             service: flow::service(vip.address, vip.port, vip.protocol.number()),
             address: backend.address,
+            inside: vtep.map(|_| backend.inner_address.unwrap_or(vip.address)),
             port: backend.port.unwrap_or(vip.port),
             weight: backend.weight,
             health: if vip.health.is_some() {

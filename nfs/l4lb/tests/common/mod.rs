@@ -102,6 +102,18 @@ pub fn start(config: Value) -> Harness<L4lb> {
         .with_ports(1)
 }
 
+pub const VTEP_MAC: [u8; 6] = [2, 0xdd, 0, 0, 0, 1];
+
+/// A load balancer beside a switch at 10.0.0.3, whose backend has another address and port behind the tunnel.
+pub fn beside_switch() -> Harness<L4lb> {
+    let mut web = vip("vxlan", &[11]);
+    web["backends"][0]["inner_address"] = json!("10.8.0.11");
+    web["backends"][0]["port"] = json!(8080);
+    let mut config = config(json!([web]));
+    config["vtep"] = json!({"addresses": ["10.0.0.3", "fd00::3"], "mac": text(VTEP_MAC)});
+    start(config)
+}
+
 /// A packet to build.
 #[derive(Clone, Debug)]
 pub struct Sent {
