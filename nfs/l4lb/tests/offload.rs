@@ -5,6 +5,9 @@
 
 #[allow(dead_code)]
 mod common;
+#[path = "../../offload/tests/histories/model.rs"]
+#[allow(dead_code)]
+mod model;
 #[path = "../../offload/tests/histories/table.rs"]
 #[allow(dead_code)]
 mod table;
@@ -15,6 +18,7 @@ use std::{
 };
 
 use common::*;
+use model::Model;
 use nf_l4lb::L4lb;
 use nf_offload::{FlowKey, Refused};
 use nf_runtime::{

@@ -138,6 +138,7 @@ fn open_ports(running: &Running<'_>, large: bool, own: &[IpAddr]) -> Result<Vec<
         queues: running.workers,
         large,
         own,
+        matches: None,
     };
     let each = running.ports.iter().enumerate();
     each.map(|(index, name)| {

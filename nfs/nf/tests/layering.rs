@@ -18,6 +18,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("tiara", &["arena", "tables"]),
     ("tls", &[]),
     ("offload", &["packet"]),
+    ("flow-director", &["offload", "ports"]),
     ("splice", &["packet"]),
     ("runtime", &["arena", "offload", "ports"]),
     ("balancing", &["arena", "packet", "runtime"]),

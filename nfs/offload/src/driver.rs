@@ -180,6 +180,15 @@ pub struct Rewrites {
     pub vxlan: bool,
 }
 
+impl Rewrites {
+    /// The table only matches: packets of its flows come to the function with the number of their target.
+    pub const NONE: Self = Self {
+        source: false,
+        destination: false,
+        vxlan: false,
+    };
+}
+
 /// The table's knowledge of its traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
@@ -187,6 +196,8 @@ pub enum Counts {
     Exact,
     /// [`Event::Carried`] and [`Event::Hit`].
     Hits,
+    /// Nothing: the function sees all packets.
+    None,
 }
 
 /// The content of a table, in which no removal is waiting to take effect.
@@ -240,4 +251,22 @@ pub trait Driver {
     /// Returns the rules of the writer's instance, of earlier epochs, too, and the totals of the counters, which outlive instances. From then on, requests
     /// of earlier epochs are refused. None: the answer is not there yet, ask again after `poll`.
     fn list(&mut self) -> Option<Listing>;
+}
+
+impl<D: Driver + ?Sized> Driver for Box<D> {
+    fn capabilities(&self) -> Option<Capabilities> {
+        (**self).capabilities()
+    }
+
+    fn submit(&mut self, requests: &[Request]) -> usize {
+        (**self).submit(requests)
+    }
+
+    fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), Unavailable> {
+        (**self).poll(events)
+    }
+
+    fn list(&mut self) -> Option<Listing> {
+        (**self).list()
+    }
 }

@@ -91,6 +91,7 @@ pub fn port(index: usize, mac: Mac, queues: usize) -> io::Result<(Port, Vec<Wire
         mac,
         state: Box::new(|| "up"),
         queues: opened,
+        matcher: None,
         events: all_events,
         overruns: Box::new(move || {
             let count = |wire: &Wire| wire.0.overruns.load(Ordering::Relaxed);

@@ -43,6 +43,7 @@ pub struct Packet {
     offloads: Offloads,
     /// The value of `start` when `offloads` was set: offsets in it count from there.
     offloads_from: usize,
+    mark: Option<u32>,
 }
 
 impl Default for Packet {
@@ -73,6 +74,7 @@ impl Packet {
             verdict: Verdict::NONE,
             offloads: Offloads::None,
             offloads_from: START,
+            mark: None,
         }
     }
 
@@ -244,6 +246,20 @@ impl Packet {
         self.port = port;
         self.verdict = Verdict::NONE;
         self.offloads = Offloads::None;
+        self.mark = None;
+    }
+
+    /// Returns the mark of the flow to which the port matched the frame: see [`Matcher`](crate::Matcher). Copies of the frame have none.
+    #[inline]
+    #[must_use]
+    pub fn mark(&self) -> Option<u32> {
+        self.mark
+    }
+
+    /// Sets the mark of a received frame.
+    #[inline]
+    pub fn set_mark(&mut self, mark: Option<u32>) {
+        self.mark = mark;
     }
 
     /// Copies a complete frame as if it had arrived by the port with this index. Returns false, without a change, if it is longer than
@@ -321,8 +337,10 @@ mod tests {
         let room = packet.headroom();
         assert!(packet.push_front(room).is_some());
         packet.send(1);
+        packet.set_mark(Some(7));
         assert!(packet.fill(0, b"two"));
         assert_eq!((packet.headroom(), packet.verdict()), (room, Verdict::NONE));
+        assert_eq!(packet.mark(), None);
     }
 
     #[test]

@@ -112,6 +112,7 @@ pub(crate) fn open(
         mac: interface.mac,
         state: interface.watch(),
         queues: queues.collect(),
+        matcher: None,
         events,
         overruns: sockets::overruns(sockets),
     })

@@ -11,6 +11,7 @@ use std::{
 
 use crate::{
     frame::Frame,
+    matching::Matcher,
     packet::{Mac, Packet},
 };
 
@@ -124,6 +125,8 @@ pub struct Port {
     pub state: Box<dyn Fn() -> &'static str + Send + Sync>,
     /// One queue per worker.
     pub queues: Vec<Box<dyn Queue>>,
+    /// The matches that mark its frames, if they were wanted and the back end has them.
+    pub matcher: Option<Box<dyn Matcher>>,
     /// The events of each queue.
     pub events: Vec<Arc<Events>>,
     /// Returns the number of frames that the kernel dropped because a queue was full, since the port was opened.

@@ -24,4 +24,6 @@ pub struct Wanted<'a> {
     /// The addresses from which the function opens connections. AF_PACKET gives the frames to them to the worker with the index destination port modulo
     /// number of workers, and spreads the frames to others by their source; without such addresses, by a hash of the flow.
     pub own: &'a [IpAddr],
+    /// The number of flows whose frames can get a mark, by a program on the interface: only with AF_XDP.
+    pub matches: Option<u32>,
 }

@@ -4,7 +4,10 @@
 //! memory (or avoids the copies where the driver can). When the process ends, for whatever reason, the program is detached. `beside` serves
 //! queues that the interface gets later.
 
+mod assembly;
 mod beside;
+mod bpf;
+mod marking;
 mod memory;
 mod program;
 mod ring;
@@ -12,7 +15,10 @@ mod ring;
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    sync::Arc,
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        Arc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -24,6 +30,7 @@ use crate::{
     error::{system, PortError},
     frame::Frame,
     interface::Interface,
+    matching::Matcher,
     packet::{Packet, MAX_FRAME},
     packet_socket::sockets,
     queue::{Backend, Event, Events, Port, Queue},
@@ -31,9 +38,10 @@ use crate::{
     system::{bind, check, get_option, set_option, socket, zeroed, Plain},
 };
 use beside::Beside;
+use marking::{Marking, Progress};
 use memory::Memory;
 use program::{attach, Attached};
-use ring::{Consumer, Place, Producer};
+use ring::{Consumer, Place, Producer, Watcher};
 
 /// The capacity of the receive rings in frames: some milliseconds of a busy port. A power of two.
 const RECEIVE: u32 = 4096;
@@ -71,6 +79,10 @@ struct XdpQueue {
     chunk: u32,
     fill: Producer,
     received: Consumer,
+    /// The number of received frames that were processed, for another thread.
+    processed: Arc<AtomicU32>,
+    /// Whether a mark is in front of each frame.
+    has_marks: bool,
     transmit: Producer,
     completed: Consumer,
     /// Chunks for sending that are neither in the ring nor in transmission.
@@ -82,8 +94,13 @@ struct XdpQueue {
     buffer: Vec<u8>,
 }
 
-/// Opens an interface with this many queues.
-pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<Port, PortError> {
+/// Opens an interface with this many queues. `matches`: the number of flows whose frames can get a mark.
+pub(crate) fn open(
+    interface: &Interface,
+    port: usize,
+    queues: usize,
+    matches: Option<u32>,
+) -> Result<Port, PortError> {
     let name = &interface.name;
     let chunk = chunk_size(interface)?;
     if interface.queues as usize != queues {
@@ -97,11 +114,23 @@ pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<
             reason,
         });
     }
-    let opened = (0..queues as u32)
+    let fail = |what| system(name, what);
+    let marks = matches.map(marking::marks).transpose();
+    let marks = marks
+        .map_err(fail("cannot make a BPF map of flows"))?
+        .map(Arc::new);
+    let mut opened = (0..queues as u32)
         .map(|queue| Opened::new(interface, queue, chunk))
         .collect::<Result<Vec<_>, _>>()?;
     let sockets: Vec<Arc<OwnedFd>> = opened.iter().map(|each| Arc::clone(&each.socket)).collect();
-    let program = attach(interface, &sockets)?;
+    let program = attach(interface, &sockets, marks.as_deref())?;
+    let rings = opened.iter_mut().filter_map(Opened::progress).collect();
+    let matcher = marks
+        .zip(matches)
+        .map(|(marks, flows)| Marking::new(marks, flows, rings));
+    let matcher = matcher
+        .transpose()
+        .map_err(fail("cannot make a BPF map of maps"))?;
     let copies = opened.iter().any(|each| !each.without_copies);
     let how = format!(
         "{}, {}, {queues} queue(s)",
@@ -123,6 +152,8 @@ pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<
             chunk,
             fill: each.fill,
             received: each.received,
+            processed: each.processed,
+            has_marks: matcher.is_some(),
             transmit: each.transmit,
             completed: each.completed,
             free: (RECEIVE..RECEIVE + TRANSMIT)
@@ -147,6 +178,7 @@ pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<
         mac: interface.mac,
         state: interface.watch(),
         queues,
+        matcher: matcher.map(|matcher| Box::new(matcher) as Box<dyn Matcher>),
         events,
         overruns: Box::new(move || {
             let lost: u64 = sockets.iter().map(|socket| lost(socket.as_fd())).sum();
@@ -183,6 +215,9 @@ struct Opened {
     memory: Memory,
     fill: Producer,
     received: Consumer,
+    /// Taken by [`progress`](Self::progress).
+    arrived: Option<Watcher>,
+    processed: Arc<AtomicU32>,
     transmit: Producer,
     completed: Consumer,
     without_copies: bool,
@@ -232,11 +267,9 @@ impl Opened {
             offsets.cr,
             TRANSMIT,
         ))?);
-        let received = Consumer::new(map(Place::Descriptor(
-            libc::XDP_PGOFF_RX_RING as u64,
-            offsets.rx,
-            RECEIVE,
-        ))?);
+        let place = || Place::Descriptor(libc::XDP_PGOFF_RX_RING as u64, offsets.rx, RECEIVE);
+        let received = Consumer::new(map(place())?);
+        let arrived = Some(Watcher::new(map(place())?));
         let transmit = Producer::new(map(Place::Descriptor(
             libc::XDP_PGOFF_TX_RING as u64,
             offsets.tx,
@@ -268,9 +301,21 @@ impl Opened {
             memory,
             fill,
             received,
+            arrived,
+            processed: Arc::default(),
             transmit,
             completed,
             without_copies: options & libc::XDP_OPTIONS_ZEROCOPY != 0,
+        })
+    }
+}
+
+impl Opened {
+    /// Returns the view of its receive ring for another thread. Only once.
+    fn progress(&mut self) -> Option<Progress> {
+        Some(Progress {
+            arrived: self.arrived.take()?,
+            processed: Arc::clone(&self.processed),
         })
     }
 }
@@ -380,6 +425,9 @@ impl XdpQueue {
 impl Queue for XdpQueue {
     fn receive(&mut self, into: &mut [Packet]) -> io::Result<usize> {
         let mut kept = 0;
+        // The worker processes all frames of a call before the next one.
+        self.processed
+            .store(self.received.read(), Ordering::Release);
         while kept < into.len() {
             let Some((address, length)) = self.received.pop() else {
                 break;
@@ -389,6 +437,12 @@ impl Queue for XdpQueue {
             if length <= MAX_FRAME {
                 self.memory.read(address, &mut packet.space()[..length]);
                 packet.received(self.port, length);
+                if self.has_marks {
+                    let mut mark = [0; marking::BYTES];
+                    let at = address.saturating_sub(marking::BYTES as u64);
+                    self.memory.read(at, &mut mark);
+                    packet.set_mark(marking::mark_of(mark));
+                }
                 if self.completes_checksums && checksum::complete_if_partial(packet.bytes_mut()) {
                     self.events.add(Event::ChecksumCompleted, 1);
                 }

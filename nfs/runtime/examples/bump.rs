@@ -61,6 +61,7 @@ fn run<const LARGE: bool>(control: &Path, ports: &[String], own: &[IpAddr]) {
             queues,
             large: LARGE,
             own,
+            ..Wanted::default()
         };
         open(&port[0], index, wanted).unwrap()
     });

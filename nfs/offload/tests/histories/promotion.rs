@@ -7,6 +7,7 @@ use nf_offload::{Capabilities, Driver, FlowKey, Ledger, Limits, Promoter, Refuse
 use crate::{
     flow,
     memory::Memory,
+    model::Model,
     table::{Handle, Table},
     target,
 };

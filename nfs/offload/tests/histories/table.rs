@@ -10,6 +10,8 @@ use nf_offload::{
     Request, Rewrites, RuleId, Target, TargetId, Unavailable, Writer,
 };
 
+use crate::model::Model;
+
 /// Bytes of a packet.
 const BYTES: u64 = 100;
 
@@ -56,16 +58,11 @@ pub struct Handle {
 }
 
 impl Table {
-    pub const FLOWS: usize = 6;
     /// More than this many unworked requests are not taken.
     const QUEUE: usize = 5;
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap()
-    }
-
-    pub fn writer(&self, instance: u128, epoch: u64) -> Handle {
-        self.handle(Writer { instance, epoch })
     }
 
     fn handle(&self, writer: Writer) -> Handle {
@@ -77,8 +74,24 @@ impl Table {
         }
     }
 
-    /// Carries a packet; returns the target, or None: it goes to the function. Of rules that fade, any may take it.
-    pub fn carry(&self, flow: FlowKey, fades_too: bool) -> Option<TargetId> {
+    /// Returns a target's content. (For tests of functions.)
+    #[allow(dead_code)]
+    pub fn target(&self, id: TargetId) -> Option<Target> {
+        self.inner().targets.get(&id).copied()
+    }
+}
+
+impl Model for Table {
+    type Handle = Handle;
+
+    const FLOWS: usize = 6;
+    const COUNTS: bool = true;
+
+    fn writer(&self, instance: u128, epoch: u64) -> Handle {
+        self.handle(Writer { instance, epoch })
+    }
+
+    fn carry(&self, flow: FlowKey, fades_too: bool) -> Option<TargetId> {
         let inner = &mut *self.inner();
         let takes = |rule: &&mut Rule| rule.flow == flow && (fades_too || !rule.fades);
         let rule = inner.rules.values_mut().find(takes)?;
@@ -87,14 +100,7 @@ impl Table {
         Some(rule.target)
     }
 
-    /// Returns a target's content. (For tests of functions.)
-    #[allow(dead_code)]
-    pub fn target(&self, id: TargetId) -> Option<Target> {
-        self.inner().targets.get(&id).copied()
-    }
-
-    /// Works on the oldest request. `refuses`: an install gets this answer.
-    pub fn work(&self, refuses: Option<Refused>) {
+    fn work(&self, refuses: Option<Refused>) {
         let inner = &mut *self.inner();
         match inner.waiting.pop_front() {
             None => {}
@@ -137,8 +143,7 @@ impl Table {
         }
     }
 
-    /// Ends the fading of all removed rules: packets on the way have left.
-    pub fn settle(&self) {
+    fn settle(&self) {
         let inner = &mut *self.inner();
         let rules = std::mem::take(&mut inner.rules);
         for (id, rule) in rules {
@@ -151,8 +156,7 @@ impl Table {
         }
     }
 
-    /// Tells the counts of all rules, and the totals.
-    pub fn count(&self) {
+    fn count(&self) {
         let inner = &mut *self.inner();
         for (id, rule) in &inner.rules {
             inner.events.push_back(Event::Counted(*id, rule.packets));
@@ -161,13 +165,11 @@ impl Table {
         counters.into_iter().for_each(|counter| inner.tell(counter));
     }
 
-    /// Returns the packets of each counter.
-    pub fn totals(&self) -> BTreeMap<CounterId, u64> {
+    fn totals(&self) -> BTreeMap<CounterId, u64> {
         self.inner().totals.clone()
     }
 
-    /// Loses all totals, and tells that.
-    pub fn lose_totals(&self) {
+    fn lose_totals(&self) {
         let inner = &mut *self.inner();
         let is_report = |event: &Event| matches!(event, Event::Carried(..));
         inner.events.retain(|event| !is_report(event));
@@ -176,8 +178,7 @@ impl Table {
         }
     }
 
-    /// Loses everything.
-    pub fn reset(&self) {
+    fn reset(&self) {
         let inner = &mut *self.inner();
         inner.rules.clear();
         inner.targets.clear();
@@ -187,8 +188,7 @@ impl Table {
         inner.events.push_back(Event::Reset);
     }
 
-    /// Returns the flow and target of each rule that may act.
-    pub fn acting(&self) -> Vec<(FlowKey, TargetId)> {
+    fn acting(&self) -> Vec<(FlowKey, TargetId)> {
         let rules = &self.inner().rules;
         rules
             .values()
@@ -196,7 +196,7 @@ impl Table {
             .collect()
     }
 
-    pub fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.inner().rules.is_empty()
     }
 }

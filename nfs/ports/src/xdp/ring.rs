@@ -162,11 +162,33 @@ impl Consumer {
         Some((address, length))
     }
 
+    /// Returns the number of entries ever read.
+    pub(super) fn read(&self) -> u32 {
+        self.read
+    }
+
     #[inline]
     pub(super) fn release(&mut self) {
         self.ring
             .memory
             .half(self.ring.consumer)
             .store(self.read, Ordering::Release);
+    }
+}
+
+/// A second mapping of a ring that the kernel writes, for another thread.
+pub(super) struct Watcher {
+    ring: Ring,
+}
+
+impl Watcher {
+    pub(super) fn new(ring: Ring) -> Self {
+        Self { ring }
+    }
+
+    /// Returns the number of entries ever written.
+    pub(super) fn get(&self) -> u32 {
+        let written = self.ring.memory.half(self.ring.producer);
+        written.load(Ordering::Acquire)
     }
 }
