@@ -8,7 +8,8 @@ directly. All take turns; the figures are medians. Ratios compare `--sut` (by de
 `large_gso_ratio_nginx`: 100 KB with offloads on, to nginx. `large_nogso_ratio_haproxy`: 100 KB without, to HAProxy.
 l7lb receives by AF_XDP, and by AF_PACKET for 100 KB with offloads.
 `packets_...`: packets that its interfaces receive per request. For each system: `requests_per_s`,
-`connections_per_s`, `p99_us` at half of HAProxy's rate, and `memory_per_connection`, bytes without the kernel's.
+`connections_per_s`, `p99_us` at half of HAProxy's rate, and `memory_per_connection`, bytes of 8,000 idle ones
+without the kernel's; `memory_per_further_connection`: of the last 2,000.
 `goodput_ratio` (not with `--quick`): 100 KB answers per second with 1 % loss and 50 ms toward the client, to HAProxy.
 """
 
@@ -36,7 +37,7 @@ from lab.web_path.path import CLIENT, ORIGINS, WebPath
 SMALL, LARGE = 1_000, 100_000
 _CLIENT_CORE, _BALANCER_CORE = 0, 1
 _CONNECTIONS, _LARGE_CONNECTIONS = 32, 8
-_IDLE = 1_000
+_IDLE, _FURTHER = 6_000, 2_000
 _PACED_CLIENTS = 16
 _IDLE_CLIENT = """
 import socket, sys
@@ -130,7 +131,7 @@ def main() -> None:
         for name in ("haproxy", "nginx", "sut"):
             each = stands[name, "short"]
             report[f"p99_us_{name}"] = p99_us(each, half, 1 if arguments.quick else 10, Path(directory))
-            report[f"memory_per_connection_{name}"] = memory_per_connection(each)
+            report |= {f"{key}_{name}": value for key, value in memory_per_connection(each).items()}
         report |= figures(stands)
         if not arguments.quick:
             report["goodput_ratio"] = goodput_ratio(arguments.sut, Path(directory), files)
@@ -227,18 +228,38 @@ def p99_us(each: Stand, per_s: float, seconds: int, directory: Path) -> float:
     return float(times[len(times) * 99 // 100])
 
 
-def memory_per_connection(each: Stand) -> float:
-    """Return the growth of the balancer's memory by an idle connection that has had one answer."""
+def memory_per_connection(each: Stand) -> dict[str, float]:
+    """Return the growth of the balancer's memory by an idle connection that has had one answer.
+
+    The first connections also touch the pages of l7lb's tables, whose size is fixed; further ones show a connection's
+    own memory.
+    """
     assert each.balancer is not None
-    before = each.balancer.memory()
-    argv = [sys.executable, "-c", _IDLE_CLIENT, each.path.target, str(_IDLE)]
+    grown = [each.balancer.memory()]
+    with contextlib.ExitStack() as stack:
+        for count in (_IDLE, _FURTHER):
+            stack.enter_context(_idle_connections(each, count))
+            grown.append(each.balancer.memory())
+    return {
+        "memory_per_connection": round((grown[2] - grown[0]) / (_IDLE + _FURTHER), 1),
+        "memory_per_further_connection": round((grown[2] - grown[1]) / _FURTHER, 1),
+    }
+
+
+@contextlib.contextmanager
+def _idle_connections(each: Stand, count: int) -> Iterator[None]:
+    """Keep connections open.
+
+    Raises:
+        SystemExit: some were not answered.
+    """
+    argv = [sys.executable, "-c", _IDLE_CLIENT, each.path.target, str(count)]
     with each.path.popen(CLIENT, argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None
         if client.stdout.readline() != "ready\n":
-            raise SystemExit(f"{_IDLE} connections through {each.name} were not answered")
-        after = each.balancer.memory()
+            raise SystemExit(f"{count} connections through {each.name} were not answered")
+        yield
         client.communicate("\n")
-    return round((after - before) / _IDLE, 1)
 
 
 def goodput_ratio(sut: str, directory: Path, files: Path) -> float:

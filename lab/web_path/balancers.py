@@ -23,7 +23,7 @@ from lab.server import HostProcess
 from lab.web_path.path import BACK, FRONT, MIDDLE, NETWORK, OWN, OWN6, PORT, SERVERS, VIP, VIP6, Origin, WebPath
 
 _SOON_S = 30.0
-_CONNECTIONS = 4_000
+_CONNECTIONS = 9_000
 
 
 @dataclass
