@@ -238,7 +238,7 @@ impl Pass<'_> {
                 if is_kept {
                     Ok(bytes.len())
                 } else {
-                    Err(Fault::Malformed)
+                    Err(Fault::Unavailable)
                 }
             }
             Some(end) => {

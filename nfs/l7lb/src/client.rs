@@ -43,7 +43,19 @@ impl Pass<'_> {
             self.pass_acknowledgement(connection, received);
         }
         self.pay_leg(connection);
-        self.proceed(connection, received.id)
+        let fate = self.proceed(connection, received.id);
+        if segment.len > 0 {
+            self.pass_on_acknowledgement(connection);
+        }
+        fate
+    }
+
+    /// Tells the leg what a segment has acknowledged whose bytes wait here.
+    fn pass_on_acknowledgement(&mut self, connection: &mut Connection) {
+        let answers = &connection.answers;
+        if connection.has_open_leg() && answers.acknowledgement() != answers.told {
+            self.acknowledge_leg(connection);
+        }
     }
 
     /// Checks a segment's numbers (RFC 9293, 3.10.7.4; RFC 5961, 3 to 5).

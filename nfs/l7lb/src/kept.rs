@@ -99,10 +99,13 @@ impl Pass<'_> {
         self.pay_client(connection);
     }
 
-    /// Reports bytes beyond a hole to the backend.
+    /// Reports bytes beyond a hole to the backend. The client learns now what the backend has acknowledged with them.
     pub(crate) fn report_answers(&mut self, connection: &mut Connection) {
         connection.answers.owe();
         self.pay_leg(connection);
+        if connection.requests.acknowledgement() != connection.requests.told {
+            self.acknowledge_client(connection);
+        }
     }
 
     /// Sends the ACKs owed to the client.

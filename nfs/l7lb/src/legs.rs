@@ -290,8 +290,11 @@ impl Pass<'_> {
         self.send_on_leg(connection, &leg, segment);
     }
 
-    /// Puts the leg in use aside.
+    /// Puts the leg in use aside. The backend learns first that its last answer has arrived: the client may have said so with its next request.
     pub(crate) fn rest_leg(&mut self, connection: &mut Connection) {
+        if connection.answers.told != connection.answers.seen {
+            self.acknowledge_leg(connection);
+        }
         let (top, edge) = (connection.requests.top, connection.requests.edge);
         let seen = connection.answers.seen;
         connection.answers.drop_kept(&self.tables.chunks);

@@ -5,7 +5,7 @@ use nf_packet::{decrement_ttl, rewrite_address, tcp_flags, Side, Tcp};
 use nf_splice::{
     options::{Timestamps, Translation},
     segment::is_after,
-    window::field,
+    window::{field, field_within},
 };
 
 use crate::{
@@ -18,6 +18,13 @@ use crate::{
 const AGAIN: u64 = 200_000_000;
 /// The window for the head of an answer that the function takes, in bytes.
 const HEAD_WINDOW: u32 = 4096;
+
+/// The right edge of the client's window.
+enum Edge {
+    /// The room of the function itself.
+    Own(u32),
+    Backend(u32),
+}
 
 impl Pass<'_> {
     /// Sends the function's bytes of both directions, as far as the windows allow.
@@ -204,19 +211,23 @@ impl Pass<'_> {
     /// Returns the window field for the client, and notes what it is told.
     fn tell_client(&self, connection: &mut Connection, ack: u32) -> u16 {
         let scale = connection.told_scale();
-        let window = field(ack, self.edge_for_client(connection, ack), scale);
+        let window = match self.edge_for_client(connection, ack) {
+            Edge::Backend(edge) => field(ack, edge, scale),
+            // Bytes beyond it would be dropped again and again.
+            Edge::Own(edge) => field_within(ack, edge, scale),
+        };
         connection.requests.tell(ack, u32::from(window) << scale);
         window
     }
 
     /// Returns the right edge of the client's window. It is not beyond what the function can take: a client doubles its timeout for each segment that is
     /// dropped, up to minutes.
-    fn edge_for_client(&self, connection: &Connection, ack: u32) -> u32 {
+    fn edge_for_client(&self, connection: &Connection, ack: u32) -> Edge {
         let requests = &connection.requests;
         let most = self.snapshot.head_limits.head_bytes;
         let of_backend = requests.map.back(requests.edge);
         if connection.last != 0 || requests.framing == framing::OPAQUE {
-            return of_backend;
+            return Edge::Backend(of_backend);
         }
         if connection.has_open_leg() && connection.busy != 0 {
             // What follows the present message, or a chunk, may have to wait here.
@@ -224,9 +235,9 @@ impl Pass<'_> {
             let is_whole = requests.framing == framing::ENDED;
             let passes = !is_after(requests.parse_at, of_backend);
             return if is_whole && passes || is_after(of_backend, own) {
-                own
+                Edge::Own(own)
             } else {
-                of_backend
+                Edge::Backend(of_backend)
             };
         }
         let room = most.saturating_sub(requests.held.len());
@@ -236,13 +247,13 @@ impl Pass<'_> {
         } else {
             requests.owned
         };
-        taken.wrapping_add(room as u32)
+        Edge::Own(taken.wrapping_add(room as u32))
     }
 
     /// Tells the client that its window has opened again, if that is news: it would find out by probes, up to two minutes apart.
     pub(crate) fn open_window(&mut self, connection: &mut Connection) {
         let ack = connection.requests.acknowledgement();
-        let edge = self.edge_for_client(connection, ack);
+        let (Edge::Own(edge) | Edge::Backend(edge)) = self.edge_for_client(connection, ack);
         let limit = connection.requests.limit;
         let room = edge.wrapping_sub(limit) as i32;
         let least = (self.snapshot.head_limits.head_bytes / 2).min(2 * usize::from(connection.mss));

@@ -28,9 +28,6 @@ impl Pass<'_> {
                 continue;
             }
             if index == used {
-                if connection.answers.told != connection.answers.seen {
-                    self.acknowledge_leg(connection);
-                }
                 self.rest_leg(connection);
             }
             self.release_leg(connection, index);

@@ -72,12 +72,13 @@ impl Expected {
         number.wrapping_sub(self.next) < self.window
     }
 
-    /// Tells whether a segment is acceptable: its first or last number lies in the window; an empty one is also acceptable at RCV.NXT.
+    /// Tells whether a segment is acceptable: its first or last number lies in the window. An empty one may also be at the right edge, like in Linux
+    /// (`tcp_sequence` in net/ipv4/tcp_input.c): a sender that has filled the window acknowledges from there, and RFC 9293 would refuse that.
     #[must_use]
     #[inline]
     pub const fn accepts(&self, sequence: u32, length: u32) -> bool {
         if length == 0 {
-            return sequence == self.next || self.contains(sequence);
+            return sequence.wrapping_sub(self.next) <= self.window;
         }
         // A segment that begins before the window and ends behind it covers it.
         let last = sequence.wrapping_add(length - 1);
@@ -157,7 +158,7 @@ mod tests {
         }
     }
 
-    /// RFC 9293's table of four cases, byte by byte: a segment is acceptable if one of its numbers lies in the window.
+    /// RFC 9293's table of four cases, byte by byte: a segment is acceptable if one of its numbers lies in the window. An empty one may be at its end.
     #[test]
     fn a_segment_is_acceptable_if_one_of_its_numbers_is_expected() {
         for next in STARTS {
@@ -166,7 +167,7 @@ mod tests {
                 for offset in -50_i32..50 {
                     let sequence = next.wrapping_add(offset as u32);
                     let in_window = |at: i32| at >= 0 && at < window as i32;
-                    let empty = offset == 0 || in_window(offset);
+                    let empty = (0..=window as i32).contains(&offset);
                     assert_eq!(expected.accepts(sequence, 0), empty, "{offset} {window}");
                     for length in 1..60 {
                         let one = (offset..offset + length).any(in_window);

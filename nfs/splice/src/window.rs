@@ -13,15 +13,23 @@ use crate::segment::is_after;
 /// The largest scale (RFC 7323, 2.3); larger ones count as this.
 pub const MAX_SCALE: u8 = 14;
 
-/// Returns the field that offers the bytes up to an edge.
+/// Returns the field that offers the bytes up to an edge of another receiver. A window that is open stays open, also if it is shorter than a unit.
 #[must_use]
 #[inline]
 pub fn field(acknowledgement: u32, edge: u32, scale: u8) -> u16 {
+    let is_open = is_after(edge, acknowledgement);
+    field_within(acknowledgement, edge, scale).max(u16::from(is_open))
+}
+
+/// Returns the field that offers whole units up to an edge, and nothing beyond it.
+#[must_use]
+#[inline]
+pub fn field_within(acknowledgement: u32, edge: u32, scale: u8) -> u16 {
     if !is_after(edge, acknowledgement) {
         return 0;
     }
     let units = edge.wrapping_sub(acknowledgement) >> limited(scale);
-    units.clamp(1, u32::from(u16::MAX)) as u16
+    units.min(u32::from(u16::MAX)) as u16
 }
 
 const fn limited(scale: u8) -> u8 {
@@ -43,6 +51,8 @@ mod tests {
         let sizes = [0, 1, 127, 255, 256];
         let fields = sizes.map(|size| field(1_000, 1_000 + size, 7));
         assert_eq!(fields, [0, 1, 1, 1, 2]);
+        let within = sizes.map(|size| field_within(1_000, 1_000 + size, 7));
+        assert_eq!(within, [0, 0, 0, 1, 2]);
         // The sender has acknowledgements of the splice that the window does not reach.
         assert_eq!(field(1_101, 1_100, 0), 0);
         assert_eq!(field(0, 1 << 30, 14), u16::MAX);

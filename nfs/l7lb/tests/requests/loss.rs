@@ -242,3 +242,67 @@ fn a_client_learns_at_once_that_waiting_requests_have_left_room() {
     assert_eq!(edge(answer), client.seq);
     assert!(edge(update).wrapping_sub(client.seq) > 30_000, "{update:?}");
 }
+
+/// Opens a connection whose request A answers with a long body; the next request fills the room that the client is told, up to the number of bytes returned.
+fn filled(bed: &mut Bed) -> (Peer, Peer, usize) {
+    let (mut client, mut backend) = asked(bed, 1);
+    backend.say(bed, "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n");
+    let head = bed.one(CLIENT);
+    client.hear(&head);
+    let upload = "POST /x HTTP/1.1\r\nHost: web\r\nContent-Length: 100000\r\n\r\n";
+    let rest = edge(&head).wrapping_sub(client.seq) as usize - upload.len();
+    client.say(bed, upload);
+    for _ in 0..rest / 1_000 {
+        client.say(bed, [b'x'; 1_000]);
+    }
+    bed.sent.clear();
+    (client, backend, rest % 1_000)
+}
+
+#[test]
+fn a_client_that_has_filled_its_window_can_still_acknowledge() {
+    let mut bed = Bed::new();
+    let (mut client, mut backend, room) = filled(&mut bed);
+    // The last bytes are lost.
+    client.seq = client.seq.wrapping_add(room as u32);
+    backend.say(&mut bed, [b'a'; 1_000]);
+    client.hear(bed.take(CLIENT).last().unwrap());
+    bed.take(A);
+    client.send(&mut bed, Flags::Ack, b"");
+    assert_eq!(bed.one(A).ack, Some(backend.seq));
+}
+
+#[test]
+fn no_byte_is_offered_that_cannot_be_taken() {
+    let mut bed = Bed::new();
+    let (mut client, mut backend, room) = filled(&mut bed);
+    // Less room remains than a unit of the scaled window.
+    client.say(&mut bed, vec![b'x'; room - 30]);
+    backend.say(&mut bed, [b'a'; 1_000]);
+    let told = bed.take(CLIENT).pop().unwrap();
+    assert_eq!((told.ack, told.window), (Some(client.seq), 0));
+}
+
+#[test]
+fn a_backend_hears_what_a_client_acknowledges_with_bytes_that_wait() {
+    let mut bed = Bed::new();
+    let (mut client, mut backend) = asked(&mut bed, 1);
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n";
+    backend.say(&mut bed, head);
+    client.hear(&bed.one(CLIENT));
+    client.say(&mut bed, GET);
+    assert_eq!(bed.one(A).ack, Some(backend.seq));
+}
+
+#[test]
+fn a_client_hears_what_a_backend_acknowledges_with_bytes_that_wait() {
+    let mut bed = Bed::new();
+    let (mut client, mut backend) = uploading(&mut bed);
+    client.say(&mut bed, "5\r\nhello\r\n");
+    backend.hear(&bed.one(A));
+    bed.sent.clear();
+    lose(&mut backend, "HTTP/1.1 200 OK\r\n");
+    backend.say(&mut bed, "Content-Length: 2\r\n\r\nok");
+    let told = bed.take(CLIENT);
+    assert_eq!(told.last().and_then(|seen| seen.ack), Some(client.seq));
+}

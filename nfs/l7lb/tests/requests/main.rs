@@ -83,15 +83,20 @@ fn each_request_is_routed_and_legs_are_used_again() {
     let (mut client, mut a) = asked(&mut bed, 1);
     answered(&mut bed, &mut client, &mut a);
     client.say(&mut bed, GET_B);
+    // A's answer has arrived, and A will not see another segment for a while.
+    let told = bed.one(A);
+    assert_eq!((told.ack, told.payload.len()), (Some(a.seq), 0));
     let mut b = bed.backend(B);
     let request = bed.one(B);
     assert_eq!(b.hear(&request), with_address(GET_B));
     answered(&mut bed, &mut client, &mut b);
     client.say(&mut bed, GET);
+    bed.take(B);
     let request = bed.one(A);
     assert_eq!(a.hear(&request), with_address(GET));
     answered(&mut bed, &mut client, &mut a);
     client.say(&mut bed, GET_B);
+    bed.take(A);
     let request = bed.one(B);
     assert_eq!(b.hear(&request), with_address(GET_B));
     answered(&mut bed, &mut client, &mut b);
