@@ -312,7 +312,7 @@ impl Pass<'_> {
     }
 
     #[inline]
-    fn send_to<F: Flow>(
+    pub(crate) fn send_to<F: Flow>(
         &mut self,
         packet: &mut Packet,
         headers: &Headers,

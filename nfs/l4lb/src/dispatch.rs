@@ -96,6 +96,11 @@ impl Pass<'_> {
                 self.pass_on(packet);
                 continue;
             }
+            if let Some(mark) = packet.mark() {
+                if self.send_marked(packet, &headers, mark) {
+                    continue;
+                }
+            }
             if headers.fragment == Fragment::Later {
                 later.push((index, headers));
                 continue;
@@ -164,6 +169,9 @@ impl Pass<'_> {
         ipv6.decide(self, packets);
         for (index, headers) in later {
             self.later_fragment(&mut packets[index], &headers);
+        }
+        if self.marked[0] > 0 {
+            self.offload.count_marked(self.marked);
         }
     }
 

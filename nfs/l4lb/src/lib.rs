@@ -2,7 +2,7 @@
 //!
 //! Configuration: [`Config`] -> `check` -> `rows` (assigns rows of the state) -> `snapshot` (what workers read). `balancer` puts one in force.
 //!
-//! Packets: `dispatch` (parses a batch, and looks up its flows) -> `connections` (chooses backends), `answers`, `icmp`, `fragments` ->
+//! Packets: `dispatch` (parses a batch, and looks up its flows) -> `marks`, `connections` (chooses backends), `answers`, `icmp`, `fragments` ->
 //! `sessions`, `routing` -> `deliver` -> `pass` (the context of the batch). Each is an `impl Pass` and calls only those after it.
 //!
 //! Everything that packets change is in the arena: connections and their sessions in `records`, the one door to their changes, and the rest in `state`.
@@ -20,6 +20,7 @@ mod flow;
 mod fragments;
 mod health;
 mod icmp;
+mod marks;
 mod offload;
 mod pass;
 mod proxy;
@@ -84,6 +85,7 @@ impl L4lb {
                 self.offload.sampler(context.worker()),
             ),
             behind: 0,
+            marked: [0; 2],
         }
     }
 }

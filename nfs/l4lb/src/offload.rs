@@ -25,7 +25,7 @@ pub use desk::Surroundings;
 use memory::{Memory, Shared};
 use pins::Pins;
 pub use samples::Sampler;
-use samples::Samples;
+use samples::{Marked, Samples};
 
 /// Bytes of a frame before the IP packet. Rules count frames, the load balancer IP packets.
 const ETHERNET: u64 = 14;
@@ -35,6 +35,7 @@ pub struct Offload {
     memory: Arc<Memory>,
     pub(crate) pins: Pins,
     samples: Samples,
+    marked: Marked,
     desk: Mutex<Option<Desk>>,
 }
 
@@ -46,6 +47,7 @@ impl Offload {
             memory: Arc::new(Memory::declare(tables, state)?),
             pins: Pins::default(),
             samples: Samples::default(),
+            marked: Marked::default(),
             desk: Mutex::default(),
         })
     }
@@ -72,7 +74,7 @@ impl Offload {
     pub fn turn(&self, around: &Surroundings<'_>, table: &mut dyn Table) {
         let mut desk = self.desk();
         let desk = desk.get_or_insert_with(|| Desk::new(Arc::clone(&self.memory)));
-        desk.turn(around, table, &self.pins, &self.samples);
+        desk.turn(around, table, &self.pins, &self.samples, &self.marked);
     }
 
     /// Leaves the table: the state may belong to another instance soon.
@@ -81,6 +83,11 @@ impl Offload {
             desk.leave();
         }
         self.samples.want(0);
+    }
+
+    /// Counts packets and bytes that were sent by their mark.
+    pub fn count_marked(&self, more: [u64; 2]) {
+        self.marked.add(more);
     }
 
     /// Returns the worker's sampling.

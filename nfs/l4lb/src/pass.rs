@@ -26,6 +26,8 @@ pub struct Pass<'a> {
     pub(crate) records: Records<'a, Sampler<'a>>,
     /// Marks of the connections with segments to send after the batch.
     pub(crate) behind: u64,
+    /// Packets and bytes of this batch that were sent by their mark.
+    pub(crate) marked: [u64; 2],
 }
 
 impl Pass<'_> {

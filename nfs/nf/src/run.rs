@@ -45,7 +45,11 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
     let mut signals = Signals::new([SIGTERM, SIGINT])
         .map_err(|error| Failure::new(format!("cannot wait for signals: {error}")))?;
     let _claims = claim_ports(running, N::KIND)?;
-    let ports = open_ports(running, N::LARGE_FRAMES, &N::own_addresses(&config))?;
+    let mut ports = open_ports(running, N::LARGE_FRAMES, &N::own_addresses(&config))?;
+    let table = running.table.clone();
+    let table = table
+        .map(|table| table.into_table(&mut ports))
+        .transpose()?;
     let names = running.ports.join(", ");
     let instance = Instance::<N>::start(
         Options {
@@ -56,8 +60,8 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
         },
         config,
     )?;
-    if let Some(table) = &running.table {
-        instance.offload_to(table.clone().into_table())?;
+    if let Some(table) = table {
+        instance.offload_to(table)?;
     }
     let stopped = Arc::clone(&instance);
     thread::spawn(move || {
@@ -138,7 +142,7 @@ fn open_ports(running: &Running<'_>, large: bool, own: &[IpAddr]) -> Result<Vec<
         queues: running.workers,
         large,
         own,
-        matches: None,
+        matches: running.table.as_ref().and_then(Chosen::matches),
     };
     let each = running.ports.iter().enumerate();
     each.map(|(index, name)| {

@@ -2,15 +2,22 @@
 
 use std::path::Path;
 
+use nf_flow_director::FlowDirector;
 use nf_offload::{Edge, Table};
+use nf_ports::Port;
 
 use crate::failure::Failure;
+
+/// The matches of Intel's Flow Director (HNLB, section II-B).
+const MATCHES: u32 = 8000;
 
 /// A table that carries heavy flows.
 #[derive(Clone, Debug)]
 pub(crate) enum Chosen {
     /// The rules of the server's switches: a path of oneswitchd's socket.
     Edge(Edge),
+    /// `xdp`: a program on the port, in place of a network card that matches.
+    Xdp,
 }
 
 /// The options beside `--offload`, which only a path of oneswitchd's socket has.
@@ -26,9 +33,17 @@ impl Chosen {
     /// # Errors
     /// If the table needs another option, or does not have one that is given.
     pub(crate) fn of(named: &str, edge: EdgePort) -> Result<Self, Failure> {
+        if named == "xdp" {
+            return match edge.port {
+                None => Ok(Self::Xdp),
+                Some(_) => Err(Failure::new(format!(
+                    "--offload {named}: the port itself has this table; run it without --offload-port"
+                ))),
+            };
+        }
         let Some(port) = edge.port else {
             return Err(Failure::new(format!(
-                "--offload {named}: the path of oneswitchd's socket needs --offload-port, the number of the virtual port"
+                "--offload {named}: the path of oneswitchd's socket needs --offload-port, the number of the virtual port (expected: that, or xdp)"
             )));
         };
         Ok(Self::Edge(Edge {
@@ -38,12 +53,43 @@ impl Chosen {
         }))
     }
 
-    /// Returns the table.
-    pub(crate) fn into_table(self) -> Box<dyn Table> {
+    /// Returns the number of flows whose frames the port must be able to mark.
+    pub(crate) fn matches(&self) -> Option<u32> {
         match self {
-            Self::Edge(edge) => Box::new(edge),
+            Self::Edge(_) => None,
+            Self::Xdp => Some(MATCHES),
         }
     }
+
+    /// Returns the table of a function with these ports.
+    ///
+    /// # Errors
+    /// If the ports cannot have it.
+    pub(crate) fn into_table(self, ports: &mut [Port]) -> Result<Box<dyn Table>, Failure> {
+        match self {
+            Self::Edge(edge) => Ok(Box::new(edge)),
+            Self::Xdp => matches_of(ports),
+        }
+    }
+}
+
+/// Returns the table of the only port's matches.
+fn matches_of(ports: &mut [Port]) -> Result<Box<dyn Table>, Failure> {
+    let [port] = ports else {
+        return Err(Failure::new(format!(
+            "--offload xdp: {} ports; expected one",
+            ports.len()
+        )));
+    };
+    let Some(matcher) = port.matcher.take() else {
+        return Err(Failure::new(format!(
+            "--offload xdp: port {} uses {}, which cannot mark frames; expected AF_XDP: --backend xdp says what it misses",
+            port.name, port.backend
+        )));
+    };
+    let table = FlowDirector::start(matcher);
+    let table = table.map_err(|error| Failure::new(format!("cannot start a thread: {error}")))?;
+    Ok(Box::new(table))
 }
 
 #[cfg(test)]
@@ -56,12 +102,28 @@ mod tests {
             port: Some(7),
             owner: None,
         };
-        let Chosen::Edge(edge) = Chosen::of("/run/x.sock", port).unwrap();
+        let Ok(Chosen::Edge(edge)) = Chosen::of("/run/x.sock", port.clone()) else {
+            panic!("another table");
+        };
         assert_eq!(
             (edge.socket.as_path(), edge.port),
             (Path::new("/run/x.sock"), 7)
         );
         let refused = Chosen::of("/run/x.sock", EdgePort::default()).unwrap_err();
         assert!(refused.to_string().contains("--offload-port"), "{refused}");
+        let refused = Chosen::of("xdp", port).unwrap_err();
+        assert!(
+            refused.to_string().contains("without --offload-port"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_port_without_matches_cannot_have_the_table_of_marks() {
+        let chosen = Chosen::of("xdp", EdgePort::default()).unwrap();
+        assert_eq!(chosen.matches(), Some(8000));
+        let (port, _) = nf_ports::memory::port(0, [2; 6], 1).unwrap();
+        let refused = chosen.into_table(&mut [port]).err().unwrap();
+        assert!(refused.to_string().contains("--backend xdp"), "{refused}");
     }
 }

@@ -50,7 +50,15 @@ const CRATES: &[(&str, &[&str])] = &[
     (
         "nf",
         &[
-            "arena", "l4lb", "l7lb", "limiter", "offload", "ports", "runtime", "tls",
+            "arena",
+            "flow-director",
+            "l4lb",
+            "l7lb",
+            "limiter",
+            "offload",
+            "ports",
+            "runtime",
+            "tls",
         ],
     ),
 ];

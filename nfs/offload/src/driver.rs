@@ -61,6 +61,20 @@ pub struct Target {
     pub port: u16,
 }
 
+impl Target {
+    /// The treatment where the table only marks packets with the target's number: none.
+    pub const MARK: Self = Self {
+        rewrite: Rewrite {
+            source_mac: MacAddress([0; 6]),
+            destination_mac: MacAddress([0; 6]),
+            source: None,
+            destination: None,
+            tunnel: None,
+        },
+        port: 0,
+    };
+}
+
 /// Changes of a packet. The TTL is decremented in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rewrite {

@@ -37,6 +37,8 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug)]
 struct Carried {
     packets: u64,
+    /// Samples in this window, where the table counts nothing.
+    samples: u64,
     /// Packets in the last window, half of those in the one before, and so on: as [`Heavy`] counts.
     rate: u64,
     used: Duration,
@@ -88,7 +90,11 @@ impl Promoter {
 
     /// Counts a sampled packet that the function has processed.
     pub fn sample(&mut self, flow: FlowKey) {
-        self.heavy.sample(flow);
+        match self.carried.get_mut(&flow) {
+            // Its packets come to the function, too.
+            Some(carried) if self.counts == Counts::None => carried.samples += 1,
+            _ => self.heavy.sample(flow),
+        }
     }
 
     /// Notes what the ledger has learnt.
@@ -153,11 +159,13 @@ impl Promoter {
             // An earlier life may have asked for the rule.
             let new = Carried {
                 packets,
+                samples: 0,
                 rate: 0,
                 used: now,
             };
             let carried = self.carried.entry(flow).or_insert(new);
-            let more = packets - carried.packets.min(packets);
+            let seen = std::mem::take(&mut carried.samples) * self.limits.sampling;
+            let more = packets - carried.packets.min(packets) + seen;
             (carried.packets, carried.rate) = (packets, carried.rate / 2 + more);
             if more > 0 {
                 carried.used = now;
@@ -199,7 +207,7 @@ impl Promoter {
                 // Its place is free when the removal is effective; the flow is still heavy then, or need not be carried.
                 let rate = samples * self.limits.sampling;
                 // Hits tell idle flows from others, not light ones from heavy ones.
-                let weighs = self.counts == Counts::Exact;
+                let weighs = self.counts != Counts::Hits;
                 match lightest.pop().filter(|_| weighs) {
                     Some((least, lighter)) if least * HEAVIER <= rate => ledger.remove(&lighter),
                     _ => return,
@@ -209,6 +217,7 @@ impl Promoter {
                 asked.push((flow, backend));
                 let carried = Carried {
                     packets: 0,
+                    samples: 0,
                     rate: samples * self.limits.sampling,
                     used: now,
                 };

@@ -18,7 +18,7 @@ use nf_tables::{Class, Entry};
 use super::{
     memory::{Memory, Shared, Station},
     pins::{tuple_of, Pins},
-    samples::Samples,
+    samples::{Marked, Samples},
     targets::{self, FIRST_ANSWER},
 };
 use crate::{
@@ -140,8 +140,9 @@ impl Desk {
         table: &mut dyn Table,
         pins: &Pins,
         samples: &Samples,
+        marked: &Marked,
     ) {
-        self.measure(around);
+        self.measure(around, marked.get());
         if self.driver.is_none() && !self.open(around.now(), table) {
             samples.want(0);
             return;
@@ -302,8 +303,10 @@ impl Desk {
         backend: &Backend,
         pins: &Pins,
     ) {
-        if around.snapshot.vips[backend.vip].mode != Mode::Nat {
-            return; // the backend answers the client directly
+        // Other modes' backends answer the client directly; of marks, requests have more use.
+        let mode = around.snapshot.vips[backend.vip].mode;
+        if mode != Mode::Nat || self.rewrites == Rewrites::NONE {
+            return;
         }
         let answers = targets::answers_to(requests, backend);
         if self.ledger.backend_of(&answers).is_none() {
@@ -370,15 +373,15 @@ impl Desk {
         self.written = written;
     }
 
-    /// Computes the share of packets that rules carry, once a second.
-    fn measure(&mut self, around: &Surroundings<'_>) {
+    /// Computes the share of packets that rules carry or mark, once a second. `marked`: the packets and bytes that the function has sent by their mark.
+    fn measure(&mut self, around: &Surroundings<'_>, marked: [u64; 2]) {
         let (since, carried_before, processed_before) = self.measured;
         if around.now() < since + SECOND {
             return;
         }
         let rows = around.state.traffic_row_count();
         let directions = [Direction::ToBackend, Direction::ToClient];
-        let (mut packets, mut bytes) = (0, 0);
+        let [mut packets, mut bytes] = marked;
         for row in 0..rows {
             for direction in directions {
                 let [more, more_bytes] = self.memory.carried(row, direction);
@@ -391,7 +394,8 @@ impl Desk {
                 .map(|row| around.state.traffic.sum(row, column))
                 .sum::<u64>()
         });
-        let processed: u64 = processed.iter().sum();
+        // The function has processed the marked ones.
+        let processed = processed.iter().sum::<u64>().saturating_sub(marked[0]);
         let carried = packets.saturating_sub(carried_before);
         let all = carried + processed.saturating_sub(processed_before);
         self.totals.share = match since {

@@ -1,7 +1,7 @@
 //! Samples of the packets that the function processes, from its workers to the thread that decides about rules.
 
 use std::sync::{
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicU32, AtomicU64, Ordering},
     Mutex, PoisonError,
 };
 
@@ -23,6 +23,22 @@ const KEPT: usize = 4096;
 struct Part {
     countdown: AtomicU32,
     found: Mutex<Vec<FlowKey>>,
+}
+
+/// The packets and bytes that were sent by their mark, since the start.
+#[derive(Default)]
+pub struct Marked([AtomicU64; 2]);
+
+impl Marked {
+    pub fn add(&self, more: [u64; 2]) {
+        for (sum, more) in self.0.iter().zip(more) {
+            sum.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    pub fn get(&self) -> [u64; 2] {
+        [0, 1].map(|part| self.0[part].load(Ordering::Relaxed))
+    }
 }
 
 /// The samples of all workers.

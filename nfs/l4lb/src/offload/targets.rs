@@ -18,6 +18,10 @@ const PORT: u16 = 0;
 
 /// Tells whether a rule of this table can do to the packets of a VIP what the function does.
 pub fn is_fit(snapshot: &Snapshot, vip: &Vip, table: Rewrites) -> bool {
+    if table == Rewrites::NONE {
+        // The function itself rewrites what the table has marked.
+        return !vip.has_sessions();
+    }
     match vip.mode {
         Mode::Nat => table.source && table.destination && !vip.has_sessions(),
         // Another endpoint's tunnel would be a difference that backends notice.
@@ -35,6 +39,9 @@ pub fn to_backend(
 ) -> Option<Target> {
     if !is_fit(snapshot, &snapshot.vips[backend.vip], table) {
         return None;
+    }
+    if table == Rewrites::NONE {
+        return Some(Target::MARK);
     }
     Some(Target {
         rewrite: Rewrite {
