@@ -183,9 +183,9 @@ def await_that(what: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 @contextlib.contextmanager
-def balancer(nf: str, folder: Path, mode: str) -> Iterator[Control]:
+def balancer(nf: str, folder: Path, wanted: dict[str, Any], *options: str) -> Iterator[Control]:
     config, control = folder / "l4lb.json", folder / "control"
-    config.write_text(json.dumps(configuration(mode)))
+    config.write_text(json.dumps(wanted))
     command = [
         nf,
         "run",
@@ -196,8 +196,7 @@ def balancer(nf: str, folder: Path, mode: str) -> Iterator[Control]:
         "eth0",
         "--control",
         str(control),
-        "--backend",
-        "packet",
+        *options,
     ]
     with entered("balancer"):
         process = subprocess.Popen(command)
@@ -251,7 +250,7 @@ def main() -> None:
     if mode.startswith(TUNNELS):
         tunnels(mode, folder)
     handlers = {name: serve(name, address, mode == "proxy") for name, address in SERVERS.items()}
-    with balancer(nf, folder, mode) as control, entered("client"), told(control):
+    with balancer(nf, folder, configuration(mode), "--backend", "packet") as control, entered("client"), told(control):
         await_that(lambda: set(control.health().values()) == {"up"})
         result: dict[str, Any] = {"all": names(20), "seen_as": get().decode().split()[1], "large": len(get("/large"))}
         result["posted"] = post(200_000)

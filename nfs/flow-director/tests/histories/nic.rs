@@ -187,7 +187,7 @@ impl<const FLOWS: usize> Model for Nic<FLOWS> {
 
     fn acting(&self) -> Vec<(FlowKey, TargetId)> {
         let card = self.card();
-        let present = card.matches.iter().map(|(flow, mark)| (flow, mark));
+        let present = card.matches.iter();
         let fading = card.fading.iter().map(|(flow, mark, _)| (flow, mark));
         present
             .chain(fading)

@@ -114,6 +114,36 @@ pub(super) fn load(code: &[u64]) -> io::Result<OwnedFd> {
     descriptor(BPF_PROG_LOAD, &attribute)
 }
 
+/// Runs an XDP program on a frame; returns its action, and the frame with the bytes that it has put in front.
+#[cfg(test)]
+pub(super) fn run(program: &OwnedFd, frame: &[u8]) -> io::Result<(u32, Vec<u8>)> {
+    const BPF_PROG_TEST_RUN: u32 = 10;
+    let mut out = vec![0_u8; frame.len() + 256];
+    // prog_fd, retval, data_size_in, data_size_out, data_in, data_out
+    let attribute = Attribute::new(&[
+        program.as_raw_fd() as u32,
+        0,
+        frame.len() as u32,
+        out.len() as u32,
+    ])
+    .pointer(4, frame)
+    .pointer(6, &mut out[..]);
+    let size = size_of::<Attribute>() as u32;
+    let mut attribute = attribute;
+    // SAFETY: as in `bpf`; the kernel writes to `attribute` and at most its `data_size_out` bytes to `out`.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_TEST_RUN,
+            std::ptr::from_mut(&mut attribute),
+            size,
+        )
+    };
+    check(result as i32)?;
+    out.truncate(attribute.0[3] as usize);
+    Ok((attribute.0[1], out))
+}
+
 /// Attaches a program to an interface.
 pub(super) fn link(program: &OwnedFd, interface: u32, flags: u32) -> io::Result<OwnedFd> {
     // prog_fd, target_ifindex, attach_type, flags

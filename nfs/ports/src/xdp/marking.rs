@@ -20,6 +20,9 @@ use super::{
 };
 use crate::matching::{Match, Matcher, Moment};
 
+#[cfg(test)]
+mod tests;
+
 /// Bytes in front of a frame.
 pub(super) const BYTES: usize = 8;
 
