@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+#[cfg(test)]
+mod tests;
+
 /// When the NIC ends the periods of its slots: not of all at once, which would bring the signals of all flows at once, but evenly over the period.
 #[derive(Clone, Debug)]
 pub struct Sweep {
@@ -35,6 +38,39 @@ impl Sweep {
             each(self.groups.start + (self.ended % groups as u64) as u32);
             self.ended += 1;
         }
+    }
+}
+
+/// The most signals that the NIC sends. A flow whose signal must wait keeps its bit clear, so that its next packet tries again.
+#[derive(Clone, Debug)]
+pub struct SignalBudget {
+    /// Nanoseconds between two signals.
+    interval: u64,
+    /// The time when the budget is full again.
+    full_at: u64,
+    burst: u64,
+}
+
+impl SignalBudget {
+    /// Allows this many signals per second, and as many at once as come in `burst`.
+    #[must_use]
+    pub fn new(per_s: u32, burst: Duration) -> Self {
+        Self {
+            interval: 1_000_000_000_u64.div_ceil(per_s.max(1).into()),
+            full_at: 0,
+            burst: burst.as_nanos() as u64,
+        }
+    }
+
+    /// Tells whether a signal may be sent at `now`, in nanoseconds, and counts it.
+    #[inline]
+    pub fn take(&mut self, now: u64) -> bool {
+        let full_at = self.full_at.max(now) + self.interval;
+        if full_at - now > self.burst.max(self.interval) {
+            return false;
+        }
+        self.full_at = full_at;
+        true
     }
 }
 

@@ -19,6 +19,9 @@ mod queues;
 mod ring;
 mod room;
 
+#[cfg(test)]
+mod tests;
+
 pub use corrupt::Corrupt;
 pub use counts::Counts;
 pub use device::Device;
@@ -68,12 +71,49 @@ struct Queue<K, M> {
     removal: Option<Removal>,
 }
 
+impl<K: Key, M: Memory> Queue<K, M> {
+    /// Tells whether there is room for an eviction beside the completions of all credits. If not, the load balancer is slow, and keeps its entries.
+    fn has_room_for_notice(&mut self) -> bool {
+        let wanted = self.end.credits + 1;
+        let room = self.end.completions.room(wanted);
+        room.is_ok_and(|room| room >= wanted)
+    }
+}
+
+/// An operation that was taken from a queue.
+struct Taken<K> {
+    sequence: u64,
+    /// None: its record is damaged.
+    operation: Option<Operation<K>>,
+    /// Prefetched. None: of another engine's flow, or of none.
+    places: Option<Places>,
+}
+
 /// A removal of a server's entries in progress.
 struct Removal {
     rs_index: u32,
     next: u32,
     deleted: u32,
     sequence: u64,
+}
+
+impl<K: Key> Taken<K> {
+    #[inline]
+    fn read<D: Device<K>>(record: &Record, part: &Part<K, D>) -> Self {
+        let operation = read_operation(record);
+        let places = match &operation {
+            Some(Operation::Insert { key, .. } | Operation::Delete { key }) => part.places(key),
+            _ => None,
+        };
+        if let Some(places) = &places {
+            part.prefetch(places);
+        }
+        Self {
+            sequence: sequence_of(record),
+            operation,
+            places,
+        }
+    }
 }
 
 impl<K: Key, M: Memory, D: Device<K>> Engine<K, M, D> {
@@ -176,23 +216,16 @@ impl<K: Key, M: Memory, D: Device<K>> Engine<K, M, D> {
         };
         let waiting = queue.end.operations.waiting()?.min(BATCH);
         let count = waiting.min(queue.end.completions.room(waiting)?);
-        let mut batch: [(Record, Option<Places>); BATCH] = [([0; MOST_WORDS], None); BATCH];
-        for (ahead, (record, places)) in batch.iter_mut().take(count).enumerate() {
-            queue.end.operations.peek(ahead, record);
-            *places = match read_operation(record) {
-                Some(Operation::Insert { key, .. } | Operation::Delete { key }) => {
-                    self.part.places(&key)
-                }
-                _ => None,
-            };
-            if let Some(places) = places {
-                self.part.prefetch(places);
-            }
+        let mut batch: [Option<Taken<K>>; BATCH] = [const { None }; BATCH];
+        for (ahead, taken) in batch.iter_mut().take(count).enumerate() {
+            let mut record: Record = [0; MOST_WORDS];
+            queue.end.operations.peek(ahead, &mut record);
+            *taken = Some(Taken::read(&record, &self.part));
         }
         let mut taken = 0;
-        for (record, places) in &batch[..count] {
+        for operation in batch.iter().flatten() {
             taken += 1;
-            if !self.execute(number, record, places.as_ref())? {
+            if !self.execute(number, operation) {
                 break;
             }
         }
@@ -204,14 +237,9 @@ impl<K: Key, M: Memory, D: Device<K>> Engine<K, M, D> {
 
     /// Executes an operation and completes it. Returns false if it goes on, and the queue waits for it.
     #[inline]
-    fn execute(
-        &mut self,
-        number: usize,
-        record: &Record,
-        places: Option<&Places>,
-    ) -> Result<bool, Corrupt> {
-        let sequence = sequence_of(record);
-        let outcome = match (read_operation(record), places) {
+    fn execute(&mut self, number: usize, taken: &Taken<K>) -> bool {
+        let sequence = taken.sequence;
+        let outcome = match (taken.operation, &taken.places) {
             (
                 Some(Operation::Insert {
                     key,
@@ -246,7 +274,7 @@ impl<K: Key, M: Memory, D: Device<K>> Engine<K, M, D> {
                         sequence,
                     });
                 }
-                return Ok(false);
+                return false;
             }
             _ => {
                 self.part.counts.refused += 1;
@@ -254,14 +282,18 @@ impl<K: Key, M: Memory, D: Device<K>> Engine<K, M, D> {
             }
         };
         self.complete(number, &outcome, sequence);
-        Ok(true)
+        true
     }
 
     #[inline]
     fn insert(&mut self, entry: &Copied<K>, places: &Places, evict: Option<u8>) -> Outcome<K> {
-        // An eviction needs room for its notice, beyond that for completions.
-        let evict = evict.filter(|_| self.has_room_for_notices());
-        match self.part.insert(entry, places, evict) {
+        let queues = &mut self.queues;
+        let mut may_evict = |owner: Owner| match queues.get_mut(usize::from(owner)) {
+            Some(Some(queue)) => queue.has_room_for_notice(),
+            // Nobody waits for a notice.
+            _ => true,
+        };
+        match self.part.insert(entry, places, evict, &mut may_evict) {
             Insertion::Done => {}
             Insertion::Full => {
                 self.part.counts.full += 1;
@@ -274,15 +306,6 @@ impl<K: Key, M: Memory, D: Device<K>> Engine<K, M, D> {
         }
         self.part.counts.inserted += 1;
         Outcome::Inserted
-    }
-
-    /// Tells whether each load balancer's completion queue has room for an eviction and for all completions that it waits for.
-    fn has_room_for_notices(&mut self) -> bool {
-        self.queues.iter_mut().flatten().all(|queue| {
-            let wanted = queue.end.credits + 1;
-            let room = queue.end.completions.room(wanted);
-            room.is_ok_and(|room| room >= wanted)
-        })
     }
 
     #[inline]

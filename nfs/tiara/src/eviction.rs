@@ -7,8 +7,11 @@ use std::ops::Range;
 
 use crate::table::Slot;
 
-/// The usage of a new entry: hit in the newest period.
-const FRESH: u8 = 1 << 7;
+#[cfg(test)]
+mod tests;
+
+/// The usage of a flow that is new: one packet, in the newest period.
+pub(crate) const FRESH: u8 = 1 << 7;
 
 /// The last eight periods of each slot, one bit each, the newest in the highest bit.
 #[derive(Clone, Debug)]
@@ -42,22 +45,12 @@ impl Usage {
         (self.words[word] >> shift) as u8
     }
 
+    /// A slot has another entry.
     #[inline]
-    fn set(&mut self, slot: Slot, periods: u8) {
+    pub fn set(&mut self, slot: Slot, periods: u8) {
         let (word, shift) = self.place(slot);
         self.words[word] &= !(0xff << shift);
         self.words[word] |= u64::from(periods) << shift;
-    }
-
-    /// A slot has a new entry, with a packet in this period.
-    #[inline]
-    pub fn begin(&mut self, slot: Slot) {
-        self.set(slot, FRESH);
-    }
-
-    /// An entry moves.
-    pub fn copy(&mut self, from: Slot, to: Slot) {
-        self.set(to, self.of(from));
     }
 
     /// Ends a period of the 64 slots from `64 * group` on: `marks` says which were hit.

@@ -2,15 +2,20 @@
 
 use nf_tables::Key;
 
+use crc::{Crc, Table, CRC_32_ISO_HDLC};
+
 /// The longest key in bytes: the lanes and the tail of IPv6.
-const LONGEST: usize = 4 * 8 + 5;
+const LONGEST: usize = 5 * 8;
+
+/// CRC32 of Ethernet.
+static ETHERNET: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISO_HDLC);
 
 /// Two independent hashes of a flow. Another initial value would not make a CRC independent: keys that collide with one collide with all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hashes {
-    /// CRC32 (IEEE 802.3), the paper's (4.3).
+    /// CRC32C, the CRC32 of DPDK (`rte_hash_crc`), on which the paper's prototype is built (4.3): processors and hardware compute it.
     pub first: u32,
-    /// CRC32C, for a choice between two places. Zero if not asked for.
+    /// CRC32 of Ethernet, for a choice between two places. Zero if not asked for.
     pub second: u32,
 }
 
@@ -20,15 +25,14 @@ impl Hashes {
         let mut bytes = [0; LONGEST];
         let lanes = key.lanes();
         let mut length = 0;
-        for lane in lanes.as_ref() {
-            bytes[length..length + 8].copy_from_slice(&lane.to_le_bytes());
+        for word in lanes.as_ref().iter().chain([&key.tail()]) {
+            bytes[length..length + 8].copy_from_slice(&word.to_le_bytes());
             length += 8;
         }
-        bytes[length..length + 5].copy_from_slice(&key.tail().to_le_bytes()[..5]);
-        let bytes = &bytes[..length + 5];
+        let bytes = &bytes[..length];
         Self {
-            first: crc32fast::hash(bytes),
-            second: if second { crc32c::crc32c(bytes) } else { 0 },
+            first: crc32c::crc32c(bytes),
+            second: if second { ETHERNET.checksum(bytes) } else { 0 },
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! - [`ConnectionTable`]: the offloaded connection table (OCT, 3.3.1). The NIC's data path reads it; engines alone write it.
 //! - [`Engine`]: an offloading engine (3.3.2), which owns a part of the table, and [`Offloader`], its counterpart in a software load balancer (SMux).
-//! - [`Aging`] and [`Sweep`]: idle connections (3.3.3).
+//! - [`Aging`], and at the NIC [`Sweep`] and [`SignalBudget`]: idle connections (3.3.3).
 //! - [`Usage`]: what a full place gives up first, which the paper leaves open.
 //!
 //! ```
@@ -41,7 +41,7 @@ mod eviction;
 mod hash;
 mod table;
 
-pub use aging::{Aging, Sweep, Unusable};
+pub use aging::{Aging, SignalBudget, Sweep, Unusable};
 pub use engine::{
     Completed, Corrupt, Counts, Device, Engine, EngineEnd, NoCredit, Offloader, Operation, Outcome,
     QueuePair, SmuxEnd, Unable,

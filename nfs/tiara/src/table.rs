@@ -13,6 +13,11 @@ mod entries;
 mod error;
 mod shape;
 
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
 pub use decision::Decision;
 pub use error::TableError;
 pub use shape::{Hashing, Shape, Slot};
@@ -104,10 +109,11 @@ impl<K: Key, M: Memory> ConnectionTable<K, M> {
         }
     }
 
-    /// Prefetches the memory of a slot.
+    /// Prefetches the memory of a slot for [`write`](Self::write).
     #[inline]
     pub(crate) fn prefetch_slot(&self, slot: Slot) {
         self.memory.prefetch(slot.0 as usize * entry_words::<K>());
+        self.memory.prefetch(self.hit_bit(slot).0);
     }
 
     /// Marks a hit. Returns true for the first one of the slot in this period, which is signalled to the software (3.3.3).

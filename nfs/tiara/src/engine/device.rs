@@ -21,12 +21,12 @@ pub trait Device<K>: Send {
 }
 
 impl<K: Key, M: Memory> Device<K> for Arc<ConnectionTable<K, M>> {
-    #[inline]
+    #[inline(always)]
     fn write(&self, slot: Slot, key: &K, decision: Decision) {
         ConnectionTable::write(self, slot, key, decision);
     }
 
-    #[inline]
+    #[inline(always)]
     fn clear(&self, slot: Slot) {
         ConnectionTable::clear(self, slot);
     }
@@ -39,7 +39,7 @@ impl<K: Key, M: Memory> Device<K> for Arc<ConnectionTable<K, M>> {
         ConnectionTable::take_marks(self, group)
     }
 
-    #[inline]
+    #[inline(always)]
     fn prefetch(&self, slot: Slot) {
         self.prefetch_slot(slot);
     }

@@ -37,37 +37,37 @@ impl<K: Key> Local<K> {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn slots(&self) -> Range<u32> {
         self.slots.clone()
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn owns(&self, slot: Slot) -> bool {
         self.slots.contains(&slot.0)
     }
 
-    #[inline]
+    #[inline(always)]
     fn entries(&self) -> Entries<K, View<'_, Heap>> {
         Entries::new(View(&self.memory))
     }
 
-    #[inline]
+    #[inline(always)]
     fn own(&self, slot: Slot) -> Slot {
         Slot(slot.0 - self.slots.start)
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn has(&self, slot: Slot, key: &K) -> bool {
         self.entries().find(self.own(slot), key).is_some()
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn is_empty(&self, slot: Slot) -> bool {
         self.entries().is_empty(self.own(slot))
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, slot: Slot) -> Option<Copied<K>> {
         let (key, word) = self.entries().read(self.own(slot))?;
         Some(Copied {
@@ -77,18 +77,18 @@ impl<K: Key> Local<K> {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, slot: Slot, entry: &Copied<K>) {
         let word = entry.decision.word() | u64::from(entry.owner) << OWNER_SHIFT;
         self.entries().write(self.own(slot), &entry.key, word);
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn clear(&self, slot: Slot) {
         self.entries().clear(self.own(slot));
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn prefetch(&self, slot: Slot) {
         let own = self.own(slot).0 as usize;
         self.memory.prefetch(own * entry_words::<K>());

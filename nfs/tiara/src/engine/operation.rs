@@ -15,7 +15,7 @@ pub(super) const SEQUENCES: u64 = 1 << 48;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<K> {
     /// Inserts a flow. An entry of the flow, of another load balancer that failed, say, gets the new decision. If the flow's places are full and
-    /// `evict` is given, the engine may evict the least used of them whose usage is below it (see [`Usage`](crate::Usage)).
+    /// `evict` is given, the flow's own last periods, the engine may evict the least used of them that is used less (see [`Usage`](crate::Usage)).
     Insert {
         key: K,
         decision: Decision,
@@ -71,7 +71,7 @@ const EVICTED: u64 = 6;
 /// A record of a queue, and the words of it that count.
 pub(super) type Record = [u64; MOST_WORDS];
 
-pub(super) fn record_words<K: Key>() -> usize {
+pub(super) const fn record_words<K: Key>() -> usize {
     entry_words::<K>()
 }
 

@@ -5,14 +5,14 @@ use std::ops::Range;
 use nf_tables::Key;
 
 use crate::{
-    eviction::Usage,
+    eviction::{Usage, FRESH},
     table::{Places, Shape, Slot},
 };
 
 use super::{
     counts::Counts,
     device::Device,
-    local::{Copied, Local, NOBODY},
+    local::{Copied, Local, Owner, NOBODY},
     room,
 };
 
@@ -105,32 +105,44 @@ impl<K: Key, D: Device<K>> Part<K, D> {
         entry: &Copied<K>,
         places: &Places,
         evict: Option<u8>,
+        may_evict: &mut dyn FnMut(Owner) -> bool,
     ) -> Insertion<K> {
         let mut slots = places.slots().iter().copied();
         let place = self
             .find(&entry.key, places)
             .or_else(|| slots.find(|&slot| self.local.is_empty(slot)))
             .or_else(|| self.make_room(places));
+        let used = evict.unwrap_or(FRESH);
         if let Some(slot) = place {
-            self.write(slot, entry);
+            self.write(slot, entry, used);
             return Insertion::Done;
         }
-        let victim = evict.and_then(|usage| self.usage.as_ref()?.victim(places.slots(), usage));
-        let Some((slot, evicted)) = victim.and_then(|slot| Some((slot, self.local.read(slot)?)))
-        else {
+        let Some((slot, evicted)) = self.victim(places, evict, may_evict) else {
             return Insertion::Full;
         };
-        self.write(slot, entry);
+        self.write(slot, entry, used);
         self.counts.evicted += 1;
         Insertion::Evicted(evicted)
     }
 
+    /// Returns the entry that gives way to a flow with these periods, if its owner may lose it now.
+    fn victim(
+        &self,
+        places: &Places,
+        evict: Option<u8>,
+        may_evict: &mut dyn FnMut(Owner) -> bool,
+    ) -> Option<(Slot, Copied<K>)> {
+        let slot = self.usage.as_ref()?.victim(places.slots(), evict?)?;
+        let entry = self.local.read(slot)?;
+        may_evict(entry.owner).then_some((slot, entry))
+    }
+
     #[inline]
-    fn write(&mut self, slot: Slot, entry: &Copied<K>) {
+    fn write(&mut self, slot: Slot, entry: &Copied<K>, used: u8) {
         self.device.write(slot, &entry.key, entry.decision);
         self.local.write(slot, entry);
         if let Some(usage) = &mut self.usage {
-            usage.begin(slot);
+            usage.set(slot, used);
         }
     }
 
@@ -148,10 +160,8 @@ impl<K: Key, D: Device<K>> Part<K, D> {
         for step in path.windows(2) {
             let (to, from) = (step[0], step[1]);
             let entry = self.local.read(from)?;
-            self.write(to, &entry);
-            if let Some(usage) = &mut self.usage {
-                usage.copy(from, to);
-            }
+            let used = self.usage.as_ref().map_or(FRESH, |usage| usage.of(from));
+            self.write(to, &entry, used);
             self.clear(from);
             self.counts.moved += 1;
         }

@@ -23,8 +23,9 @@ const TAIL: usize = 2;
 const LANES: usize = 3;
 
 /// Returns the words of an entry.
-pub(crate) fn entry_words<K: Key>() -> usize {
-    (LANES + K::Lanes::default().as_ref().len()).next_power_of_two()
+#[inline(always)]
+pub(crate) const fn entry_words<K: Key>() -> usize {
+    (LANES + size_of::<K::Lanes>() / size_of::<u64>()).next_power_of_two()
 }
 
 /// Words that threads share: those of a [`Memory`], or of a model.
@@ -94,7 +95,7 @@ impl<K: Key, W: Words> Entries<K, W> {
     }
 
     /// Returns the entry at a slot.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, slot: Slot) -> Option<(K, u64)> {
         let start = slot.0 as usize * entry_words::<K>();
         let control = self.words.load(start + CONTROL);
@@ -111,13 +112,13 @@ impl<K: Key, W: Words> Entries<K, W> {
         is_whole.then(|| (K::from_words(&lanes, tail), value))
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn is_empty(&self, slot: Slot) -> bool {
         self.words.load(slot.0 as usize * entry_words::<K>()) & VALID == 0
     }
 
     /// Writes an entry, over another one or none. One thread writes a slot.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, slot: Slot, key: &K, value: u64) {
         let start = slot.0 as usize * entry_words::<K>();
         let control = self.clear(slot);
@@ -130,7 +131,7 @@ impl<K: Key, W: Words> Entries<K, W> {
     }
 
     /// Empties a slot; returns its control word.
-    #[inline]
+    #[inline(always)]
     pub fn clear(&self, slot: Slot) -> u64 {
         let start = slot.0 as usize * entry_words::<K>();
         let control = (self.words.load(start + CONTROL) & !VALID).wrapping_add(NEXT_VERSION);
