@@ -181,7 +181,7 @@ pub fn zipf_hits(quick: bool) -> Value {
 
 /// Measures the hits of established flows, alone and while nine of ten packets are SYNs of a flood, by policy.
 pub fn flood(quick: bool) -> Value {
-    let (periods, scale) = if quick { (5, 256) } else { (12, 16) };
+    let (periods, scale) = if quick { (5, 256) } else { (12, 64) };
     let flows = FLOWS / scale;
     let run = |attack: bool, policy: Policy| {
         let mut system = System::new(policy, scale);
