@@ -186,6 +186,17 @@ def l7(
 
 
 @app.command()
+def tiara(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave it running until Ctrl-C.")] = False,
+    output: FormatOption = Format.text,
+) -> None:
+    """Balance load in three tiers (switch, smart NIC, software), and let parts of each die and hang under traffic."""
+    from lab.tiara.story import run  # imported here, because other commands do not need it
+
+    _tell(run, output, keep=keep)
+
+
+@app.command()
 def tour(
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running until Ctrl-C.")] = False,
     output: FormatOption = Format.text,

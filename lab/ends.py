@@ -8,20 +8,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from lab.errors import ControlError
 
 if TYPE_CHECKING:
-    from lab.server import HostProcess, Lab
+    from lab.server import HostProcess
 
 _ANSWER_S = 30.0
+
+
+class Hosts(Protocol):
+    """Hosts that run programs: those of a lab, or bare ones."""
+
+    def popen(self, host: str, argv: Sequence[str], **options: Any) -> "HostProcess":
+        """Start a program inside a host; the options are those of `subprocess.Popen`."""
+        ...
 
 
 class End:
     """One end of traffic: a process inside a host that takes commands and prints JSON lines."""
 
-    def __init__(self, lab: "Lab", host: str, module: str, arguments: Sequence[str]) -> None:
+    def __init__(self, lab: Hosts, host: str, module: str, arguments: Sequence[str]) -> None:
         self._what = f"{module} in host {host}"
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         self._received = b""
@@ -64,6 +72,10 @@ class End:
                 raise ControlError(f"{self._what}: {message['problem']}")
             if message["event"] == event:
                 return message
+
+    def signal(self, number: int) -> None:
+        """Send the program a signal."""
+        self._process.send_signal(number)
 
     def close(self) -> None:
         """End the process if it is running."""

@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from lab.ends import End
+from lab.ends import End, Hosts
 from lab.http_report import HttpReport
-
-if TYPE_CHECKING:
-    from lab.server import Lab
 
 _TIMEOUT_S = 5.0
 
@@ -20,7 +17,7 @@ class WebServer:
         ControlError: it does not listen; with its message.
     """
 
-    def __init__(self, lab: "Lab", host: str, size: int = 0) -> None:
+    def __init__(self, lab: Hosts, host: str, size: int = 0) -> None:
         self._end = End(lab, host, "lab.web", [f"--name={host}", f"--size={size}"])
 
     def close(self) -> None:
@@ -43,14 +40,23 @@ class HttpClient:
         address: of the service, port 80.
         kept: connections to keep; opened at the start.
         requests: ``HOST/PATH`` of each; sent in turn by each kept connection, and by the new ones together.
+        timeout_s: a request that takes longer has failed.
 
     Raises:
         ControlError: a connection could not be opened; with the client's message.
     """
 
-    def __init__(self, lab: "Lab", host: str, address: str, kept: int = 10, requests: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        lab: Hosts,
+        host: str,
+        address: str,
+        kept: int = 10,
+        requests: Sequence[str] = (),
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:
         self.host = host
-        arguments = [f"--address={address}", f"--kept={kept}", f"--timeout={_TIMEOUT_S}"]
+        arguments = [f"--address={address}", f"--kept={kept}", f"--timeout={timeout_s}"]
         arguments += [f"--request={each}" for each in requests]
         self._end = End(lab, host, "lab.http_load", arguments)
 

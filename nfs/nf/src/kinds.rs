@@ -4,6 +4,7 @@ use nf_l4lb::L4lb;
 use nf_l7lb::L7lb;
 use nf_limiter::Limiter;
 use nf_runtime::NetworkFunction;
+use nf_tiara::{TnicFunction, Tswitch};
 
 use crate::{
     failure::Failure,
@@ -40,6 +41,8 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind::of::<L4lb>(),
     Kind::of::<L7lb>(),
     Kind::of::<Limiter>(),
+    Kind::of::<Tswitch>(),
+    Kind::of::<TnicFunction>(),
     Kind::of::<Forward>(),
 ];
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use nf_flow_director::FlowDirector;
 use nf_offload::{Edge, Table};
 use nf_ports::Port;
+use nf_tiara::Tnic;
 
 use crate::failure::Failure;
 
@@ -18,6 +19,8 @@ pub(crate) enum Chosen {
     Edge(Edge),
     /// `xdp`: a program on the port, in place of a network card that matches.
     Xdp,
+    /// The memory of a T-NIC: `tnic:` and the path of its socket for this instance.
+    Tnic(Tnic),
 }
 
 /// The options beside `--offload`, which only a path of oneswitchd's socket has.
@@ -41,6 +44,15 @@ impl Chosen {
                 ))),
             };
         }
+        if let Some(socket) = named.strip_prefix("tnic:") {
+            if edge.port.is_some() || edge.owner.is_some() {
+                return Err(Failure::new(format!(
+                    "--offload {named}: a T-NIC has no virtual ports; run it without --offload-port and --offload-owner"
+                )));
+            }
+            let socket = Path::new(socket).to_owned();
+            return Ok(Self::Tnic(Tnic { socket }));
+        }
         let Some(port) = edge.port else {
             return Err(Failure::new(format!(
                 "--offload {named}: the path of oneswitchd's socket needs --offload-port, the number of the virtual port (expected: that, or xdp)"
@@ -56,7 +68,7 @@ impl Chosen {
     /// Returns the number of flows whose frames the port must be able to mark.
     pub(crate) fn matches(&self) -> Option<u32> {
         match self {
-            Self::Edge(_) => None,
+            Self::Edge(_) | Self::Tnic(_) => None,
             Self::Xdp => Some(MATCHES),
         }
     }
@@ -68,6 +80,7 @@ impl Chosen {
     pub(crate) fn into_table(self, ports: &mut [Port]) -> Result<Box<dyn Table>, Failure> {
         match self {
             Self::Edge(edge) => Ok(Box::new(edge)),
+            Self::Tnic(tnic) => Ok(Box::new(tnic)),
             Self::Xdp => matches_of(ports),
         }
     }
@@ -125,5 +138,19 @@ mod tests {
         let (port, _) = nf_ports::memory::port(0, [2; 6], 1).unwrap();
         let refused = chosen.into_table(&mut [port]).err().unwrap();
         assert!(refused.to_string().contains("--backend xdp"), "{refused}");
+    }
+
+    #[test]
+    fn a_t_nic_has_a_socket_and_no_port() {
+        let Ok(Chosen::Tnic(tnic)) = Chosen::of("tnic:/run/mux.sock", EdgePort::default()) else {
+            panic!("another table");
+        };
+        assert_eq!(tnic.socket, Path::new("/run/mux.sock"));
+        let port = EdgePort {
+            port: Some(7),
+            owner: None,
+        };
+        let refused = Chosen::of("tnic:/run/mux.sock", port).err().unwrap();
+        assert!(refused.to_string().contains("--offload-port"), "{refused}");
     }
 }

@@ -15,7 +15,6 @@ const CRATES: &[(&str, &[&str])] = &[
     ("packet", &[]),
     ("ports", &[]),
     ("tables", &["arena"]),
-    ("tiara", &["arena", "tables"]),
     ("tls", &[]),
     ("offload", &["packet"]),
     ("flow-director", &["offload", "ports"]),
@@ -48,6 +47,17 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
     ("limiter", &["packet", "runtime"]),
     (
+        "tiara",
+        &[
+            "arena",
+            "balancing",
+            "offload",
+            "packet",
+            "runtime",
+            "tables",
+        ],
+    ),
+    (
         "nf",
         &[
             "arena",
@@ -58,6 +68,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "offload",
             "ports",
             "runtime",
+            "tiara",
             "tls",
         ],
     ),

@@ -24,8 +24,7 @@ use serde_json::{json, Value};
 use crate::Refusal;
 
 pub use self::line::{parse, Lines, MAX_LINE};
-pub use self::socket::MAX_DESCRIPTORS;
-use self::socket::{bind, receive, send};
+pub use self::socket::{bind, receive, send, MAX_DESCRIPTORS};
 pub use self::verbs::{Reply, Request, Verbs};
 
 /// The maximum of concurrent clients; further ones get an error.

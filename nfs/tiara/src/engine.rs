@@ -16,7 +16,7 @@ mod offloader;
 mod operation;
 mod part;
 mod queues;
-mod ring;
+pub(crate) mod ring;
 mod room;
 
 #[cfg(test)]
@@ -163,6 +163,12 @@ impl<K: Key, M: Memory, D: Device<K>> Engine<K, M, D> {
         if let Some(queue) = self.queues.get_mut(usize::from(number)) {
             *queue = None;
         }
+    }
+
+    /// Deletes all entries whose real server is gone: those of a load balancer whose queues were detached, say. It examines all slots at once.
+    pub fn delete_where(&mut self, is_gone: impl Fn(u32) -> bool) {
+        let deleted = self.part.delete_where(self.part.slots(), is_gone);
+        self.part.counts.deleted += u64::from(deleted);
     }
 
     #[must_use]
@@ -329,9 +335,10 @@ impl<K: Key, M: Memory, D: Device<K>> Engine<K, M, D> {
         };
         let end = self.part.slots().end;
         let until = end.min(removal.next.saturating_add(EXAMINED));
+        let rs_index = removal.rs_index;
         let deleted = self
             .part
-            .delete_server(removal.rs_index, removal.next..until);
+            .delete_where(removal.next..until, |other| other == rs_index);
         removal.next = until;
         removal.deleted += deleted;
         self.part.counts.deleted += u64::from(deleted);

@@ -5,6 +5,9 @@
 //! - [`Aging`], and at the NIC [`Sweep`] and [`SignalBudget`]: idle connections (3.3.3).
 //! - [`Usage`]: what a full place gives up first, which the paper leaves open.
 //!
+//! With packets: [`Tswitch`] and [`TnicFunction`] are network functions, and [`Tnic`] is the driver of a software load balancer; they agree on
+//! `metadata` (a header) and `session` (lines and memory).
+//!
 //! ```
 //! use std::sync::Arc;
 //!
@@ -36,15 +39,27 @@
 //! ```
 
 mod aging;
+mod driver;
 mod engine;
 mod eviction;
+mod flow;
 mod hash;
+mod metadata;
+mod peers;
+mod session;
+mod share;
 mod table;
+mod tnic;
+mod tswitch;
 
 pub use aging::{Aging, SignalBudget, Sweep, Unusable};
+pub use driver::Tnic;
 pub use engine::{
     Completed, Corrupt, Counts, Device, Engine, EngineEnd, NoCredit, Offloader, Operation, Outcome,
     QueuePair, SmuxEnd, Unable,
 };
 pub use eviction::Usage;
+pub use flow::AnyFlow;
 pub use table::{ConnectionTable, Decision, Found, Hashing, Shape, Slot, TableError};
+pub use tnic::{engines::Manner, nic::Nic, room::Room, TnicFunction};
+pub use tswitch::Tswitch;

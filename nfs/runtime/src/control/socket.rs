@@ -25,7 +25,10 @@ use crate::Refusal;
 pub const MAX_DESCRIPTORS: usize = 8;
 
 /// Binds a listening socket at this path, with mode 0600. Replaces a file left by a process that has ended.
-pub(super) fn bind(path: &Path) -> Result<UnixListener, Refusal> {
+///
+/// # Errors
+/// If another process serves it, or it cannot be created.
+pub fn bind(path: &Path) -> Result<UnixListener, Refusal> {
     let refused = |what: &str, error: io::Error| {
         Refusal::new(
             "control-socket",
@@ -61,7 +64,10 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Receives at most `into` bytes, and the descriptors with them; 0 bytes: the other end has closed.
-pub(super) fn receive(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+///
+/// # Errors
+/// Those of the system call.
+pub fn receive(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     // One more than allowed, so that too many are noticed; the kernel closes the rest.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS + 1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -82,7 +88,10 @@ pub(super) fn receive(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, 
 }
 
 /// Sends all bytes, with the descriptors beside the first.
-pub(super) fn send(to: &UnixStream, bytes: &[u8], descriptors: &[OwnedFd]) -> io::Result<()> {
+///
+/// # Errors
+/// Those of the system call, or if there are more than [`MAX_DESCRIPTORS`].
+pub fn send(to: &UnixStream, bytes: &[u8], descriptors: &[OwnedFd]) -> io::Result<()> {
     let mut descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let mut rest = bytes;
     while !rest.is_empty() {

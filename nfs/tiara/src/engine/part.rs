@@ -177,12 +177,12 @@ impl<K: Key, D: Device<K>> Part<K, D> {
         true
     }
 
-    /// Deletes the entries of a server among these slots; returns their number.
-    pub fn delete_server(&mut self, rs_index: u32, slots: Range<u32>) -> u32 {
+    /// Deletes the entries among these slots whose real server is gone; returns their number.
+    pub fn delete_where(&mut self, slots: Range<u32>, is_gone: impl Fn(u32) -> bool) -> u32 {
         let mut deleted = 0;
         for slot in slots.map(Slot) {
             let entry = self.local.read(slot);
-            if entry.is_some_and(|entry| entry.decision.rs_index == rs_index) {
+            if entry.is_some_and(|entry| is_gone(entry.decision.rs_index)) {
                 self.clear(slot);
                 deleted += 1;
             }

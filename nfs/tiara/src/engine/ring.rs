@@ -15,7 +15,7 @@ const RECORDS: usize = 16;
 
 /// The place of a ring in a memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub start: usize,
     /// Records, a power of two.
     pub capacity: usize,
@@ -40,7 +40,7 @@ impl Place {
 }
 
 /// The writing end.
-pub(super) struct Producer<M> {
+pub(crate) struct Producer<M> {
     memory: M,
     place: Place,
     produced: u64,
@@ -100,7 +100,7 @@ impl<M: Memory> Producer<M> {
 }
 
 /// The reading end.
-pub(super) struct Consumer<M> {
+pub(crate) struct Consumer<M> {
     memory: M,
     place: Place,
     consumed: u64,

@@ -1,0 +1,108 @@
+"""The counts of ``uno-lab tiara``, their verdict and their output."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lab.checks import Check
+
+HIT, MISS, SLOW = (f'packets{{event="{name}"}}' for name in ("hit", "miss", "slow path only"))
+
+
+@dataclass(frozen=True)
+class Event:
+    """A part that failed.
+
+    Attributes:
+        name: what happened.
+        sent, failed: requests meanwhile.
+        allowed: failures that it explains: connections of the server that failed.
+    """
+
+    name: str
+    sent: int
+    failed: int
+    allowed: int
+
+    @property
+    def lost(self) -> int:
+        """Count the failures of other parts."""
+        return max(self.failed - self.allowed, 0)
+
+
+@dataclass
+class Summary:
+    """The counts of the story.
+
+    Attributes:
+        fast_share: of the packets of established connections, while nothing fails.
+        events: in order.
+        sent, failed: requests of the whole story.
+    """
+
+    fast_share: float | None = None
+    events: list[Event] = field(default_factory=list)
+    sent: int = 0
+    failed: int = 0
+
+    @property
+    def lost(self) -> int:
+        """Count the requests that no failure of their own server explains."""
+        explained = sum(event.failed - event.lost for event in self.events)
+        return self.failed - explained
+
+    def check(self) -> Check:
+        """Check that nothing was lost."""
+        with_servers = self.failed - self.lost
+        detail = f"{self.lost} of {self.sent} requests lost"
+        if with_servers:
+            detail += f"\n{with_servers} failed with the server that they were at"
+        return Check("every request counted", not self.lost, detail, self.figures())
+
+    def figures(self) -> dict[str, Any]:
+        """For --format=json."""
+        return {
+            "requests": self.sent,
+            "lost": self.lost,
+            "failed_with_their_server": self.failed - self.lost,
+            "fast_share": self.fast_share,
+            "events": [dataclasses.asdict(event) | {"lost": event.lost} for event in self.events],
+        }
+
+
+def share_of_hits(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """Return the share of the packets between two readings of the T-NIC's counters that took the fast path."""
+    hit, miss, slow = (after[name] - before[name] for name in (HIT, MISS, SLOW))
+    return hit / max(hit + miss + slow, 1)
+
+
+def kept_at(answers: Mapping[str, int], kept: int) -> dict[str, int]:
+    """Return how many kept connections each server has, at most: each connection has about as many requests."""
+    total = sum(answers.values())
+    return {name: -(-count * kept // max(total, 1)) for name, count in answers.items()}
+
+
+def print_summary(console: Console, summary: Summary) -> None:
+    """Print the numbers."""
+    table = Table(box=None, show_header=False, pad_edge=True)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("HTTP requests", f"{summary.sent} sent, {summary.lost} lost")
+    if summary.fast_share is not None:
+        table.add_row("fast path", f"{100 * summary.fast_share:.1f} % of the packets of established connections")
+    for event in summary.events:
+        explained = f", {event.failed - event.lost} failed with their server" if event.failed else ""
+        table.add_row(event.name, f"{event.sent} requests, {event.lost} lost{explained}")
+    console.print()
+    console.print(table)
+
+
+def print_json(holds: bool, results: list[Check], summary: Summary) -> None:
+    """Print one object on standard output."""
+    checks = [dataclasses.asdict(each) for each in results]
+    print(json.dumps({"holds": holds, "checks": checks, "figures": summary.figures()}))
