@@ -14,6 +14,8 @@ struct Counter {
     count: u64,
     /// The count that the counter had when the flow took it from another one.
     inherited: u64,
+    /// Samples since the last call of [`Heavy::begin_window`].
+    window: u64,
 }
 
 /// The heaviest flows of the recent past.
@@ -40,12 +42,14 @@ impl Heavy {
     pub fn sample(&mut self, flow: FlowKey) {
         if let Some(&place) = self.places.get(&flow) {
             self.counters[place].count += 1;
+            self.counters[place].window += 1;
             self.sink(place);
         } else if self.counters.len() < self.most {
             self.counters.push(Counter {
                 flow,
                 count: 1,
                 inherited: 0,
+                window: 1,
             });
             let place = self.counters.len() - 1;
             self.places.insert(flow, place);
@@ -56,6 +60,7 @@ impl Heavy {
                 flow,
                 count: least.count + 1,
                 inherited: least.count,
+                window: 1,
             };
             self.places.insert(flow, 0);
             self.sink(0);
@@ -65,15 +70,31 @@ impl Heavy {
     /// Returns the flows with at least `samples` certain samples, the heaviest first, each with its number.
     #[must_use]
     pub fn at_least(&self, samples: u64) -> Vec<(FlowKey, u64)> {
-        let certain = |counter: &Counter| (counter.flow, counter.count - counter.inherited);
-        let mut found: Vec<_> = self
-            .counters
-            .iter()
-            .map(certain)
-            .filter(|(_, count)| *count >= samples)
-            .collect();
+        self.found(|_, count| count >= samples)
+    }
+
+    /// Like [`at_least`](Self::at_least), and also returns the flows with this number of samples since the last call of
+    /// [`begin_window`](Self::begin_window).
+    #[must_use]
+    pub fn at_least_or_now(&self, samples: u64, now: u64) -> Vec<(FlowKey, u64)> {
+        self.found(|window, count| count >= samples || window >= now)
+    }
+
+    fn found(&self, is_heavy: impl Fn(u64, u64) -> bool) -> Vec<(FlowKey, u64)> {
+        let certain = |counter: &Counter| {
+            let count = counter.count - counter.inherited;
+            is_heavy(counter.window, count).then_some((counter.flow, count))
+        };
+        let mut found: Vec<_> = self.counters.iter().filter_map(certain).collect();
         found.sort_by(|one, other| other.1.cmp(&one.1).then(one.0.cmp(&other.0)));
         found
+    }
+
+    /// Begins to count the samples of a window.
+    pub fn begin_window(&mut self) {
+        for counter in &mut self.counters {
+            counter.window = 0;
+        }
     }
 
     /// Halves all counts, and forgets flows without one.

@@ -1,8 +1,8 @@
 //! Decides which flows get a rule, and which lose theirs.
 //!
 //! Rules are for times of load: the promoter begins when util+ (HNLB, section IV) reaches [`Limits::begin`], the heaviest flows first, and stops when it
-//! falls to [`Limits::stop`]. A rule stays until its flow is idle, or until another flow is [`HEAVIER`] times as heavy and the table is full: so a rule
-//! that pays is not removed because the load has fallen, which it caused, and two flows of similar weight do not take turns.
+//! falls to [`Limits::stop`]. A rule stays until its flow is idle, or until another flow is [`HEAVIER`] times as heavy, beyond chance, and the table is full:
+//! so a rule that pays is not removed because the load has fallen, which it caused, and two flows of similar weight do not take turns.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -14,8 +14,16 @@ use crate::{
 const HEAVIER: u64 = 2;
 /// The time for which a flow that the table refused is not asked for again.
 const REST: Duration = Duration::from_secs(30);
-/// The most flows that are watched.
-const WATCHED: usize = 4096;
+/// Flows that are watched: the least, the most, and for each one that the table can carry. Most samples are of light flows, which take the counters
+/// from each other.
+const WATCHED: usize = 1 << 12;
+const MOST_WATCHED: usize = 1 << 17;
+const WATCHED_PER_ENTRY: usize = 16;
+/// Windows after which counts are halved. The lightest of thousands of flows have few samples in a window; more of them tell a heavier flow from chance.
+/// This and `CERTAIN` are a compromise between following a shift of the traffic and exchanging flows for nothing, measured by `bench/hnlb`.
+const HALF_LIFE: u32 = 4;
+/// The least difference between two counts, in standard deviations, that is not taken for chance.
+const CERTAIN: f64 = 1.8;
 
 /// The limits of a promoter.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +47,7 @@ struct Carried {
     packets: u64,
     /// Samples in this window, where the table counts nothing.
     samples: u64,
-    /// Packets in the last window, half of those in the one before, and so on: as [`Heavy`] counts.
+    /// Packets in the last windows, counted and halved as [`Heavy`] does.
     rate: u64,
     used: Duration,
 }
@@ -57,6 +65,9 @@ pub struct Promoter {
     is_pressed: bool,
     /// The end of the current window.
     window_ends: Duration,
+    /// Windows until counts are halved, and the number of windows that they cover.
+    until_decay: u32,
+    covered: f64,
     /// Installs that may be asked for until the next second.
     left: u64,
     refill: Duration,
@@ -67,15 +78,19 @@ pub struct Promoter {
 impl Promoter {
     #[must_use]
     pub fn new(limits: Limits, table: &Capabilities) -> Self {
+        let watched = (table.flows as usize).saturating_mul(WATCHED_PER_ENTRY);
+        let watched = watched.clamp(WATCHED, MOST_WATCHED);
         Self {
             limits,
             most: table.flows as usize,
             room: table.flows as usize,
             counts: table.counts,
             installs_per_s: table.installs_per_s.into(),
-            heavy: Heavy::new(WATCHED),
+            heavy: Heavy::new(watched),
             is_pressed: false,
             window_ends: Duration::ZERO,
+            until_decay: HALF_LIFE,
+            covered: 0.0,
             left: 0,
             refill: Duration::ZERO,
             carried: HashMap::new(),
@@ -139,14 +154,28 @@ impl Promoter {
         }
         self.window_ends = now + self.limits.window;
         self.room = (self.room + 1).min(self.most);
+        self.covered += 1.0;
         self.measure(now, ledger);
         let mut asked = Vec::new();
         if self.is_pressed {
             self.promote(now, ledger, record, &mut asked);
         }
-        self.heavy.decay();
+        self.heavy.begin_window();
+        self.until_decay -= 1;
+        if self.until_decay == 0 {
+            self.decay();
+        }
         self.resting.retain(|_, until| *until > now);
         asked
+    }
+
+    fn decay(&mut self) {
+        self.until_decay = HALF_LIFE;
+        self.covered /= 2.0;
+        self.heavy.decay();
+        for carried in self.carried.values_mut() {
+            carried.rate /= 2;
+        }
     }
 
     /// Notes the rates of flows with a rule, and removes the rules of idle ones.
@@ -166,7 +195,7 @@ impl Promoter {
             let carried = self.carried.entry(flow).or_insert(new);
             let seen = std::mem::take(&mut carried.samples) * self.limits.sampling;
             let more = packets - carried.packets.min(packets) + seen;
-            (carried.packets, carried.rate) = (packets, carried.rate / 2 + more);
+            (carried.packets, carried.rate) = (packets, carried.rate + more);
             if more > 0 {
                 carried.used = now;
             }
@@ -192,7 +221,9 @@ impl Promoter {
             .map(|(flow, carried)| (carried.rate, *flow))
             .collect();
         lightest.sort_unstable_by(|one, other| other.cmp(one));
-        for (flow, samples) in self.heavy.at_least(self.limits.samples) {
+        let steady = (self.limits.samples as f64 * self.covered).ceil() as u64;
+        let heavy = self.heavy.at_least_or_now(steady, self.limits.samples);
+        for (flow, samples) in heavy {
             if self.left == 0 {
                 return;
             }
@@ -208,8 +239,11 @@ impl Promoter {
                 let rate = samples * self.limits.sampling;
                 // Hits tell idle flows from others, not light ones from heavy ones.
                 let weighs = self.counts != Counts::Hits;
-                match lightest.pop().filter(|_| weighs) {
-                    Some((least, lighter)) if least * HEAVIER <= rate => ledger.remove(&lighter),
+                match lightest.last().filter(|_| weighs) {
+                    Some((least, lighter)) if self.is_heavier(rate, *least) => {
+                        ledger.remove(lighter);
+                        lightest.pop();
+                    }
                     _ => return,
                 }
             } else if ledger.install(flow, backend, target, Direction::ToBackend) {
@@ -224,5 +258,12 @@ impl Promoter {
                 self.carried.insert(flow, carried);
             }
         }
+    }
+
+    /// Tells whether one number of packets is so much more than another that their flows should change places.
+    fn is_heavier(&self, packets: u64, than: u64) -> bool {
+        let sampling = self.limits.sampling.max(1) as f64;
+        let [more, less] = [packets, than].map(|packets| packets as f64 / sampling);
+        than * HEAVIER <= packets && more - less >= CERTAIN * (more + less).sqrt()
     }
 }

@@ -118,18 +118,17 @@ pub(super) fn load(code: &[u64]) -> io::Result<OwnedFd> {
 #[cfg(test)]
 pub(super) fn run(program: &OwnedFd, frame: &[u8]) -> io::Result<(u32, Vec<u8>)> {
     const BPF_PROG_TEST_RUN: u32 = 10;
-    let mut out = vec![0_u8; frame.len() + 256];
+    let out = vec![std::cell::Cell::new(0_u8); frame.len() + 256];
     // prog_fd, retval, data_size_in, data_size_out, data_in, data_out
-    let attribute = Attribute::new(&[
+    let mut attribute = Attribute::new(&[
         program.as_raw_fd() as u32,
         0,
         frame.len() as u32,
         out.len() as u32,
     ])
     .pointer(4, frame)
-    .pointer(6, &mut out[..]);
+    .pointer(6, &out[..]);
     let size = size_of::<Attribute>() as u32;
-    let mut attribute = attribute;
     // SAFETY: as in `bpf`; the kernel writes to `attribute` and at most its `data_size_out` bytes to `out`.
     let result = unsafe {
         libc::syscall(
@@ -140,8 +139,8 @@ pub(super) fn run(program: &OwnedFd, frame: &[u8]) -> io::Result<(u32, Vec<u8>)>
         )
     };
     check(result as i32)?;
-    out.truncate(attribute.0[3] as usize);
-    Ok((attribute.0[1], out))
+    let written = out.iter().take(attribute.0[3] as usize);
+    Ok((attribute.0[1], written.map(std::cell::Cell::get).collect()))
 }
 
 /// Attaches a program to an interface.

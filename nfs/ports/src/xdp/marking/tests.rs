@@ -80,8 +80,8 @@ fn frames_of_a_flow_get_its_mark_and_no_others() {
         return;
     };
     let mut marking = Marking::new(marks, 16, Vec::new()).unwrap();
-    let mut number = 0;
-    for (protocol, is_ipv6) in [(TCP, false), (UDP, false), (TCP, true), (UDP, true)] {
+    let kinds = [(TCP, false), (UDP, false), (TCP, true), (UDP, true)];
+    for (number, (protocol, is_ipv6)) in (0..).zip(kinds) {
         let own = flow((1000, 80), protocol, is_ipv6);
         assert_eq!(mark(&program, &frame(&own, ACK)), None);
         marking.put(&own, number).unwrap();
@@ -107,7 +107,6 @@ fn frames_of_a_flow_get_its_mark_and_no_others() {
         marking.put(&own, number + 100).unwrap();
         assert_eq!(mark(&program, &frame(&own, ACK)), Some(number + 100));
         marking.put(&own, number).unwrap();
-        number += 1;
     }
     let own = flow((1000, 80), TCP, false);
     marking.remove(&own).unwrap();
