@@ -20,7 +20,7 @@ use std::{
 use common::*;
 use model::Model;
 use nf_l4lb::L4lb;
-use nf_offload::{FlowKey, Refused};
+use nf_offload::Refused;
 use nf_runtime::{
     testing::{Harness, Output},
     NetworkFunction, Refusal,
@@ -98,20 +98,6 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Move),
         1 => Just(Step::Renew),
     ]
-}
-
-fn key(sent: &Sent) -> FlowKey {
-    let octets = |address: IpAddr| match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    };
-    FlowKey {
-        source: octets(sent.source.0),
-        destination: octets(sent.destination.0),
-        source_port: sent.source.1,
-        destination_port: sent.destination.1,
-        protocol: if sent.udp { 17 } else { 6 },
-    }
 }
 
 /// Returns the port of the client's VIP: there are two.

@@ -73,11 +73,11 @@ impl Heavy {
         self.found(|_, count| count >= samples)
     }
 
-    /// Like [`at_least`](Self::at_least), and also returns the flows with this number of samples since the last call of
-    /// [`begin_window`](Self::begin_window).
+    /// Returns the flows with at least `samples` certain samples, or `now` since the last call of [`begin_window`](Self::begin_window); none of them has
+    /// been silent since then.
     #[must_use]
-    pub fn at_least_or_now(&self, samples: u64, now: u64) -> Vec<(FlowKey, u64)> {
-        self.found(|window, count| count >= samples || window >= now)
+    pub fn active(&self, samples: u64, now: u64) -> Vec<(FlowKey, u64)> {
+        self.found(|window, count| window > 0 && (count >= samples || window >= now))
     }
 
     fn found(&self, is_heavy: impl Fn(u64, u64) -> bool) -> Vec<(FlowKey, u64)> {

@@ -222,7 +222,7 @@ impl Promoter {
             .collect();
         lightest.sort_unstable_by(|one, other| other.cmp(one));
         let steady = (self.limits.samples as f64 * self.covered).ceil() as u64;
-        let heavy = self.heavy.at_least_or_now(steady, self.limits.samples);
+        let heavy = self.heavy.active(steady, self.limits.samples);
         for (flow, samples) in heavy {
             if self.left == 0 {
                 return;

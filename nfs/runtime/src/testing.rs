@@ -128,6 +128,10 @@ impl<N: NetworkFunction> Harness<N> {
         frames: &[(usize, F)],
     ) -> Vec<Output> {
         self.fill(frames);
+        self.process_filled()
+    }
+
+    fn process_filled(&mut self) -> Vec<Output> {
         let context = Context::new(self.now, 0, 1, &self.macs);
         self.function.process(&mut self.batch, &context);
         self.collect_emitted();
@@ -164,6 +168,16 @@ impl<N: NetworkFunction> Harness<N> {
     pub fn process_frame(&mut self, port: usize, frame: Frame<'_>) -> (Output, Offloads) {
         let output = self.process_chunk(&[(port, frame)]).remove(0);
         (output, self.batch.packets()[0].offloads())
+    }
+
+    /// Processes one packet with the mark of its flow: see `nf_ports::Matcher`.
+    ///
+    /// # Panics
+    /// If the packet cannot hold the frame.
+    pub fn process_marked(&mut self, port: usize, frame: &[u8], mark: Option<u32>) -> Output {
+        self.fill(&[(port, frame)]);
+        self.batch.packets_mut()[0].set_mark(mark);
+        self.process_filled().remove(0)
     }
 
     fn fill<'a, F: Into<Frame<'a>> + Copy>(&mut self, frames: &[(usize, F)]) {

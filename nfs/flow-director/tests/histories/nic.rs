@@ -7,7 +7,7 @@ use std::{
 };
 
 use nf_flow_director::{FlowDirector, Worker};
-use nf_offload::{CounterId, Driver, FlowKey, Refused, Table, TargetId, Writer};
+use nf_offload::{CounterId, Driver, FlowKey, Refused, Table, TargetId, Unavailable, Writer};
 use nf_ports::{Match, Matcher, Moment};
 
 use crate::model::Model;
@@ -121,6 +121,12 @@ impl<const FLOWS: usize> Nic<FLOWS> {
 
     fn turn(&self) {
         self.worker.lock().unwrap().turn();
+    }
+}
+
+impl<const FLOWS: usize> Table for Nic<FLOWS> {
+    fn open(&mut self, writer: Writer) -> Result<Box<dyn Driver + Send>, Unavailable> {
+        self.director.lock().unwrap().open(writer)
     }
 }
 

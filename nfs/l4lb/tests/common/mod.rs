@@ -6,6 +6,7 @@ use etherparse::{
     IpHeaders, Ipv4Header, Ipv6Header, NetSlice, PacketBuilder, SlicedPacket, TransportSlice,
 };
 use nf_l4lb::L4lb;
+use nf_offload::FlowKey;
 use nf_packet::{checksum, Arp, ArpOperation, Icmp, MacAddress};
 use nf_runtime::testing::{Harness, Output};
 use serde_json::{json, Value};
@@ -112,6 +113,21 @@ pub fn beside_switch() -> Harness<L4lb> {
     let mut config = config(json!([web]));
     config["vtep"] = json!({"addresses": ["10.0.0.3", "fd00::3"], "mac": text(VTEP_MAC)});
     start(config)
+}
+
+/// Returns the flow of a packet, for a faster table.
+pub fn key(sent: &Sent) -> FlowKey {
+    let octets = |address: IpAddr| match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    };
+    FlowKey {
+        source: octets(sent.source.0),
+        destination: octets(sent.destination.0),
+        source_port: sent.source.1,
+        destination_port: sent.destination.1,
+        protocol: if sent.udp { 17 } else { 6 },
+    }
 }
 
 /// A packet to build.
