@@ -2,11 +2,11 @@
 
 use std::sync::Barrier;
 
-use nf_tiara::{Hashing, Shape};
+use nf_tiara::{Hashing, Operation, Outcome, Shape};
 use serde_json::{json, Value};
 
 use crate::bench::{
-    delete, engine, flow, insert, round, run, smux, table, OneEngine, Run, Table, FLOWS,
+    cpu, delete, engine, flow, insert, round, run, smux, table, OneEngine, Run, Table, FLOWS,
 };
 
 /// Measures deletions and insertions in a table full of ten million flows, whose memory has been touched.
@@ -19,6 +19,30 @@ pub fn churn(table: &Table, engine: &mut OneEngine, quick: bool) -> Value {
         "insert_ns": round(inserted.engine_ns_per_op(), 1),
         "delete_ns": round(deleted.engine_ns_per_op(), 1),
         "smux_ns": round((inserted.smux_ns_per_op() + deleted.smux_ns_per_op()) / 2.0, 1),
+    })
+}
+
+/// Measures the removal of one of ten thousand servers from the full table.
+pub fn removal(table: &Table, engine: &mut OneEngine) -> Value {
+    let mut smux = smux(engine, table.shape(), 0, 1);
+    let operation = Operation::DeleteServer { rs_index: 7 };
+    smux.submit(operation, 0).unwrap();
+    let (begun, mut polls, mut longest) = (cpu(), 0, 0.0_f64);
+    let mut before = begun;
+    while engine.poll() > 0 {
+        let now = cpu();
+        longest = longest.max(now - before);
+        (before, polls) = (now, polls + 1);
+    }
+    let mut deleted = 0;
+    smux.poll(&mut |completed| match completed.outcome {
+        Outcome::Deleted(count) => deleted = count,
+        other => unreachable!("{other:?}"),
+    })
+    .unwrap();
+    assert!(deleted > 0);
+    json!({
+        "deleted": deleted, "ms": round((before - begun) / 1e6, 1), "polls": polls, "longest_poll_us": round(longest / 1e3, 1),
     })
 }
 

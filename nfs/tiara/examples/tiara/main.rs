@@ -17,9 +17,10 @@ fn main() {
     let quick = std::env::args()
         .nth(1)
         .is_some_and(|scale| scale == "quick");
-    let mut aging = json!(null);
+    let (mut aging, mut removal) = (json!(null), json!(null));
     let fills = fill::all(quick, &mut |table, engine| {
         aging = aging::measure(table, engine);
+        removal = engines::removal(table, engine);
     });
     let result = json!({
         "fills": fills,
@@ -27,6 +28,7 @@ fn main() {
         "engines": engines::by_engines(quick),
         "connections": connections::measure(quick),
         "aging": aging,
+        "removal": removal,
         "eviction": eviction::zipf_hits(quick),
         "flood": eviction::flood(quick),
     });
