@@ -18,7 +18,7 @@ MTU = 1600
 """Of the datacenter: a full packet, with the tunnel's headers or the metadata."""
 PERIOD_S, ORPHANS_S = 2, 10
 """The detection period, and the time after which the entries of a dead load balancer are removed."""
-CHECK_MS, FALL = 250, 2
+CHECK_MS, FALL = 500, 2
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class Server:
     address: str
     mac: str
     port: int = 8080
+
+    @property
+    def vtep_mac(self) -> str:
+        """Return the MAC address of its tunnel endpoint."""
+        return self.mac.replace("02:00:00:08", "02:00:00:09")
 
 
 SERVERS = tuple(
@@ -85,6 +90,8 @@ def mux_config(name: str, servers: tuple[Server, ...] = SERVERS) -> dict[str, An
     vip = {"name": "web", "address": VIP, "port": PORT, "protocol": "tcp", "mode": "vxlan", "vni": NETWORK}
     return {
         "interfaces": [{"addresses": [f"{MUX_ADDRESSES[name]}/24"], "gateways": [VTEP], "mtu": MTU}],
+        # Its first health checks must not wait for ARP: a load balancer that is back would take the servers for dead.
+        "neighbours": [{"address": each.vtep, "mac": each.vtep_mac} for each in SERVERS],
         "vtep": {"addresses": [VTEP], "mac": VTEP_MAC},
         "offload": {"begin": 0.0, "stop": 0.0, "heavy_packets_per_s": 1.0, "sampling": 1, "idle": "5s"},
         "vips": [vip | {"when_down": "move", "health": health, "backends": backends}],

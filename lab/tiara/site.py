@@ -206,7 +206,8 @@ def _server_lines(server: Server) -> list[str]:
     tunnel = f"id {NETWORK} local {server.vtep} remote {VTEP} dstport 4789 dev eth0 nolearning"
     return [
         f"sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 {filters}",
-        f"ip link set eth0 mtu {MTU}\n{_plain('eth0')}\nip address add {server.vtep}/24 dev eth0",
+        f"ip link set eth0 mtu {MTU} address {server.vtep_mac}",
+        f"{_plain('eth0')}\nip address add {server.vtep}/24 dev eth0",
         f"ip link add vx0 address {server.mac} type vxlan {tunnel}",
         f"ip link set vx0 mtu 1500 up\nip address add {server.address}/32 dev vx0",
         "ip link add n0 type veth peer name n1",

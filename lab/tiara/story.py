@@ -153,14 +153,15 @@ class Story:
             new = int(_NEW_RATE * _UNNOTICED_S)
             allowed = kept_at(at_servers, _KEPT).get(server, 0) + new
         before = self._status()
-        client.phase(name)
+        phase = f"event{len(self.summary.events)}"
+        client.phase(phase)
         happen()
         gone = set[str]() if server is None else {server}
         self._site.until(lambda: self._settled(gone))
         self._stays()
-        for _ in range(_NOTICED if gone else 0):
-            # Until the removal of its rules has taken effect, the fast path leads to it.
-            client.phase(f"{name}, noticed")
+        for attempt in range(_NOTICED if gone else 0):
+            # Until the removal of its entries has taken effect, the fast path leads to it.
+            client.phase(f"{phase}-{attempt}")
             self._stays()
             if not gone & self._answered().keys():
                 break

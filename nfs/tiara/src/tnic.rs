@@ -11,6 +11,9 @@ pub mod nic;
 mod relay;
 pub mod room;
 mod stations;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests;
 
 use std::{
     sync::{
