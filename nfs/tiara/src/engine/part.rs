@@ -152,8 +152,8 @@ impl<K: Key, D: Device<K>> Part<K, D> {
         self.local.clear(slot);
     }
 
-    /// Moves entries until one of these places is empty. An entry is written at its new place before it leaves the old one, so lookups find it in one of them,
-    /// or, if they read the new place before and the old one after the move, take the slow path.
+    /// Moves entries, and returns one of these places, whose entry has moved. An entry stays at its old place until another one overwrites it, so lookups
+    /// find it in one of them, or, if they read the new place before the move and the old one later, take the slow path.
     #[cold]
     fn make_room(&mut self, places: &Places) -> Option<Slot> {
         let path = room::search(self.shape, &self.local, places)?;
@@ -162,7 +162,6 @@ impl<K: Key, D: Device<K>> Part<K, D> {
             let entry = self.local.read(from)?;
             let used = self.usage.as_ref().map_or(FRESH, |usage| usage.of(from));
             self.write(to, &entry, used);
-            self.clear(from);
             self.counts.moved += 1;
         }
         path.last().copied()
