@@ -84,7 +84,7 @@ fn command() -> Command {
             Arg::new("offload")
                 .long("offload")
                 .value_name("TABLE")
-                .help("A faster table for heavy flows: the path of oneswitchd's offload socket; xdp, a program on the port that marks their packets; or tnic: and the path of a T-NIC's socket"),
+                .help("A faster table for heavy flows: the path of oneswitchd's offload socket; xdp or ntuple, a program on the port or the rules of its network card, which mark their packets; or tnic: and the path of a T-NIC's socket"),
         )
         .arg(
             Arg::new("offload-port")

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, path::Path, sync::Arc, thread};
 
-use nf_ports::{claim, open, Choice, Claim, Port, PortError, Wanted};
+use nf_ports::{claim, open, Choice, Claim, Matching, Port, PortError, Wanted};
 use nf_runtime::{
     control::{serve, Verbs},
     inherited_arena,
@@ -142,7 +142,10 @@ fn open_ports(running: &Running<'_>, large: bool, own: &[IpAddr]) -> Result<Vec<
         queues: running.workers,
         large,
         own,
-        matches: running.table.as_ref().and_then(Chosen::matches),
+        matching: running
+            .table
+            .as_ref()
+            .map_or(Matching::None, Chosen::matching),
     };
     let each = running.ports.iter().enumerate();
     each.map(|(index, name)| {

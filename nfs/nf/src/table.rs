@@ -4,7 +4,7 @@ use std::path::Path;
 
 use nf_flow_director::FlowDirector;
 use nf_offload::{Edge, Table};
-use nf_ports::Port;
+use nf_ports::{Matching, Port};
 use nf_tiara::Tnic;
 
 use crate::failure::Failure;
@@ -19,6 +19,8 @@ pub(crate) enum Chosen {
     Edge(Edge),
     /// `xdp`: a program on the port, in place of a network card that matches.
     Xdp,
+    /// `ntuple`: the rules of the port's network card.
+    Ntuple,
     /// The memory of a T-NIC: `tnic:` and the path of its socket for this instance.
     Tnic(Tnic),
 }
@@ -36,9 +38,14 @@ impl Chosen {
     /// # Errors
     /// If the table needs another option, or does not have one that is given.
     pub(crate) fn of(named: &str, edge: EdgePort) -> Result<Self, Failure> {
-        if named == "xdp" {
+        let of_port = match named {
+            "xdp" => Some(Self::Xdp),
+            "ntuple" => Some(Self::Ntuple),
+            _ => None,
+        };
+        if let Some(chosen) = of_port {
             return match edge.port {
-                None => Ok(Self::Xdp),
+                None => Ok(chosen),
                 Some(_) => Err(Failure::new(format!(
                     "--offload {named}: the port itself has this table; run it without --offload-port"
                 ))),
@@ -55,7 +62,7 @@ impl Chosen {
         }
         let Some(port) = edge.port else {
             return Err(Failure::new(format!(
-                "--offload {named}: the path of oneswitchd's socket needs --offload-port, the number of the virtual port (expected: that, or xdp)"
+                "--offload {named}: the path of oneswitchd's socket needs --offload-port, the number of the virtual port (expected: that, xdp, ntuple, or tnic: and a path)"
             )));
         };
         Ok(Self::Edge(Edge {
@@ -65,11 +72,12 @@ impl Chosen {
         }))
     }
 
-    /// Returns the number of flows whose frames the port must be able to mark.
-    pub(crate) fn matches(&self) -> Option<u32> {
+    /// Returns the matches that the port must have.
+    pub(crate) fn matching(&self) -> Matching {
         match self {
-            Self::Edge(_) | Self::Tnic(_) => None,
-            Self::Xdp => Some(MATCHES),
+            Self::Edge(_) | Self::Tnic(_) => Matching::None,
+            Self::Xdp => Matching::Program(MATCHES),
+            Self::Ntuple => Matching::Card,
         }
     }
 
@@ -81,22 +89,23 @@ impl Chosen {
         match self {
             Self::Edge(edge) => Ok(Box::new(edge)),
             Self::Tnic(tnic) => Ok(Box::new(tnic)),
-            Self::Xdp => matches_of(ports),
+            Self::Xdp => matches_of("xdp", ports),
+            Self::Ntuple => matches_of("ntuple", ports),
         }
     }
 }
 
 /// Returns the table of the only port's matches.
-fn matches_of(ports: &mut [Port]) -> Result<Box<dyn Table>, Failure> {
+fn matches_of(named: &str, ports: &mut [Port]) -> Result<Box<dyn Table>, Failure> {
     let [port] = ports else {
         return Err(Failure::new(format!(
-            "--offload xdp: {} ports; expected one",
+            "--offload {named}: {} ports; expected one",
             ports.len()
         )));
     };
     let Some(matcher) = port.matcher.take() else {
         return Err(Failure::new(format!(
-            "--offload xdp: port {} uses {}, which cannot mark frames; expected AF_XDP: --backend xdp says what it misses",
+            "--offload {named}: port {} uses {}, which cannot mark frames; expected AF_XDP: --backend xdp says what it misses",
             port.name, port.backend
         )));
     };
@@ -134,7 +143,7 @@ mod tests {
     #[test]
     fn a_port_without_matches_cannot_have_the_table_of_marks() {
         let chosen = Chosen::of("xdp", EdgePort::default()).unwrap();
-        assert_eq!(chosen.matches(), Some(8000));
+        assert_eq!(chosen.matching(), Matching::Program(8000));
         let (port, _) = nf_ports::memory::port(0, [2; 6], 1).unwrap();
         let refused = chosen.into_table(&mut [port]).err().unwrap();
         assert!(refused.to_string().contains("--backend xdp"), "{refused}");

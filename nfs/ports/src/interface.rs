@@ -1,6 +1,7 @@
 //! Properties of a network interface, asked of the kernel. It avoids sysfs, which shows the network namespace in which it was mounted.
 
 use std::{
+    cell::Cell,
     ffi::CStr,
     io,
     os::fd::{AsFd, OwnedFd},
@@ -125,13 +126,15 @@ impl Interface {
     }
 }
 
-struct Asker {
+/// Asks the kernel about one interface.
+pub(crate) struct Asker {
     socket: OwnedFd,
     name: [u8; NAME_BYTES],
 }
 
 impl Asker {
-    fn new(name: &str) -> io::Result<Self> {
+    /// `name`: at most 15 bytes.
+    pub(crate) fn new(name: &str) -> io::Result<Self> {
         let mut padded = [0; NAME_BYTES];
         padded[..name.len()].copy_from_slice(name.as_bytes());
         Ok(Self {
@@ -167,6 +170,16 @@ impl Asker {
         ioctl(self.socket.as_fd(), SIOCETHTOOL, &mut argument).ok()?;
         // SAFETY: `ethtool` is alive and initialised; the read is volatile because the kernel wrote through an address that the compiler does not track.
         Some(unsafe { std::ptr::read_volatile(&raw const ethtool.words) })
+    }
+
+    /// Calls an ethtool command, the first word of its argument, which must be as long as the command defines.
+    pub(crate) fn command(&self, argument: &[Cell<u32>]) -> io::Result<()> {
+        let mut request = Request {
+            name: self.name,
+            data: [argument.as_ptr().expose_provenance() as u64, 0, 0],
+        };
+        // The cells may change behind the compiler's back; the kernel writes as much as the command defines.
+        ioctl(self.socket.as_fd(), SIOCETHTOOL, &mut request)
     }
 
     /// Returns the driver's name; empty if unknown.

@@ -27,14 +27,14 @@ pub fn open(name: &str, index: usize, wanted: Wanted<'_>) -> Result<Port, PortEr
     }
     match wanted.choice {
         Choice::Packet => packet_socket::open(&interface, index, &wanted),
-        Choice::Xdp => xdp::open(&interface, index, wanted.queues, wanted.matches),
+        Choice::Xdp => xdp::open(&interface, index, wanted.queues, wanted.matching),
         Choice::Auto if wanted.large && (interface.merges || interface.splits) => {
             let mut port = packet_socket::open(&interface, index, &wanted)?;
             port.how
                 .push_str("; chosen for frames of several segments, which AF_XDP does not have");
             Ok(port)
         }
-        Choice::Auto => match xdp::open(&interface, index, wanted.queues, wanted.matches) {
+        Choice::Auto => match xdp::open(&interface, index, wanted.queues, wanted.matching) {
             Ok(port) => Ok(port),
             Err(refused) => {
                 let mut port = packet_socket::open(&interface, index, &wanted)?;

@@ -24,6 +24,17 @@ pub struct Wanted<'a> {
     /// The addresses from which the function opens connections. AF_PACKET gives the frames to them to the worker with the index destination port modulo
     /// number of workers, and spreads the frames to others by their source; without such addresses, by a hash of the flow.
     pub own: &'a [IpAddr],
-    /// The number of flows whose frames can get a mark, by a program on the interface: only with AF_XDP.
-    pub matches: Option<u32>,
+    /// The matches that mark frames: only with AF_XDP.
+    pub matching: Matching,
+}
+
+/// Matches in front of a port: see [`Matcher`](crate::Matcher).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Matching {
+    #[default]
+    None,
+    /// By a program on the interface, of at most this many flows.
+    Program(u32),
+    /// By the rules of the network card (`ethtool -N`).
+    Card,
 }

@@ -7,10 +7,13 @@
 mod assembly;
 mod beside;
 mod bpf;
+mod card;
 mod marking;
 mod memory;
+mod opened;
 mod program;
 mod ring;
+mod steered;
 
 use std::{
     io,
@@ -19,11 +22,9 @@ use std::{
         atomic::{AtomicU32, Ordering},
         Arc,
     },
-    thread,
-    time::{Duration, Instant},
 };
 
-use libc::{c_int, sockaddr_xdp, xdp_mmap_offsets, xdp_statistics, xdp_umem_reg};
+use libc::{c_int, xdp_statistics};
 
 use crate::{
     checksum,
@@ -31,50 +32,42 @@ use crate::{
     frame::Frame,
     interface::Interface,
     matching::Matcher,
+    ntuple::Rules,
     packet::{Packet, MAX_FRAME},
     packet_socket::sockets,
     queue::{Backend, Event, Events, Port, Queue},
     segment::finish,
-    system::{bind, check, get_option, set_option, socket, zeroed, Plain},
+    system::{check, get_option, Plain},
+    wanted::Matching,
 };
 use beside::Beside;
-use marking::{Marking, Progress};
+use card::Card;
+use marking::{Marking, Marks, Progress};
 use memory::Memory;
+use opened::{Opened, RECEIVE, TRANSMIT};
 use program::{attach, Attached};
-use ring::{Consumer, Place, Producer, Watcher};
+use ring::{Consumer, Producer};
+use steered::{QueueMarks, Steered};
 
-/// The capacity of the receive rings in frames: some milliseconds of a busy port. A power of two.
-const RECEIVE: u32 = 4096;
-/// The capacity of the transmit rings in frames. A power of two.
-const TRANSMIT: u32 = 1024;
 /// The space that the kernel keeps free in front of a received frame (XDP_PACKET_HEADROOM).
 const KERNEL_HEADROOM: u32 = 256;
 /// The length of an Ethernet header with two VLAN tags.
 const LINK_HEADER: u32 = 22;
 /// Attempts to make the kernel send before frames are dropped; each attempt sends 32.
 const KICKS: usize = 256;
-/// The time for which a terminated process may still occupy a queue.
-const RELEASE: Duration = Duration::from_secs(2);
 /// Drivers of virtual interfaces. The peer may leave checksums to a network card that does not exist, and AF_XDP does not report it.
 const VIRTUAL: [&str; 3] = ["veth", "tun", "virtio_net"];
 
 // SAFETY: integers only.
-unsafe impl Plain for sockaddr_xdp {}
-// SAFETY: integers only.
-unsafe impl Plain for xdp_mmap_offsets {}
-// SAFETY: integers only.
 unsafe impl Plain for xdp_statistics {}
-// SAFETY: integers only.
-unsafe impl Plain for xdp_umem_reg {}
-// SAFETY: an integer.
-unsafe impl Plain for u32 {}
 
 /// One socket with its rings and its memory: chunks 0..RECEIVE are for receiving, the others for sending.
 struct XdpQueue {
     socket: Arc<OwnedFd>,
     /// Keeps the program attached as long as a queue exists.
     _attached: Arc<Attached>,
-    beside: Beside,
+    /// Of the first queue of a worker.
+    beside: Option<Beside>,
     memory: Memory,
     chunk: u32,
     fill: Producer,
@@ -94,46 +87,36 @@ struct XdpQueue {
     buffer: Vec<u8>,
 }
 
-/// Opens an interface with this many queues. `matches`: the number of flows whose frames can get a mark.
+/// Opens an interface with this many queues, each for a worker.
 pub(crate) fn open(
     interface: &Interface,
     port: usize,
     queues: usize,
-    matches: Option<u32>,
+    matching: Matching,
 ) -> Result<Port, PortError> {
     let name = &interface.name;
-    let chunk = chunk_size(interface)?;
-    if interface.queues as usize != queues {
-        let reason = format!(
-            "it has {} receive queue(s) for {queues} workers, but AF_XDP needs one per worker: ethtool -L {name} combined {queues} \
-             (veth: rx {queues} tx {queues}), or --workers {}",
-            interface.queues, interface.queues
-        );
-        return Err(PortError::Unfit {
-            interface: name.clone(),
-            reason,
-        });
-    }
     let fail = |what| system(name, what);
-    let marks = matches.map(marking::marks).transpose();
-    let marks = marks
-        .map_err(fail("cannot make a BPF map of flows"))?
-        .map(Arc::new);
-    let mut opened = (0..queues as u32)
+    let chunk = chunk_size(interface)?;
+    let received = match matching {
+        Matching::Card => card::queues(interface, queues)?,
+        _ => own_queues(interface, queues)?,
+    };
+    let marks = match matching {
+        Matching::Program(flows) => {
+            let marks = marking::marks(flows).map_err(fail("cannot make a BPF map of flows"))?;
+            Some(Arc::new(marks))
+        }
+        _ => None,
+    };
+    let mut opened = (0..received)
         .map(|queue| Opened::new(interface, queue, chunk))
         .collect::<Result<Vec<_>, _>>()?;
     let sockets: Vec<Arc<OwnedFd>> = opened.iter().map(|each| Arc::clone(&each.socket)).collect();
     let program = attach(interface, &sockets, marks.as_deref())?;
-    let rings = opened.iter_mut().filter_map(Opened::progress).collect();
-    let matcher = marks
-        .zip(matches)
-        .map(|(marks, flows)| Marking::new(marks, flows, rings));
-    let matcher = matcher
-        .transpose()
-        .map_err(fail("cannot make a BPF map of maps"))?;
+    let rings: Vec<Progress> = opened.iter_mut().filter_map(Opened::progress).collect();
     let copies = opened.iter().any(|each| !each.without_copies);
     let how = format!(
-        "{}, {}, {queues} queue(s)",
+        "{}, {}, {received} queue(s)",
         program.mode,
         if copies { "copy mode" } else { "zero copy" }
     );
@@ -141,32 +124,32 @@ pub(crate) fn open(
     let attached = Arc::new(program);
     // After the program is attached, so that frames it redirects do not arrive here. These sockets also make the interface accept all addresses.
     let beside = sockets::open(interface, queues, &[])?;
-    let events: Vec<Arc<Events>> = opened.iter().map(|_| Arc::default()).collect();
-    let each = opened.into_iter().zip(&events).zip(&beside);
-    let queues = each.map(|((each, events), beside)| {
-        let queue = XdpQueue {
-            socket: each.socket,
-            _attached: Arc::clone(&attached),
-            beside: Beside::new(beside, port, events),
-            memory: each.memory,
-            chunk,
-            fill: each.fill,
-            received: each.received,
-            processed: each.processed,
-            has_marks: matcher.is_some(),
-            transmit: each.transmit,
-            completed: each.completed,
-            free: (RECEIVE..RECEIVE + TRANSMIT)
-                .map(|index| u64::from(index) * u64::from(chunk))
-                .collect(),
-            port,
-            completes_checksums,
-            events: Arc::clone(events),
-            buffer: Vec::new(),
-        };
-        Box::new(queue) as Box<dyn Queue>
-    });
-    let queues = queues.collect();
+    let events: Vec<Arc<Events>> = (0..queues).map(|_| Arc::default()).collect();
+    let queue = |(at, each): (usize, Opened)| XdpQueue {
+        socket: each.socket,
+        _attached: Arc::clone(&attached),
+        beside: beside
+            .get(at)
+            .map(|beside| Beside::new(beside, port, &events[at])),
+        memory: each.memory,
+        chunk,
+        fill: each.fill,
+        received: each.received,
+        processed: each.processed,
+        has_marks: marks.is_some(),
+        transmit: each.transmit,
+        completed: each.completed,
+        free: (RECEIVE..RECEIVE + TRANSMIT)
+            .map(|index| u64::from(index) * u64::from(chunk))
+            .collect(),
+        port,
+        completes_checksums,
+        events: Arc::clone(&events[at.min(queues - 1)]),
+        buffer: Vec::new(),
+    };
+    let boxed = |each| Box::new(queue(each)) as Box<dyn Queue>;
+    let all = opened.into_iter().enumerate().map(boxed).collect();
+    let (queues, matcher) = matched(interface, all, matching, marks, rings)?;
     let lost_beside = sockets::overruns(beside);
     Ok(Port {
         name: name.clone(),
@@ -178,13 +161,61 @@ pub(crate) fn open(
         mac: interface.mac,
         state: interface.watch(),
         queues,
-        matcher: matcher.map(|matcher| Box::new(matcher) as Box<dyn Matcher>),
+        matcher,
         events,
         overruns: Box::new(move || {
             let lost: u64 = sockets.iter().map(|socket| lost(socket.as_fd())).sum();
             lost + lost_beside()
         }),
     })
+}
+
+/// Checks that the interface has a receive queue for each worker.
+fn own_queues(interface: &Interface, queues: usize) -> Result<u32, PortError> {
+    let name = &interface.name;
+    if interface.queues as usize == queues {
+        return Ok(interface.queues);
+    }
+    let reason = format!(
+        "it has {} receive queue(s) for {queues} workers, but AF_XDP needs one per worker: ethtool -L {name} combined {queues} \
+         (veth: rx {queues} tx {queues}), or --workers {}",
+        interface.queues, interface.queues
+    );
+    Err(PortError::Unfit {
+        interface: name.clone(),
+        reason,
+    })
+}
+
+type Matched = (Vec<Box<dyn Queue>>, Option<Box<dyn Matcher>>);
+
+/// Returns the workers' queues, and the matches that mark their frames.
+fn matched(
+    interface: &Interface,
+    all: Vec<Box<dyn Queue>>,
+    matching: Matching,
+    marks: Option<Arc<Marks>>,
+    rings: Vec<Progress>,
+) -> Result<Matched, PortError> {
+    let fail = |what| system(&interface.name, what);
+    let matcher: Option<Box<dyn Matcher>> = match (matching, marks) {
+        (Matching::Program(flows), Some(marks)) => {
+            let marking = Marking::new(marks, flows, rings);
+            Some(Box::new(
+                marking.map_err(fail("cannot make a BPF map of maps"))?,
+            ))
+        }
+        (Matching::Card, _) => {
+            let marks = Arc::new(QueueMarks::new(all.len()));
+            let card = Rules::new(&interface.name)
+                .and_then(|rules| Card::new(rules, Arc::clone(&marks), rings));
+            let card = card.map_err(fail("its driver has no rules for flows (ethtool -N)"))?;
+            let steered = Steered::new(all, marks).map_err(fail("cannot wait for its queues"))?;
+            return Ok((vec![Box::new(steered)], Some(Box::new(card))));
+        }
+        _ => None,
+    };
+    Ok((all, matcher))
 }
 
 /// Returns the size of a chunk, which must hold the longest frame of the interface.
@@ -207,130 +238,6 @@ fn chunk_size(interface: &Interface) -> Result<u32, PortError> {
 fn lost(socket: BorrowedFd<'_>) -> u64 {
     let statistics = get_option::<xdp_statistics>(socket, libc::SOL_XDP, libc::XDP_STATISTICS);
     statistics.map_or(0, |counts| counts.rx_dropped + counts.rx_ring_full)
-}
-
-/// A socket bound to a receive queue, before any frame arrives.
-struct Opened {
-    socket: Arc<OwnedFd>,
-    memory: Memory,
-    fill: Producer,
-    received: Consumer,
-    /// Taken by [`progress`](Self::progress).
-    arrived: Option<Watcher>,
-    processed: Arc<AtomicU32>,
-    transmit: Producer,
-    completed: Consumer,
-    without_copies: bool,
-}
-
-impl Opened {
-    fn new(interface: &Interface, queue: u32, chunk: u32) -> Result<Self, PortError> {
-        let fail = |what| system(&interface.name, what);
-        let socket =
-            socket(libc::AF_XDP, libc::SOCK_RAW).map_err(fail("cannot make an AF_XDP socket"))?;
-        let bytes = (RECEIVE + TRANSMIT) as usize * chunk as usize;
-        let memory = Memory::anonymous(bytes).map_err(fail("cannot map memory for frames"))?;
-        let mut registration: xdp_umem_reg = zeroed();
-        registration.addr = memory.address();
-        registration.len = bytes as u64;
-        registration.chunk_size = chunk;
-        set_option(
-            socket.as_fd(),
-            libc::SOL_XDP,
-            libc::XDP_UMEM_REG,
-            &registration,
-        )
-        .map_err(fail(
-            "cannot register memory for frames (ulimit -l, without CAP_IPC_LOCK)",
-        ))?;
-        for (ring, size) in [
-            (libc::XDP_UMEM_FILL_RING, RECEIVE),
-            (libc::XDP_UMEM_COMPLETION_RING, TRANSMIT),
-            (libc::XDP_RX_RING, RECEIVE),
-            (libc::XDP_TX_RING, TRANSMIT),
-        ] {
-            set_option(socket.as_fd(), libc::SOL_XDP, ring, &size)
-                .map_err(fail("cannot make a ring"))?;
-        }
-        let offsets: xdp_mmap_offsets =
-            get_option(socket.as_fd(), libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)
-                .map_err(fail("cannot find the rings"))?;
-        let map = |place: Place| place.map(socket.as_fd()).map_err(fail("cannot map a ring"));
-        let address = Place::Address;
-        let mut fill = Producer::new(map(address(
-            libc::XDP_UMEM_PGOFF_FILL_RING,
-            offsets.fr,
-            RECEIVE,
-        ))?);
-        let completed = Consumer::new(map(address(
-            libc::XDP_UMEM_PGOFF_COMPLETION_RING,
-            offsets.cr,
-            TRANSMIT,
-        ))?);
-        let place = || Place::Descriptor(libc::XDP_PGOFF_RX_RING as u64, offsets.rx, RECEIVE);
-        let received = Consumer::new(map(place())?);
-        let arrived = Some(Watcher::new(map(place())?));
-        let transmit = Producer::new(map(Place::Descriptor(
-            libc::XDP_PGOFF_TX_RING as u64,
-            offsets.tx,
-            TRANSMIT,
-        ))?);
-        for index in 0..RECEIVE {
-            fill.push(u64::from(index) * u64::from(chunk), 0);
-        }
-        fill.submit();
-        let mut target: sockaddr_xdp = zeroed();
-        target.sxdp_family = libc::AF_XDP as u16;
-        target.sxdp_flags = libc::XDP_USE_NEED_WAKEUP;
-        target.sxdp_ifindex = interface.index;
-        target.sxdp_queue_id = queue;
-        bind_when_free(socket.as_fd(), &target).map_err(fail(
-            "cannot bind an AF_XDP socket (busy: another socket has this queue)",
-        ))?;
-        let options: u32 =
-            get_option(socket.as_fd(), libc::SOL_XDP, libc::XDP_OPTIONS).unwrap_or(0);
-        // Frames in transmission count against it; the default is full after 200.
-        let _ = set_option(
-            socket.as_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_SNDBUFFORCE,
-            &((4 << 20) as c_int),
-        );
-        Ok(Self {
-            socket: Arc::new(socket),
-            memory,
-            fill,
-            received,
-            arrived,
-            processed: Arc::default(),
-            transmit,
-            completed,
-            without_copies: options & libc::XDP_OPTIONS_ZEROCOPY != 0,
-        })
-    }
-}
-
-impl Opened {
-    /// Returns the view of its receive ring for another thread. Only once.
-    fn progress(&mut self) -> Option<Progress> {
-        Some(Progress {
-            arrived: self.arrived.take()?,
-            processed: Arc::clone(&self.processed),
-        })
-    }
-}
-
-/// Binds a socket, waiting until the kernel has freed the queue of a terminated process.
-fn bind_when_free(socket: BorrowedFd<'_>, target: &sockaddr_xdp) -> io::Result<()> {
-    let end = Instant::now() + RELEASE;
-    loop {
-        match bind(socket, target) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < end => {
-                thread::sleep(Duration::from_millis(5));
-            }
-            done => return done,
-        }
-    }
 }
 
 impl XdpQueue {
@@ -468,7 +375,8 @@ impl Queue for XdpQueue {
                 )
             };
         }
-        Ok(kept + self.beside.receive(&mut into[kept..]))
+        let beside = self.beside.as_mut();
+        Ok(kept + beside.map_or(0, |beside| beside.receive(&mut into[kept..])))
     }
 
     fn transmit(&mut self, frames: &[Frame<'_>]) -> usize {
@@ -505,6 +413,6 @@ impl Queue for XdpQueue {
     }
 
     fn second_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.beside.descriptor()
+        self.beside.as_ref()?.descriptor()
     }
 }

@@ -168,6 +168,19 @@ pub(super) struct Progress {
     pub(super) processed: Arc<AtomicU32>,
 }
 
+/// Returns the present moment of these rings.
+pub(super) fn moment(rings: &[Progress]) -> Moment {
+    Moment(rings.iter().map(|ring| ring.arrived.get()).collect())
+}
+
+/// Tells whether all frames that had arrived by this moment were processed.
+pub(super) fn is_past(rings: &[Progress], moment: &Moment) -> bool {
+    rings.iter().zip(&moment.0).all(|(ring, arrived)| {
+        let processed = ring.processed.load(Ordering::Acquire);
+        processed.wrapping_sub(*arrived) as i32 >= 0
+    })
+}
+
 /// The program's matches, and the frames that may carry their marks.
 pub(super) struct Marking {
     marks: Arc<Marks>,
@@ -217,16 +230,10 @@ impl Matcher for Marking {
         // The kernel may reuse a removed entry at once: a program that has found it could read another flow's mark.
         self.barrier
             .put(&0, &self.content.descriptor().as_raw_fd())?;
-        Ok(Moment(
-            self.rings.iter().map(|ring| ring.arrived.get()).collect(),
-        ))
+        Ok(moment(&self.rings))
     }
 
     fn is_past(&self, moment: &Moment) -> bool {
-        let each = self.rings.iter().zip(&moment.0);
-        each.into_iter().all(|(ring, arrived)| {
-            let processed = ring.processed.load(Ordering::Acquire);
-            processed.wrapping_sub(*arrived) as i32 >= 0
-        })
+        is_past(&self.rings, moment)
     }
 }
