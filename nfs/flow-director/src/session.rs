@@ -71,3 +71,23 @@ impl Shared {
         drop(self.changed.wait_timeout_while(self.state(), most, is_idle));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_hangs_and_a_thread_that_has_ended_are_obstacles() {
+        let mut state = State {
+            calling: Some(Instant::now()),
+            ..State::default()
+        };
+        assert_eq!(state.obstacle(), None);
+        state.calling = Instant::now().checked_sub(PATIENCE);
+        let why = state.obstacle().unwrap_or_default();
+        assert!(why.contains("has not answered for 5 s"), "{why}");
+        state.has_ended = true;
+        let why = state.obstacle().unwrap_or_default();
+        assert!(why.contains("has ended"), "{why}");
+    }
+}
