@@ -78,7 +78,8 @@ def _move(path: WebPath, home: Path, moves: int, *, ipv6: bool = False, workers:
     assert not wrong
     assert [report.requests for report in reports] == [_REQUESTS] * len(reports)
     assert moved == moves
-    assert min(open_connections) > 0
+    # Now and then, all clients are between two connections.
+    assert sum(each > 0 for each in open_connections) > 0.9 * moves
 
 
 def test_every_request_is_answered_right_while_the_instance_moves(path: WebPath, directory: Path) -> None:
