@@ -26,7 +26,7 @@ from typing import Any
 
 from lab.listening import Field, listen, overflowed
 from nfagent.control import Control
-from nfagent.errors import ControlError
+from nfagent.errors import ControlError, ControlUnreachableError
 from nfagent.migrate.switching import marker
 
 MAC = bytes.fromhex("020202020202")
@@ -134,10 +134,18 @@ class Instance:
         log.close()
         self._control = Control(control)
         end = time.monotonic() + 30
-        while not control.exists():
+        while not self._answers():
             if self.process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError((directory / f"{name}.log").read_text()) from None
             time.sleep(0.002)
+
+    def _answers(self) -> bool:
+        """Tell whether the process listens; the socket's file appears before that."""
+        try:
+            self.ask("status")
+        except ControlUnreachableError:
+            return False
+        return True
 
     def ask(self, verb: str, *, send: Sequence[int] = (), **arguments: Any) -> tuple[dict[str, Any], list[int]]:
         answer = self._control.exchange(verb, timeout_s=30, descriptors=send, **arguments)
