@@ -21,7 +21,7 @@ class Summary:
 
     Attributes:
         load: all requests of the steady load.
-        killed: when the web server was killed, in seconds since 1970.
+        killed: from when to when the web server was being killed, in seconds since 1970.
         asked: requests of the other clients.
         wrong: what was wrong with their answers.
         unfinished: the requests that were unfinished during a move, by kind.
@@ -29,7 +29,7 @@ class Summary:
     """
 
     load: HttpReport = field(default_factory=HttpReport)
-    killed: float | None = None
+    killed: tuple[float, float] | None = None
     asked: int = 0
     wrong: list[str] = field(default_factory=list)
     unfinished: Counter[str] = field(default_factory=Counter)
@@ -43,8 +43,10 @@ class Summary:
     @property
     def unanswered(self) -> list[Failure]:
         """Return the requests whose answer was awaited from the web server when it was killed."""
-        killed = self.killed
-        return [each for each in self.load.failures if killed is not None and each.began <= killed <= each.ended]
+        if self.killed is None:
+            return []
+        begin, end = self.killed
+        return [each for each in self.load.failures if each.began <= end and begin <= each.ended]
 
     @property
     def lost(self) -> list[str]:

@@ -114,8 +114,9 @@ class Story:
         client = self._client = self._stack.enter_context(HttpClient(self._site.lab, OUTSIDE, WEB_VIP, _KEPT, REQUESTS))
         client.rate(_KEPT_RATE, _NEW_RATE)
         self._until(lambda: self._answered(client, REQUESTS[0]).get(HEAVY, 0) >= _SAME)
+        begin = time.time()
         self._site.webs[HEAVY].close()
-        self.summary.killed = client.phase("dead")
+        self.summary.killed = (begin, client.phase("dead"))
         self._until(lambda: self._answered(client, REQUESTS[0]).get(LIGHT, 0) >= _SAME)
         failed, answered = client.status()["failed"], self._answered(client, REQUESTS[0])
         answered.pop(HEAVY, None)  # sent before it was killed, and counted after that

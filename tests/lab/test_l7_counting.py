@@ -13,7 +13,7 @@ def failure(began: float, ended: float) -> Failure:
 
 
 def test_a_clean_run_holds() -> None:
-    summary = Summary(asked=7, killed=KILLED)
+    summary = Summary(asked=7, killed=(KILLED, KILLED))
     summary.unfinished.update({"half-sent heads": 10})
     check = summary.check()
     assert check.holds
@@ -24,7 +24,7 @@ def test_a_clean_run_holds() -> None:
 def test_only_requests_that_the_killed_server_had_not_answered_are_explained(
     began: float, ended: float, lost: int
 ) -> None:
-    check = Summary(HttpReport(failures=[failure(began, ended)]), killed=KILLED).check()
+    check = Summary(HttpReport(failures=[failure(began, ended)]), killed=(KILLED, KILLED)).check()
     assert (check.holds, check.figures["lost"]) == (not lost, lost)
     assert check.figures["unanswered_by_killed_server"] == 1 - lost
 
