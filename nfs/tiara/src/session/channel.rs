@@ -78,7 +78,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Reads what has come. False: the other end has closed.
+    /// Reads what has arrived. False: the other end has closed.
     ///
     /// # Errors
     /// If the socket is lost.
@@ -93,7 +93,7 @@ impl Channel {
                     self.descriptors.extend(descriptors);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // It has closed without reading everything. What it sent before has come.
+                // The peer closed with unread data; everything that it sent has arrived.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(false),
                 Err(error) => return Err(error),
             }
@@ -101,7 +101,7 @@ impl Channel {
         Ok(true)
     }
 
-    /// Returns the next line that has come.
+    /// Returns the next line that has arrived.
     ///
     /// # Errors
     /// If it cannot be read.

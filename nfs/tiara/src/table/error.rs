@@ -7,7 +7,7 @@ pub enum TableError {
     Shape { depth: u32, width: u32 },
     /// The memory is too small.
     TooSmall { words: usize, needed: usize },
-    /// There is no such engine, or the table cannot have so many.
+    /// There is no such engine, or the table cannot be split among this number of engines.
     Engines {
         engine: u32,
         engines: u32,

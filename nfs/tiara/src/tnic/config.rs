@@ -89,7 +89,7 @@ impl Default for Table {
 
 impl Table {
     /// # Errors
-    /// If the shape is impossible, or cannot have so many engines.
+    /// If the shape is impossible, or the table cannot be split among this number of engines.
     pub fn manner(&self) -> Result<Manner, Refusal> {
         let hashing = if self.skewed {
             Hashing::Skewed

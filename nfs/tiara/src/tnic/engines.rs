@@ -103,7 +103,7 @@ impl<K: Key> Bank<K> {
 
 impl Engines {
     /// # Errors
-    /// If the table cannot have so many engines, or memory runs out.
+    /// If the table cannot be split among this number of engines, or memory runs out.
     pub fn new(tables: &Tables, manner: &Manner, now: u64) -> Result<Self, Unable> {
         Ok(Self {
             ipv4: Bank::new(&tables.ipv4, manner, now)?,

@@ -103,7 +103,7 @@ impl Session {
         let _ = self.channel.flush();
     }
 
-    /// Begins anew, without entries: a new life, or a table that was lost. The caller has removed the entries.
+    /// Restarts without entries, after a restart of the load balancer or the loss of the table. The caller has removed the entries.
     pub fn begin(&mut self, around: &mut Around<'_>) {
         self.close(around.engines);
         self.unwritten.clear();

@@ -1,4 +1,4 @@
-//! Passes the rows of load balancers on to the switch, over its control socket, and again whenever the switch has begun anew.
+//! Passes the rows of load balancers on to the switch, over its control socket, and again after each restart of the switch.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -129,7 +129,7 @@ impl Relay {
                 self.changed.entry(index).or_insert(asked.version);
             }
         }
-        // The switch may have begun anew, without rows.
+        // The switch may have restarted and lost its rows.
         for index in self.rows.keys() {
             self.changed.entry(*index).or_insert(self.version);
         }

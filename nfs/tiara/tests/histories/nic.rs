@@ -168,7 +168,7 @@ impl<const DEPTH: u32, const WIDTH: u32> Model for TestNic<DEPTH, WIDTH> {
     fn reset(&self) {
         let inner = &mut *self.inner();
         inner.room.reset(inner.now);
-        // What was on its way is lost, too.
+        // Packets in flight are lost as well.
         inner.entries.clear();
         inner.fading.clear();
         self.note(inner);
