@@ -8,7 +8,7 @@ use std::{
 };
 
 use nf_offload::{Event, FlowKey, Refused, Request, RuleId};
-use nf_ports::{Match, Matcher, Moment};
+use nf_ports::{is_refusal, Match, Matcher, Moment};
 
 use crate::session::Shared;
 
@@ -34,6 +34,13 @@ enum Clearing {
     },
 }
 
+/// A rule that the card does not have any more, and what to tell once no packet carries its mark.
+#[derive(Clone, Copy, Debug)]
+struct Removed {
+    rule: RuleId,
+    told: Event,
+}
+
 /// The work of a [`FlowDirector`](crate::FlowDirector).
 pub struct Worker {
     matcher: Box<dyn Matcher>,
@@ -41,10 +48,12 @@ pub struct Worker {
     session: u64,
     clearing: Clearing,
     rules: HashMap<RuleId, Match>,
+    /// Rules that the card has or does not have: the answer to their installation is missing. They are removed, and refused then.
+    doubtful: Vec<(RuleId, Refused)>,
     /// Rules that the card has removed since the last wait.
-    removed: Vec<RuleId>,
+    removed: Vec<Removed>,
     /// Rules whose marks packets may carry that arrived until a moment.
-    leaving: VecDeque<(Moment, Vec<RuleId>)>,
+    leaving: VecDeque<(Moment, Vec<Removed>)>,
 }
 
 impl Worker {
@@ -55,6 +64,7 @@ impl Worker {
             session: 0,
             clearing: Clearing::Done,
             rules: HashMap::new(),
+            doubtful: Vec::new(),
             removed: Vec::new(),
             leaving: VecDeque::new(),
         }
@@ -76,7 +86,8 @@ impl Worker {
 
     /// Tells whether something will be due without a change by the function.
     fn is_waiting(&self) -> bool {
-        let is_leaving = !self.removed.is_empty() || !self.leaving.is_empty();
+        let is_leaving =
+            !self.doubtful.is_empty() || !self.removed.is_empty() || !self.leaving.is_empty();
         let is_clearing = !matches!(self.clearing, Clearing::Done);
         is_leaving || is_clearing || !self.shared.state().requests.is_empty()
     }
@@ -87,6 +98,7 @@ impl Worker {
             return self.clear();
         };
         let is_idle = request.is_none();
+        self.remove_doubtful();
         if let Some(request) = request {
             if !self.handle(request) {
                 self.put_back(request);
@@ -183,6 +195,7 @@ impl Worker {
             self.call(|matcher| matcher.remove(&flow))?;
             self.rules.remove(&rule);
         }
+        self.doubtful.clear();
         self.removed.clear();
         self.leaving.clear();
         self.call(|matcher| matcher.clear())
@@ -195,23 +208,23 @@ impl Worker {
             Request::PutTarget(..) | Request::DropTarget(_) => {}
             Request::Install(rule, flow, target, ..) => {
                 let flow = match_of(&flow);
-                let done = self.call(|matcher| matcher.put(&flow, target.0));
-                if done.is_ok() {
-                    self.rules.insert(rule, flow);
+                match self.call(|matcher| matcher.put(&flow, target.0)) {
+                    Ok(()) => {
+                        self.rules.insert(rule, flow);
+                        self.tell(Event::Installed(rule));
+                    }
+                    Err(error) if is_refusal(&error) => {
+                        self.tell(Event::Refused(rule, reason(&error)));
+                    }
+                    Err(error) => {
+                        self.rules.insert(rule, flow);
+                        self.doubtful.push((rule, reason(&error)));
+                    }
                 }
-                self.tell(match done {
-                    Ok(()) => Event::Installed(rule),
-                    Err(error) => Event::Refused(rule, reason(&error)),
-                });
             }
             Request::Remove(rule) => match self.rules.get(&rule).copied() {
-                Some(flow) => {
-                    if self.call(|matcher| matcher.remove(&flow)).is_err() {
-                        return false;
-                    }
-                    self.rules.remove(&rule);
-                    self.removed.push(rule);
-                }
+                Some(_) if !self.remove(rule, Event::Effective(rule)) => return false,
+                Some(_) => {}
                 None if self.is_leaving(rule) => {}
                 None => self.tell(Event::Effective(rule)),
             },
@@ -219,9 +232,31 @@ impl Worker {
         true
     }
 
+    /// Removes a rule that the card may have. False: that must be repeated.
+    fn remove(&mut self, rule: RuleId, told: Event) -> bool {
+        let Some(flow) = self.rules.get(&rule).copied() else {
+            return true;
+        };
+        let is_removed = self.call(|matcher| matcher.remove(&flow)).is_ok();
+        if is_removed {
+            self.rules.remove(&rule);
+            self.removed.push(Removed { rule, told });
+        }
+        is_removed
+    }
+
+    fn remove_doubtful(&mut self) {
+        for (rule, why) in std::mem::take(&mut self.doubtful) {
+            if !self.remove(rule, Event::Refused(rule, why)) {
+                self.doubtful.push((rule, why));
+            }
+        }
+    }
+
     fn is_leaving(&self, rule: RuleId) -> bool {
-        let mut batches = self.leaving.iter().map(|(_, rules)| rules);
-        self.removed.contains(&rule) || batches.any(|rules| rules.contains(&rule))
+        let batches = self.leaving.iter().flat_map(|(_, rules)| rules);
+        let mut all = self.removed.iter().chain(batches);
+        all.any(|removed| removed.rule == rule)
     }
 
     /// Tells the removals that are effective. False: none.
@@ -231,13 +266,9 @@ impl Worker {
             if !self.matcher.is_past(moment) {
                 break;
             }
-            for rule in self
-                .leaving
-                .pop_front()
-                .into_iter()
-                .flat_map(|(_, rules)| rules)
-            {
-                self.tell(Event::Effective(rule));
+            let all = self.leaving.pop_front().into_iter();
+            for removed in all.flat_map(|(_, rules)| rules) {
+                self.tell(removed.told);
             }
             any = true;
         }
@@ -270,7 +301,7 @@ fn reason(error: &io::Error) -> Refused {
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::E2BIG | libc::ENOMEM) => Refused::Full,
         Some(libc::EEXIST) => Refused::Collision,
-        Some(libc::EAGAIN | libc::EBUSY | libc::EINTR) => Refused::Rate,
+        Some(libc::EAGAIN | libc::EBUSY | libc::EINTR | libc::ETIMEDOUT) => Refused::Rate,
         _ => Refused::Unsupported,
     }
 }

@@ -90,7 +90,7 @@ fn connections_with_sessions_are_never_sent_by_mark() {
 /// The function, and a card that it gives its heavy connections to.
 struct World {
     lb: Harness<L4lb>,
-    card: Nic<1>,
+    card: Nic<1, 1>,
 }
 
 impl World {

@@ -23,7 +23,7 @@ mod xdp;
 pub use claim::{claim, Claim};
 pub use error::PortError;
 pub use frame::{Frame, Network, Offloads, PartialChecksum, Segments, MAX_LARGE_FRAME};
-pub use matching::{Match, Matcher, Moment};
+pub use matching::{is_refusal, Match, Matcher, Moment};
 pub use open::open;
 pub use packet::{Mac, Packet, Verdict, HEADROOM, MAX_FRAME};
 pub use queue::{Backend, Event, Events, Port, Queue};

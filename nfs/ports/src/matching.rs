@@ -16,6 +16,25 @@ pub struct Match {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moment(pub Vec<u32>);
 
+/// Tells whether an error says that a card refuses a match, and so does not have it. After others, such as a time limit, it may have it.
+#[must_use]
+pub fn is_refusal(error: &io::Error) -> bool {
+    let refusals = [
+        libc::EAGAIN,
+        libc::EBUSY,
+        libc::E2BIG,
+        libc::EEXIST,
+        libc::EINVAL,
+        libc::ENODEV,
+        libc::ENOMEM,
+        libc::ENOSPC,
+        libc::EOPNOTSUPP,
+        libc::EPERM,
+    ];
+    let code = error.raw_os_error();
+    code.is_some_and(|code| refusals.contains(&code))
+}
+
 /// Exact matches of flows. Calls may take milliseconds, so the thread of packets makes none.
 ///
 /// The mark of a frame may be missing, also while its flow has a match. TCP segments with SYN, FIN or RST and fragments may have one.
@@ -32,7 +51,8 @@ pub trait Matcher: Send {
     /// Marks the frames of a flow from now on.
     ///
     /// # Errors
-    /// If the card refuses it: no room (ENOSPC, E2BIG), or it cannot match this (EOPNOTSUPP, EINVAL).
+    /// If the card refuses it: no room (ENOSPC, E2BIG), or it cannot match this (EOPNOTSUPP, EINVAL). After an error that is not a
+    /// [refusal](is_refusal), the match may exist all the same, until `remove` has succeeded.
     fn put(&mut self, flow: &Match, mark: u32) -> io::Result<()>;
 
     /// Removes the match of a flow, if it has one. Frames on their way may still carry its mark.

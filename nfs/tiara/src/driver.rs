@@ -41,8 +41,22 @@ pub struct Tnic {
     pub socket: PathBuf,
 }
 
+/// Tells the time.
+type Clock = Box<dyn Fn() -> Instant + Send>;
+
 impl Table for Tnic {
     fn open(&mut self, writer: Writer) -> Result<Box<dyn Driver + Send>, Unavailable> {
+        self.open_with(writer, Box::new(Instant::now))
+    }
+}
+
+impl Tnic {
+    /// Opens the table with a clock of its own: for tests.
+    pub(crate) fn open_with(
+        &mut self,
+        writer: Writer,
+        clock: Clock,
+    ) -> Result<Box<dyn Driver + Send>, Unavailable> {
         let failed = |error: std::io::Error| {
             unavailable(format!(
                 "no T-NIC answers at {}: {error}; does tnic run?",
@@ -58,6 +72,7 @@ impl Table for Tnic {
         });
         Ok(Box::new(Session {
             channel,
+            clock,
             nic: None,
             rules: Rules::default(),
             rows: Rows::default(),
@@ -70,6 +85,7 @@ impl Table for Tnic {
 /// A session with a T-NIC.
 struct Session {
     channel: Channel,
+    clock: Clock,
     nic: Option<Nic>,
     rules: Rules,
     rows: Rows,
@@ -211,7 +227,7 @@ impl Session {
         };
         let mut all = Vec::new();
         nic.operations
-            .poll(&nic.terms, Instant::now(), &mut all)
+            .poll(&nic.terms, (self.clock)(), &mut all)
             .map_err(|corrupt| {
                 unavailable(format!("the T-NIC's queues are damaged: {corrupt:?}"))
             })?;

@@ -1,4 +1,4 @@
-//! The ledger's random histories over a network card that matches: refusals, failures, resets, one entry, calls that take long.
+//! The ledger's random histories over a network card that matches: refusals, failures, lost answers, resets, one entry, one operation a second.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,19 +12,20 @@ mod nic;
 mod world;
 
 use nic::Nic;
-use proptest::prelude::*;
-use world::{cases, play, step};
+use world::{cases, play_all};
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+#[test]
+fn a_mark_never_contradicts_a_record() {
+    play_all::<Nic<6, 1>>(cases(1000));
+}
 
-    #[test]
-    fn a_mark_never_contradicts_a_record(steps in prop::collection::vec(step(), 1..300)) {
-        play::<Nic<6>>(&steps);
-    }
+#[test]
+fn a_card_with_one_entry_refuses_all_other_flows() {
+    play_all::<Nic<1, 1>>(cases(1000));
+}
 
-    #[test]
-    fn a_card_with_one_entry_refuses_all_other_flows(steps in prop::collection::vec(step(), 1..300)) {
-        play::<Nic<1>>(&steps);
-    }
+/// A turn of the histories stands for 100 ms.
+#[test]
+fn a_card_with_one_operation_a_second_leaves_packets_to_the_function() {
+    play_all::<Nic<6, 10>>(cases(100));
 }

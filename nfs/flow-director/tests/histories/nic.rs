@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, HashMap},
     io,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        atomic::{AtomicU32, Ordering::Relaxed},
+        Arc, Mutex, MutexGuard,
+    },
 };
 
 use nf_flow_director::{FlowDirector, Worker};
@@ -23,13 +26,26 @@ struct Card {
     past: u32,
     /// The error of the next call.
     fails: Option<i32>,
+    /// The next call does its work, and its answer is lost.
+    is_mute: bool,
 }
 
-/// The card, and the table that works at it.
-pub struct Nic<const FLOWS: usize> {
+/// The card, and the table that works at it in each `PACE`th turn.
+pub struct Nic<const FLOWS: usize, const PACE: u32> {
     card: Arc<Mutex<Card>>,
     director: Mutex<FlowDirector>,
     worker: Mutex<Worker>,
+    turns: AtomicU32,
+}
+
+impl Card {
+    /// Ends a call that has done its work.
+    fn answer<R>(&mut self, result: R) -> io::Result<R> {
+        match std::mem::take(&mut self.is_mute) {
+            true => Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
+            false => Ok(result),
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -57,7 +73,7 @@ impl Matcher for Port {
         let all = std::mem::take(&mut card.matches);
         card.fading
             .extend(all.into_iter().map(|(flow, mark)| (flow, mark, waits)));
-        Ok(())
+        card.answer(())
     }
 
     fn put(&mut self, flow: &Match, mark: u32) -> io::Result<()> {
@@ -70,7 +86,7 @@ impl Matcher for Port {
             None,
             "two matches of a flow"
         );
-        Ok(())
+        card.answer(())
     }
 
     fn remove(&mut self, flow: &Match) -> io::Result<()> {
@@ -79,13 +95,14 @@ impl Matcher for Port {
             let waits = card.waits;
             card.fading.push((*flow, mark, waits));
         }
-        Ok(())
+        card.answer(())
     }
 
     fn wait(&mut self) -> io::Result<Moment> {
         let mut card = self.call()?;
         card.waits += 1;
-        Ok(Moment(vec![card.waits]))
+        let moment = Moment(vec![card.waits]);
+        card.answer(moment)
     }
 
     fn is_past(&self, moment: &Moment) -> bool {
@@ -93,7 +110,7 @@ impl Matcher for Port {
     }
 }
 
-impl<const FLOWS: usize> Default for Nic<FLOWS> {
+impl<const FLOWS: usize, const PACE: u32> Default for Nic<FLOWS, PACE> {
     fn default() -> Self {
         let card = Arc::new(Mutex::new(Card {
             capacity: FLOWS,
@@ -104,37 +121,45 @@ impl<const FLOWS: usize> Default for Nic<FLOWS> {
             card,
             director: Mutex::new(director),
             worker: Mutex::new(worker),
+            turns: AtomicU32::new(0),
         }
     }
 }
 
-impl<const FLOWS: usize> std::fmt::Debug for Nic<FLOWS> {
+impl<const FLOWS: usize, const PACE: u32> std::fmt::Debug for Nic<FLOWS, PACE> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.card.fmt(f)
     }
 }
 
-impl<const FLOWS: usize> Nic<FLOWS> {
+impl<const FLOWS: usize, const PACE: u32> Nic<FLOWS, PACE> {
     fn card(&self) -> MutexGuard<'_, Card> {
         self.card.lock().unwrap()
     }
 
     fn turn(&self) {
+        if (self.turns.fetch_add(1, Relaxed) + 1) % PACE == 0 {
+            self.turn_now();
+        }
+    }
+
+    fn turn_now(&self) {
         self.worker.lock().unwrap().turn();
     }
 }
 
-impl<const FLOWS: usize> Table for Nic<FLOWS> {
+impl<const FLOWS: usize, const PACE: u32> Table for Nic<FLOWS, PACE> {
     fn open(&mut self, writer: Writer) -> Result<Box<dyn Driver + Send>, Unavailable> {
         self.director.lock().unwrap().open(writer)
     }
 }
 
-impl<const FLOWS: usize> Model for Nic<FLOWS> {
+impl<const FLOWS: usize, const PACE: u32> Model for Nic<FLOWS, PACE> {
     type Handle = Box<dyn Driver + Send>;
 
     const FLOWS: usize = FLOWS;
     const COUNTS: bool = false;
+    const ROUNDS: u32 = 200 * PACE;
 
     fn writer(&self, instance: u128, epoch: u64) -> Self::Handle {
         let mut director = self.director.lock().unwrap();
@@ -175,6 +200,10 @@ impl<const FLOWS: usize> Model for Nic<FLOWS> {
         self.turn();
     }
 
+    fn lose_answer(&self) {
+        self.card().is_mute = true;
+    }
+
     fn count(&self) {}
 
     fn totals(&self) -> BTreeMap<CounterId, u64> {
@@ -187,7 +216,7 @@ impl<const FLOWS: usize> Model for Nic<FLOWS> {
         // The card is gone, and with it its matches; then it comes back.
         self.card().matches.clear();
         self.card().fails = Some(libc::ENODEV);
-        self.turn();
+        self.turn_now();
         self.card().fails = None;
     }
 

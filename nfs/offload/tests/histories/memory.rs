@@ -11,7 +11,7 @@ use bytemuck::{Pod, Zeroable};
 use nf_offload::{Addition, CounterId, Row, Rows, Tally};
 
 /// Two of each backend.
-const COUNTERS: usize = 2 * crate::model::BACKENDS as usize;
+const COUNTERS: usize = 2 * super::model::BACKENDS as usize;
 
 /// The end of a process at one of its writes.
 #[derive(Debug)]

@@ -15,6 +15,8 @@ pub trait Model: Default + std::fmt::Debug {
     const FLOWS: usize;
     /// Whether it counts what it carries. Otherwise the function sees and counts all packets.
     const COUNTS: bool;
+    /// The most rounds of work until a history has ended.
+    const ROUNDS: u32 = 200;
 
     /// Opens it.
     fn writer(&self, instance: u128, epoch: u64) -> Self::Handle;
@@ -22,6 +24,8 @@ pub trait Model: Default + std::fmt::Debug {
     fn carry(&self, flow: FlowKey, fades_too: bool) -> Option<TargetId>;
     /// Works on the oldest request. `refuses`: an install gets this answer.
     fn work(&self, refuses: Option<Refused>);
+    /// Loses the device's next answer: what was asked is done, and nobody learns it.
+    fn lose_answer(&self) {}
     /// Ends the fading of all removed rules: packets on the way have left.
     fn settle(&self);
     /// Tells the counts of all rules, and the totals.

@@ -1,6 +1,9 @@
 //! A function with a ledger, its records, and a table, which random steps change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use bytemuck::Zeroable;
 use nf_offload::{
@@ -8,14 +11,16 @@ use nf_offload::{
     Target, TargetId,
 };
 use nf_packet::MacAddress;
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::TestRunner};
 
-use crate::{
+use super::{
     memory::{self, Killed, Memory},
     model::{Model, BACKENDS},
 };
 
 const FLOWS: u16 = 7;
+/// A history has ended when nothing is asked for, and no rule acts, for this number of rounds.
+const QUIET: u32 = 20;
 
 #[derive(Clone, Debug)]
 pub enum Step {
@@ -38,6 +43,8 @@ pub enum Step {
     Work(u8, Option<Refused>),
     Settle,
     Count,
+    /// The device does its next operation, and the answer is lost.
+    LoseAnswer,
     /// The table loses its totals, and tells that.
     LoseTotals,
     Reset,
@@ -60,6 +67,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         20 => (1u8..8, prop::option::weighted(0.1, refused)).prop_map(|(count, refused)| Step::Work(count, refused)),
         3 => Just(Step::Settle),
         3 => Just(Step::Count),
+        2 => Just(Step::LoseAnswer),
         1 => Just(Step::LoseTotals),
         1 => Just(Step::Reset),
         2 => (0u8..100, prop::option::of(0u8..100)).prop_map(|(pump, start)| Step::Kill(pump, start)),
@@ -104,6 +112,26 @@ pub fn counters_of(backend: u16) -> [CounterId; 2] {
     let directions = [Direction::ToBackend, Direction::ToClient];
     directions.map(|direction| CounterId::of(backend, direction).unwrap())
 }
+
+/// What the histories of this process have done.
+#[derive(Debug)]
+struct Sums {
+    histories: AtomicU64,
+    packets: AtomicU64,
+    /// Packets that rules have carried.
+    carried: AtomicU64,
+    /// Answers of devices that were lost.
+    answers: AtomicU64,
+    resets: AtomicU64,
+}
+
+static SUMS: Sums = Sums {
+    histories: AtomicU64::new(0),
+    packets: AtomicU64::new(0),
+    carried: AtomicU64::new(0),
+    answers: AtomicU64::new(0),
+    resets: AtomicU64::new(0),
+};
 
 /// A function with a ledger, its records, and the table.
 pub struct World<T: Model> {
@@ -247,7 +275,9 @@ impl<T: Model> World<T> {
     }
 
     fn packet(&mut self, flow: FlowKey, fades_too: bool) {
+        SUMS.packets.fetch_add(1, Relaxed);
         if let Some(TargetId(backend)) = self.table.carry(flow, fades_too) {
+            SUMS.carried.fetch_add(1, Relaxed);
             let backend = backend as u16;
             if T::COUNTS {
                 let counter = CounterId::of(backend, direction(&flow)).unwrap();
@@ -324,6 +354,10 @@ impl<T: Model> World<T> {
             Step::Work(count, refuses) => (0..count).for_each(|_| self.table.work(refuses)),
             Step::Settle => self.table.settle(),
             Step::Count => self.table.count(),
+            Step::LoseAnswer => {
+                SUMS.answers.fetch_add(1, Relaxed);
+                self.table.lose_answer();
+            }
             Step::LoseTotals => {
                 self.note_lost();
                 self.table.lose_totals();
@@ -331,6 +365,7 @@ impl<T: Model> World<T> {
                 self.pump().unwrap();
             }
             Step::Reset => {
+                SUMS.resets.fetch_add(1, Relaxed);
                 self.note_lost();
                 self.table.reset();
             }
@@ -360,10 +395,17 @@ impl<T: Model> World<T> {
         for number in 0..FLOWS {
             self.play(&Step::End(number));
         }
-        for _ in 0..200 {
+        let mut quiet = 0;
+        for _ in 0..T::ROUNDS {
             self.play(&Step::Pump);
             self.play(&Step::Work(1, None));
             self.play(&Step::Settle);
+            let has_rule = |number| self.ledger.backend_of(&flow(number)).is_some();
+            let is_busy = (0..FLOWS).any(has_rule) || !self.ledger.requests().is_empty();
+            quiet = if is_busy { 0 } else { quiet + 1 };
+            if quiet == QUIET {
+                break;
+            }
         }
         assert!(self.table.is_empty(), "orphans: {:?}", self.table);
         assert_eq!(self.ledger.live().count(), 0);
@@ -373,7 +415,8 @@ impl<T: Model> World<T> {
 }
 
 /// Plays a history to its end.
-pub fn play<T: Model>(steps: &[Step]) {
+fn play<T: Model>(steps: &[Step]) {
+    SUMS.histories.fetch_add(1, Relaxed);
     let mut world = World::<T>::new();
     for step in steps {
         world.play(step);
@@ -381,8 +424,23 @@ pub fn play<T: Model>(steps: &[Step]) {
     world.finish();
 }
 
-/// Returns the number of histories; `OFFLOAD_HISTORIES` changes it.
-pub fn cases() -> u32 {
+/// Plays this number of random histories. `cargo test -- --nocapture` shows what they did.
+pub fn play_all<T: Model>(cases: u32) {
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let played = runner.run(&prop::collection::vec(step(), 1..300), |steps| {
+        play::<T>(&steps);
+        Ok(())
+    });
+    assert!(played.is_ok(), "{played:?}");
+    println!("all histories of this process until now: {SUMS:?}");
+}
+
+/// Returns the number of histories: that of every day, or `OFFLOAD_HISTORIES`.
+pub fn cases(everyday: u32) -> u32 {
     let asked = std::env::var("OFFLOAD_HISTORIES").ok();
-    asked.and_then(|text| text.parse().ok()).unwrap_or(1000)
+    asked.and_then(|text| text.parse().ok()).unwrap_or(everyday)
 }

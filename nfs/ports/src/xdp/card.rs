@@ -2,7 +2,7 @@
 //! a queue stands for a group of them; while it has flows of several, its frames have no mark, and the function looks them up.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     io,
     sync::Arc,
 };
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     error::{system, PortError},
     interface::Interface,
-    matching::{Match, Matcher, Moment},
+    matching::{is_refusal, Match, Matcher, Moment},
     ntuple::{Rules, Size},
 };
 
@@ -89,7 +89,8 @@ pub(super) struct Card<R = Rules> {
     capacity: u32,
     /// Free places, where the driver does not choose them.
     places: Option<Vec<u32>>,
-    flows: HashMap<Match, (u32, u32)>,
+    /// The place and the mark of each flow. None: the driver may have chosen a place, and has not told which.
+    flows: HashMap<Match, (Option<u32>, u32)>,
     groups: Vec<Group>,
     marks: Arc<QueueMarks>,
     rings: Vec<Progress>,
@@ -129,6 +130,27 @@ impl<R: Steer> Card<R> {
         };
         *group.flows.entry(mark).or_default() += 1;
         self.marks.put(at, group.mark);
+    }
+
+    /// Deletes the rule at a place, if there is one.
+    fn delete(&self, place: u32) -> io::Result<()> {
+        match self.rules.delete(place) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Deletes the rules whose places the driver has chosen without telling.
+    fn delete_unknown(&self) -> io::Result<()> {
+        let known: HashSet<u32> = self
+            .flows
+            .values()
+            .filter_map(|(place, _)| *place)
+            .collect();
+        let places = self.rules.flows()?.into_iter();
+        places
+            .filter(|place| !known.contains(place))
+            .try_for_each(|place| self.delete(place))
     }
 
     fn leave(&mut self, mark: u32) {
@@ -171,8 +193,12 @@ impl<R: Steer> Matcher for Card<R> {
         let queue = self.group_of(mark) as u32 + 1;
         match self.rules.insert(flow, queue, place) {
             Ok(at) => {
-                self.flows.insert(*flow, (at, mark));
+                self.flows.insert(*flow, (Some(at), mark));
                 Ok(())
+            }
+            Err(error) if !is_refusal(&error) => {
+                self.flows.insert(*flow, (place, mark));
+                Err(error)
             }
             Err(error) => {
                 self.leave(mark);
@@ -186,13 +212,13 @@ impl<R: Steer> Matcher for Card<R> {
         let Some((place, mark)) = self.flows.get(flow).copied() else {
             return Ok(());
         };
-        match self.rules.delete(place) {
-            Err(error) if error.raw_os_error() != Some(libc::ENOENT) => return Err(error),
-            _ => {}
+        match place {
+            Some(place) => self.delete(place)?,
+            None => self.delete_unknown()?,
         }
         self.flows.remove(flow);
         self.leave(mark);
-        self.places.iter_mut().for_each(|free| free.push(place));
+        self.places.iter_mut().for_each(|free| free.extend(place));
         Ok(())
     }
 

@@ -75,6 +75,20 @@ impl QueuePair {
         })
     }
 
+    /// Returns the number of completions until now.
+    #[cfg(test)]
+    pub fn completed<K: Key, M: Memory>(memory: &M, credits: usize) -> u64 {
+        let completions = Self::places(credits, record_words::<K>()).1;
+        completions.produced(memory)
+    }
+
+    /// Loses a completion: makes it that of an operation that never was.
+    #[cfg(test)]
+    pub fn lose<K: Key, M: Memory>(memory: &M, credits: usize, number: u64) {
+        let completions = Self::places(credits, record_words::<K>()).1;
+        completions.damage(memory, number);
+    }
+
     fn fitting<K: Key, M: Memory>(
         memory: &M,
         credits: usize,

@@ -32,6 +32,18 @@ impl Place {
         self.start + Self::words(self.capacity, self.record)
     }
 
+    /// Returns the number of records until now.
+    #[cfg(test)]
+    pub fn produced(&self, memory: &impl Memory) -> u64 {
+        memory.words()[self.start + PRODUCED].load(Ordering::Acquire)
+    }
+
+    /// Makes nonsense of a record.
+    #[cfg(test)]
+    pub fn damage(&self, memory: &impl Memory, number: u64) {
+        memory.words()[self.record_at(number)].store(u64::MAX, Ordering::Release);
+    }
+
     #[inline]
     fn record_at(&self, number: u64) -> usize {
         let index = number as usize & (self.capacity - 1);

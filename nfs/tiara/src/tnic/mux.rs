@@ -89,6 +89,15 @@ impl Session {
         self.beat.1
     }
 
+    /// Returns the queues of an open session.
+    #[cfg(test)]
+    pub fn queues(&self) -> Option<&crate::session::Queues> {
+        match &self.state {
+            State::Open(opened) => Some(&opened.memory.queues),
+            _ => None,
+        }
+    }
+
     /// Drops its queues.
     pub fn close(&mut self, engines: &mut Engines) {
         if let State::Open(opened) = std::mem::replace(&mut self.state, State::Silent) {

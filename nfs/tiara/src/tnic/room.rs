@@ -20,6 +20,10 @@ use crate::{engine::Counts, session::Terms, table::Hashing};
 /// Operations in progress between a load balancer and an engine.
 const CREDITS: usize = 1024;
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests;
+
 /// A load balancer's place.
 struct Place {
     listener: Option<UnixListener>,
@@ -106,13 +110,19 @@ impl Room {
 
     /// Does what is due; returns false if there was nothing to do.
     pub fn turn(&mut self, now: u64) -> bool {
+        let mut is_busy = self.attend(now);
+        is_busy |= self.engines.turn(now) > 0;
+        is_busy
+    }
+
+    /// Does what is due for the load balancers and the switch.
+    fn attend(&mut self, now: u64) -> bool {
         let mut is_busy = false;
         for number in 0..self.places.len() {
             self.accept(number, now);
             self.greet(number, now);
             is_busy |= self.serve(number, now);
         }
-        is_busy |= self.engines.turn(now) > 0;
         self.relay.turn(now);
         is_busy
     }

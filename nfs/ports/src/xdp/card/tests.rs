@@ -1,10 +1,17 @@
-use std::sync::Mutex;
+use std::sync::{
+    atomic::{AtomicBool, Ordering::Relaxed},
+    Mutex,
+};
 
 use super::*;
 
-/// A card with this many places, which the driver does not choose.
+/// A card with this many places.
 struct Fake {
     most: u32,
+    /// The driver chooses places.
+    has_any: bool,
+    /// The card does what it is asked, and the answer is lost.
+    is_mute: Arc<AtomicBool>,
     rules: Arc<Mutex<BTreeMap<u32, (Match, u32)>>>,
 }
 
@@ -13,18 +20,22 @@ impl Steer for Fake {
         Ok(Size {
             rules: self.rules.lock().unwrap().len() as u32,
             most: self.most,
-            has_any: false,
+            has_any: self.has_any,
         })
     }
 
     fn insert(&self, flow: &Match, queue: u32, place: Option<u32>) -> io::Result<u32> {
-        let place = place.unwrap();
+        let mut rules = self.rules.lock().unwrap();
+        let free = || (0..self.most).find(|place| !rules.contains_key(place));
+        let place = place.or_else(free).unwrap();
         if flow.protocol != 6 {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
-        let before = self.rules.lock().unwrap().insert(place, (*flow, queue));
-        assert_eq!(before, None);
-        Ok(place)
+        assert_eq!(rules.insert(place, (*flow, queue)), None);
+        match self.is_mute.load(Relaxed) {
+            true => Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
+            false => Ok(place),
+        }
     }
 
     fn delete(&self, place: u32) -> io::Result<()> {
@@ -55,6 +66,8 @@ fn card(most: u32) -> (Card<Fake>, Arc<QueueMarks>, Written) {
     let marks = Arc::new(QueueMarks::new(3));
     let fake = Fake {
         most,
+        has_any: false,
+        is_mute: Arc::default(),
         rules: Arc::clone(&rules),
     };
     let card = Card::new(fake, Arc::clone(&marks), Vec::new()).unwrap();
@@ -109,4 +122,28 @@ fn a_full_card_and_an_unsupported_flow_are_refused_and_places_come_back() {
     assert!(rules.lock().unwrap().is_empty());
     card.remove(&flow(3)).unwrap();
     assert!(card.wait().is_ok_and(|moment| card.is_past(&moment)));
+}
+
+#[test]
+fn a_match_whose_answer_is_lost_is_removed_wherever_the_card_has_put_it() {
+    for has_any in [false, true] {
+        let (rules, is_mute) = (Written::default(), Arc::new(AtomicBool::new(false)));
+        let marks = Arc::new(QueueMarks::new(3));
+        let fake = Fake {
+            most: 2,
+            has_any,
+            is_mute: Arc::clone(&is_mute),
+            rules: Arc::clone(&rules),
+        };
+        let mut card = Card::new(fake, Arc::clone(&marks), Vec::new()).unwrap();
+        card.put(&flow(1), 1).unwrap();
+        is_mute.store(true, Relaxed);
+        let lost = card.put(&flow(2), 2).unwrap_err();
+        assert!(!is_refusal(&lost));
+        is_mute.store(false, Relaxed);
+        card.remove(&flow(2)).unwrap();
+        let left: Vec<Match> = rules.lock().unwrap().values().map(|rule| rule.0).collect();
+        assert_eq!(left, [flow(1)]);
+        card.put(&flow(3), 3).unwrap();
+    }
 }

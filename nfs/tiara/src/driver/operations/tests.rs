@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nf_arena::{ArenaBuilder, Heap, Memory};
+use nf_arena::{ArenaBuilder, Heap};
 
 use super::*;
 use crate::{engine::Engine, table::ConnectionTable, Hashing};
@@ -111,10 +111,7 @@ fn a_missing_completion_is_lost_when_a_later_one_comes() {
     let work = Work::Insert(flow(1).key(), 5, 8080);
     assert!(operations.submit(&nic.terms, &work) && operations.submit(&nic.terms, &other));
     while nic.engine.poll() > 0 {}
-    // The first record of the completions: made one of an operation that never was.
-    let words = nic.queues.ipv4[0].words();
-    let completions = QueuePair::words::<Ipv4Flow>(CREDITS) - 2 * CREDITS * 4;
-    words[completions].store(u64::MAX, std::sync::atomic::Ordering::Release);
+    QueuePair::lose::<Ipv4Flow, _>(&nic.queues.ipv4[0], CREDITS, 0);
     let done = [Done::Lost(work), Done::Deleted(flow(2).key())];
     assert_eq!(poll(&nic, &mut operations, start), done);
 }

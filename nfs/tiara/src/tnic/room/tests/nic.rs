@@ -2,69 +2,93 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
+    sync::{
+        atomic::{AtomicU64, Ordering::Relaxed},
+        Arc, Mutex, MutexGuard,
+    },
+    time::{Duration, Instant},
 };
 
 use nf_offload::{
-    Capabilities, CounterId, Driver, Event, FlowKey, Listing, Refused, Request, RuleId, Table,
-    Target, TargetId, Tunnel, Unavailable, Writer,
+    Capabilities, CounterId, Driver, Event, FlowKey, Listing, Refused, Request, RuleId, Target,
+    TargetId, Tunnel, Unavailable, Writer,
 };
 use nf_packet::MacAddress;
-use nf_tiara::{AnyFlow, Found, Hashing, Manner, Nic, Room, Shape, Tnic};
+use nf_tables::Ipv6Flow;
 
-use crate::model::Model;
+use super::model::Model;
+use crate::{
+    driver::Tnic,
+    engine::QueuePair,
+    flow::AnyFlow,
+    table::{Found, Hashing, Shape, Slot},
+    tnic::{engines::Manner, nic::Nic, room::Room},
+};
 
 /// Bytes of a packet.
 const BYTES: u64 = 100;
-/// The time that a turn takes, in nanoseconds.
-const TURN: u64 = 1_000_000;
-/// Some turns: idle entries are evicted, and signals come.
-const PERIOD: Duration = Duration::from_millis(20);
+/// Nanoseconds.
+const MILLISECOND: u64 = 1_000_000;
+/// The time between two operations of slow engines.
+const SECOND: u64 = 1000 * MILLISECOND;
+/// Turns of a period: idle entries are evicted, and signals come.
+const PERIOD: u64 = 20;
 const NEVER: u64 = u64::MAX / 2;
 
-/// A T-NIC with a table of this depth and width.
-pub struct TestNic<const DEPTH: u32, const WIDTH: u32> {
+/// A T-NIC with a table of this depth and width. Its engines do one operation a second if it is slow.
+pub struct TestNic<const DEPTH: u32, const WIDTH: u32, const SLOW: bool> {
     nic: Arc<Nic>,
     inner: Mutex<Inner>,
+    start: Instant,
+    now: Arc<AtomicU64>,
     socket: tempfile::TempDir,
 }
 
 struct Inner {
     room: Room,
-    now: u64,
+    /// The next completion is lost.
+    is_mute: bool,
+    completed: u64,
     /// The entries that were there after the last turn.
     entries: BTreeMap<FlowKey, Found>,
     /// Entries that are gone, whose packets may be on their way.
     fading: BTreeMap<FlowKey, Found>,
 }
 
-impl<const DEPTH: u32, const WIDTH: u32> Default for TestNic<DEPTH, WIDTH> {
+impl<const DEPTH: u32, const WIDTH: u32, const SLOW: bool> Default for TestNic<DEPTH, WIDTH, SLOW> {
     fn default() -> Self {
         let manner = Manner {
             shape: Shape::new(DEPTH, WIDTH, Hashing::Chained).unwrap(),
             engines: 1,
             evicts: true,
-            period: PERIOD,
+            period: Duration::from_nanos(PERIOD * Self::TURN),
         };
         let nic = Arc::new(Nic::new(manner.shape, 3, 1).unwrap());
         let socket = tempfile::tempdir().unwrap();
         let sockets = [Some(socket.path().join("mux"))];
-        let room = Room::new(Arc::clone(&nic), &manner, &sockets, None, (NEVER, 0)).unwrap();
+        let mut room = Room::new(Arc::clone(&nic), &manner, &sockets, None, (NEVER, 0)).unwrap();
+        if SLOW {
+            room.places[0].terms.credits = 1;
+        }
         Self {
             nic,
             inner: Mutex::new(Inner {
                 room,
-                now: 0,
+                is_mute: false,
+                completed: 0,
                 entries: BTreeMap::new(),
                 fading: BTreeMap::new(),
             }),
+            start: Instant::now(),
+            now: Arc::default(),
             socket,
         }
     }
 }
 
-impl<const DEPTH: u32, const WIDTH: u32> std::fmt::Debug for TestNic<DEPTH, WIDTH> {
+impl<const DEPTH: u32, const WIDTH: u32, const SLOW: bool> std::fmt::Debug
+    for TestNic<DEPTH, WIDTH, SLOW>
+{
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let inner = self.inner();
         write!(f, "{:?}, fading {:?}", inner.entries, inner.fading)
@@ -75,7 +99,10 @@ fn target_of(found: &Found) -> TargetId {
     TargetId(u32::from(found.decision.rs_index as u16 / 2))
 }
 
-impl<const DEPTH: u32, const WIDTH: u32> TestNic<DEPTH, WIDTH> {
+impl<const DEPTH: u32, const WIDTH: u32, const SLOW: bool> TestNic<DEPTH, WIDTH, SLOW> {
+    /// The time that a turn takes.
+    const TURN: u64 = if SLOW { 100 * MILLISECOND } else { MILLISECOND };
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap()
     }
@@ -86,13 +113,33 @@ impl<const DEPTH: u32, const WIDTH: u32> TestNic<DEPTH, WIDTH> {
 
     /// Turns the engine room; packets of entries that are gone then may be on their way.
     fn turn(&self, inner: &mut Inner) {
-        inner.now += TURN;
-        inner.room.turn(inner.now);
+        let now = self.now.fetch_add(Self::TURN, Relaxed) + Self::TURN;
+        match SLOW && now % SECOND != 0 {
+            true => inner.room.attend(now),
+            false => inner.room.turn(now),
+        };
+        Self::lose(inner);
         self.note(inner);
     }
 
+    /// Loses the newest completion, if that is wanted, and there is one since the last call.
+    fn lose(inner: &mut Inner) {
+        let place = &inner.room.places[0];
+        let queues = place.session.as_ref().and_then(|session| session.queues());
+        let Some(queues) = queues else {
+            return;
+        };
+        let (region, credits) = (&queues.ipv6[0], place.terms.credits);
+        let completed = QueuePair::completed::<Ipv6Flow, _>(region, credits);
+        if completed > inner.completed && inner.is_mute {
+            QueuePair::lose::<Ipv6Flow, _>(region, credits, completed - 1);
+            inner.is_mute = false;
+        }
+        inner.completed = completed;
+    }
+
     fn note(&self, inner: &mut Inner) {
-        let slots = (0..DEPTH * WIDTH).map(nf_tiara::Slot);
+        let slots = (0..DEPTH * WIDTH).map(Slot);
         let entries: BTreeMap<FlowKey, Found> = slots
             .filter_map(|slot| Some((self.nic.tables.ipv6.entry(slot)?, slot)))
             .map(|((flow, decision), slot)| (AnyFlow::V6(flow).key(), Found { decision, slot }))
@@ -113,17 +160,21 @@ impl<const DEPTH: u32, const WIDTH: u32> TestNic<DEPTH, WIDTH> {
     }
 }
 
-impl<const DEPTH: u32, const WIDTH: u32> Model for TestNic<DEPTH, WIDTH> {
+impl<const DEPTH: u32, const WIDTH: u32, const SLOW: bool> Model for TestNic<DEPTH, WIDTH, SLOW> {
     type Handle = Handle;
 
     const FLOWS: usize = (DEPTH * WIDTH) as usize;
     const COUNTS: bool = true;
+    const ROUNDS: u32 = if SLOW { 4000 } else { 2000 };
 
     fn writer(&self, instance: u128, epoch: u64) -> Handle {
         let mut table = Tnic {
             socket: self.socket.path().join("mux"),
         };
-        let mut driver = table.open(Writer { instance, epoch }).unwrap();
+        let (start, now) = (self.start, Arc::clone(&self.now));
+        let clock = move || start + Duration::from_nanos(now.load(Relaxed));
+        let writer = Writer { instance, epoch };
+        let mut driver = table.open_with(writer, Box::new(clock)).unwrap();
         // Sends the hello.
         driver.poll(&mut Vec::new()).unwrap();
         Handle {
@@ -153,6 +204,10 @@ impl<const DEPTH: u32, const WIDTH: u32> Model for TestNic<DEPTH, WIDTH> {
         self.turn(inner);
     }
 
+    fn lose_answer(&self) {
+        self.inner().is_mute = true;
+    }
+
     fn count(&self) {}
 
     fn totals(&self) -> BTreeMap<CounterId, u64> {
@@ -167,7 +222,7 @@ impl<const DEPTH: u32, const WIDTH: u32> Model for TestNic<DEPTH, WIDTH> {
 
     fn reset(&self) {
         let inner = &mut *self.inner();
-        inner.room.reset(inner.now);
+        inner.room.reset(self.now.load(Relaxed));
         // Packets in flight are lost as well.
         inner.entries.clear();
         inner.fading.clear();
