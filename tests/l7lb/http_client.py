@@ -12,10 +12,14 @@ from types import TracebackType
 from typing import Self
 
 _PIECE = 1 << 16
+_LOOK_S = 1.0
+"""The time between two looks at what the other end has acknowledged, which no event tells."""
+_BYTES_AT = 120
+"""The offset of ``tcpi_bytes_acked`` and ``tcpi_bytes_received`` in the kernel's ``struct tcp_info``."""
 
 
 class HungError(Exception):
-    """No byte came or went within the time limit."""
+    """Within the time limit, no byte came and none was acknowledged."""
 
 
 class WrongError(Exception):
@@ -177,12 +181,17 @@ class Connection:
 
     def _pump(self) -> None:
         """Wait until bytes have arrived; send meanwhile."""
+        since, progress = time.monotonic(), _progress(self._socket)
         while True:
-            writers, begin = [self._socket] if self._out else [], time.monotonic()
-            readable, writable, _ = select.select([self._socket], writers, [], self._settings.timeout_s)
-            self.longest_pause_s = max(self.longest_pause_s, time.monotonic() - begin)
-            if not readable and not writable:
-                left = sum(map(len, self._out))
+            writers = [self._socket] if self._out else []
+            readable, writable, _ = select.select([self._socket], writers, [], min(_LOOK_S, self._settings.timeout_s))
+            now = time.monotonic()
+            self.longest_pause_s = max(self.longest_pause_s, now - since)
+            # Most of an upload leaves the kernel's queue long after the program has written it.
+            if readable or writable or progress != _progress(self._socket):
+                since, progress = now, _progress(self._socket)
+            elif now - since > self._settings.timeout_s:
+                left = sum(map(len, self._out)) + _unacknowledged(self._socket)
                 raise HungError(f"no progress for {self._settings.timeout_s:g} s; {left} bytes of requests wait")
             if writable:
                 self._send()
@@ -213,6 +222,13 @@ class Connection:
 
 def _unacknowledged(connection: socket.socket) -> int:
     return struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]
+
+
+def _progress(connection: socket.socket) -> tuple[int, int]:
+    """Return the bytes that the other end has acknowledged, and those that it has sent."""
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_AT + 16)
+    acknowledged, received = struct.unpack_from("QQ", info, _BYTES_AT)
+    return acknowledged, received
 
 
 def _fields(lines: Sequence[str]) -> dict[str, str]:

@@ -285,25 +285,25 @@ impl Pass<'_> {
 
     /// Handles the bytes of the backend that were kept, once their meaning is known.
     pub(crate) fn release_answers(&mut self, connection: &mut Connection) -> Fate {
-        let Some((begin, bytes)) = connection.answers.release(&self.tables.chunks) else {
-            return Fate::Stays;
-        };
-        let used = if connection.edits != 0 {
-            self.answer_parts(connection, begin, &bytes).map(|_| ())
-        } else {
-            self.pass_kept_answer(connection, begin, &bytes)
-        };
-        match used {
-            Ok(()) => Fate::Stays,
-            Err(fault) if connection.answered == 0 => {
-                self.fail(connection, fault);
-                Fate::Stays
-            }
-            Err(_) => {
-                self.abandon(connection);
-                Fate::Ends
+        while let Some((begin, bytes)) = connection.answers.release(&self.tables.chunks) {
+            let used = if connection.edits != 0 {
+                self.answer_parts(connection, begin, &bytes).map(|_| ())
+            } else {
+                self.pass_kept_answer(connection, begin, &bytes)
+            };
+            match used {
+                Ok(()) => {}
+                Err(fault) if connection.answered == 0 => {
+                    self.fail(connection, fault);
+                    return Fate::Stays;
+                }
+                Err(_) => {
+                    self.abandon(connection);
+                    return Fate::Ends;
+                }
             }
         }
+        Fate::Stays
     }
 
     fn pass_kept_answer(

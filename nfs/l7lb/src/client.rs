@@ -304,8 +304,10 @@ impl Pass<'_> {
 
     /// Handles the bytes of the client that were kept, once their meaning is known.
     pub(crate) fn release_requests(&mut self, connection: &mut Connection) {
-        if let Some((begin, bytes)) = connection.requests.release(&self.tables.chunks) {
-            self.take_run(connection, begin, &bytes);
+        while let Some((begin, bytes)) = connection.requests.release(&self.tables.chunks) {
+            if !self.take_run(connection, begin, &bytes) {
+                return;
+            }
         }
     }
 }

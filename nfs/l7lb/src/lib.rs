@@ -59,7 +59,7 @@ pub use config::Config;
 impl NetworkFunction for L7lb {
     const KIND: &'static str = "l7lb";
     const SUMMARY: &'static str = "layer-7 load balancer: routes each HTTP/1.1 request";
-    const SCHEMA: u32 = 2;
+    const SCHEMA: u32 = 3;
     const LARGE_FRAMES: bool = true;
     type Config = Config;
 

@@ -164,7 +164,6 @@ impl Pass<'_> {
     pub(crate) fn send_to_client(&mut self, connection: &mut Connection, segment: Outgoing<'_>) {
         let ack = connection.requests.acknowledgement();
         let window = self.tell_client(connection, ack);
-        let kept = connection.requests.kept_block();
         let stamps = connection.has(options::TIMESTAMPS).then(|| Timestamps {
             value: connection.to_client.own(),
             echo: connection.to_backend.received(),
@@ -174,7 +173,7 @@ impl Pass<'_> {
             ack,
             window,
             stamps,
-            block: kept.filter(|_| has_sack),
+            blocks: self.kept_blocks(&connection.requests, has_sack),
             ..segment
         };
         if connection.endpoint.is_none() {
@@ -202,7 +201,7 @@ impl Pass<'_> {
             ack,
             window,
             stamps,
-            block: connection.answers.kept_block().filter(|_| has_sack),
+            blocks: self.kept_blocks(&connection.answers, has_sack),
             ..segment
         };
         self.send(reversed(&leg.tuple), &segment);

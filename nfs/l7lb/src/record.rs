@@ -45,8 +45,9 @@ pub struct Half {
     pub held: ByteQueue,
     /// Bytes that the function sends: destination numbers from `out_at` on.
     pub outgoing: ByteQueue,
-    /// Bytes beyond a hole in the framing, from the source number `kept_at` on.
+    /// Bytes beyond holes in the framing, each piece behind its [label](crate::kept).
     pub kept: ByteQueue,
+    /// The least source number of them.
     pub kept_at: u32,
     pub out_at: u32,
     /// The number after the last byte of `outgoing` that was sent.

@@ -4,7 +4,7 @@ use std::{net::IpAddr, num::NonZeroU16};
 
 use nf_packet::{ethertype, protocol, tcp_flags, Headers, Ipv4, Ipv6, Tcp};
 use nf_runtime::{Network, Offloads, PartialChecksum, Segments, MAX_LARGE_FRAME};
-use nf_splice::options::{sack_block, timestamps, Syn, Timestamps, SACK_BLOCK};
+use nf_splice::options::{sack, timestamps, Syn, Timestamps, SACK_BLOCKS, SACK_LENGTH};
 
 /// Flags of a segment that acknowledges.
 pub const ACK: u8 = tcp_flags::ACK;
@@ -65,6 +65,27 @@ impl Segment {
     }
 }
 
+/// The edges of SACK blocks: those of the bytes that arrived last come first (RFC 2018, 4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Blocks {
+    edges: [(u32, u32); SACK_BLOCKS],
+    count: usize,
+}
+
+impl Blocks {
+    /// Adds a block if there is room.
+    pub fn push(&mut self, block: (u32, u32)) {
+        if let Some(place) = self.edges.get_mut(self.count) {
+            *place = block;
+            self.count += 1;
+        }
+    }
+
+    pub fn edges(&self) -> &[(u32, u32)] {
+        self.edges.get(..self.count).unwrap_or_default()
+    }
+}
+
 /// A segment to send.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outgoing<'a> {
@@ -75,8 +96,7 @@ pub struct Outgoing<'a> {
     pub stamps: Option<Timestamps>,
     /// The options of a SYN, in place of `stamps`.
     pub syn: Option<Syn>,
-    /// The edges of a SACK block.
-    pub block: Option<(u32, u32)>,
+    pub blocks: Blocks,
     pub payload: &'a [u8],
     /// The bytes of each segment but the last, if the payload is one of several, which the output splits; 0: it is not.
     pub size: u16,
@@ -92,17 +112,15 @@ impl Outgoing<'_> {
         let (first, mut length) = syn.write();
         let mut bytes = [0; OPTIONS];
         bytes[..first.len()].copy_from_slice(&first);
-        if let Some((start, end)) = self.block {
-            let block = &mut bytes[length..length + SACK_BLOCK];
-            block.copy_from_slice(&sack_block(start, end));
-            length += SACK_BLOCK;
-        }
+        let (blocks, more) = sack(self.blocks.edges());
+        bytes[length..length + more].copy_from_slice(&blocks[..more]);
+        length += more;
         (bytes, length)
     }
 }
 
 /// The bytes of all options.
-const OPTIONS: usize = Syn::MAX_LENGTH + SACK_BLOCK;
+const OPTIONS: usize = Syn::MAX_LENGTH + SACK_LENGTH;
 const ETHERNET: usize = 14;
 
 /// A frame under construction.

@@ -110,18 +110,28 @@ pub fn timestamps<T: AsRef<[u8]>>(tcp: &Tcp<T>) -> Result<Option<Timestamps>, Ma
     Ok(option.map(|option| timestamps_at(tcp, option.at)))
 }
 
-/// The bytes of a SACK option with one block and its padding.
-pub const SACK_BLOCK: usize = 4 + BLOCK;
+/// The blocks of a SACK option for which timestamps leave room.
+pub const SACK_BLOCKS: usize = 3;
 
-/// Writes a SACK option with one block, behind two NOPs.
+/// The most bytes of such an option and its padding.
+pub const SACK_LENGTH: usize = 4 + SACK_BLOCKS * BLOCK;
+
+/// Writes a SACK option with up to [`SACK_BLOCKS`] blocks, behind two NOPs; returns it and its length.
 #[must_use]
-pub fn sack_block(start: u32, end: u32) -> [u8; SACK_BLOCK] {
-    let mut option = [kind::NOP; SACK_BLOCK];
+pub fn sack(blocks: &[(u32, u32)]) -> ([u8; SACK_LENGTH], usize) {
+    let blocks = &blocks[..blocks.len().min(SACK_BLOCKS)];
+    let mut option = [kind::NOP; SACK_LENGTH];
+    if blocks.is_empty() {
+        return (option, 0);
+    }
+    let length = blocks.len() * BLOCK;
     option[2] = kind::SACK;
-    option[3] = 2 + BLOCK as u8;
-    option[4..8].copy_from_slice(&start.to_be_bytes());
-    option[8..].copy_from_slice(&end.to_be_bytes());
-    option
+    option[3] = 2 + length as u8;
+    let edges = blocks.iter().flat_map(|(start, end)| [*start, *end]);
+    for (place, edge) in option[4..].chunks_exact_mut(4).zip(edges) {
+        place.copy_from_slice(&edge.to_be_bytes());
+    }
+    (option, 4 + length)
 }
 
 /// The maps for the options of segments from one side: its acknowledgements refer to the other direction.

@@ -58,10 +58,10 @@ impl Pass<'_> {
                 echo: endpoint.recent,
             }),
             syn: None,
-            // Segments with bytes have no room for it.
-            block: (endpoint.has(options::SACK) && payload.is_empty())
-                .then(|| endpoint.from_client.block())
-                .flatten(),
+            // Segments with bytes have no room for them.
+            blocks: (endpoint.has(options::SACK) && payload.is_empty())
+                .then(|| endpoint.from_client.blocks())
+                .unwrap_or_default(),
             payload: &payload,
             size: endpoint.mss,
         };

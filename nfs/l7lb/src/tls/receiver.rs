@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use nf_runtime::state::{ByteQueue, ChunkPool};
 use nf_splice::segment::{is_after, length, Expected, Verdict};
 
-use crate::segments::Segment;
+use crate::segments::{Blocks, Segment};
 
 /// Runs of bytes beyond a hole that are kept.
 const RUNS: usize = 4;
@@ -178,10 +178,16 @@ impl Receiver {
         }
     }
 
-    /// Returns the edges of the bytes beyond a hole that arrived last (RFC 2018, 4).
-    pub fn block(&self) -> Option<(u32, u32)> {
-        let run = self.runs.get(usize::from(self.latest))?;
-        (!run.queue.is_empty()).then(|| (run.from, run.end()))
+    /// Returns the edges of the bytes beyond holes.
+    pub fn blocks(&self) -> Blocks {
+        let mut blocks = Blocks::default();
+        let (before, from_latest) = self.runs.split_at(usize::from(self.latest).min(RUNS));
+        for run in from_latest.iter().chain(before) {
+            if !run.queue.is_empty() {
+                blocks.push((run.from, run.end()));
+            }
+        }
+        blocks
     }
 
     /// Takes the runs that the bytes in order have reached.

@@ -123,7 +123,7 @@ fn chunks_beyond_a_hole_are_reported_and_pass_once_it_is_filled() {
         client.say(&mut bed, text);
         let report = bed.one(CLIENT);
         assert_eq!(report.ack, Some(lost.0));
-        assert_eq!(report.block, Some((from, client.seq)));
+        assert_eq!(report.blocks, [(from, client.seq)]);
     }
     assert!(bed.take(A).is_empty());
     let mut bed = bed.moved();
@@ -133,6 +133,36 @@ fn chunks_beyond_a_hole_are_reported_and_pass_once_it_is_filled() {
         text_of(&passed),
         "3\r\nabc\r\n4\r\ndefg\r\n1\r\nh\r\n0\r\n\r\n"
     );
+    for segment in &passed {
+        backend.hear(segment);
+    }
+    answered(&mut bed, &mut client, &mut backend);
+}
+
+#[test]
+fn chunks_beyond_two_holes_are_reported_and_pass_as_each_is_filled() {
+    let mut bed = Bed::new();
+    let (mut client, mut backend) = uploading(&mut bed);
+    let first = lose(&mut client, "3\r\nabc\r\n");
+    let from = client.seq;
+    client.say(&mut bed, "4\r\ndefg\r\n");
+    let second = lose(&mut client, "1\r\nh\r\n");
+    let last = client.seq;
+    client.say(&mut bed, "2\r\nij\r\n0\r\n\r\n");
+    let reports = bed.take(CLIENT);
+    assert_eq!(reports[0].blocks, [(from, second.0)]);
+    assert_eq!(reports[1].blocks, [(last, client.seq), (from, second.0)]);
+    let mut bed = bed.moved();
+    repeat(&mut bed, &mut client, &first);
+    let passed = bed.take(A);
+    assert_eq!(text_of(&passed), "3\r\nabc\r\n4\r\ndefg\r\n");
+    for segment in &passed {
+        backend.hear(segment);
+    }
+    bed.take(CLIENT);
+    repeat(&mut bed, &mut client, &second);
+    let passed = bed.take(A);
+    assert_eq!(text_of(&passed), "1\r\nh\r\n2\r\nij\r\n0\r\n\r\n");
     for segment in &passed {
         backend.hear(segment);
     }
@@ -154,7 +184,7 @@ fn bytes_beyond_a_hole_are_reported_after_the_acknowledgement_of_those_before() 
     let reports = bed.take(CLIENT);
     assert_eq!(reports.len(), 3);
     assert!(reports.iter().all(|seen| seen.ack == reports[0].ack));
-    assert_eq!(reports[2].block.unwrap().1, client.seq);
+    assert_eq!(reports[2].blocks[0].1, client.seq);
 }
 
 #[test]
@@ -172,7 +202,7 @@ fn chunks_of_an_answer_beyond_a_hole_pass_once_it_is_filled() {
     let from = backend.seq;
     backend.say(&mut bed, "4\r\ndefg\r\n0\r\n\r\n");
     let report = bed.one(A);
-    assert_eq!(report.block, Some((from, backend.seq)));
+    assert_eq!(report.blocks, [(from, backend.seq)]);
     assert!(bed.take(CLIENT).is_empty());
     repeat(&mut bed, &mut backend, &lost);
     let passed = bed.take(CLIENT);

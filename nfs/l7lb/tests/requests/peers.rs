@@ -34,8 +34,8 @@ pub struct Seen {
     /// Options of a SYN.
     pub permits_sack: bool,
     pub scale: Option<u8>,
-    /// The first SACK block.
-    pub block: Option<(u32, u32)>,
+    /// The SACK blocks.
+    pub blocks: Vec<(u32, u32)>,
     pub payload: Vec<u8>,
 }
 
@@ -68,8 +68,13 @@ fn read(frame: &[u8]) -> Option<Seen> {
         Ok(TcpOptionElement::Timestamp(value, echo)) => Some((value, echo)),
         _ => None,
     });
-    let block = tcp.options_iterator().find_map(|option| match option {
-        Ok(TcpOptionElement::SelectiveAcknowledgement(first, _)) => Some(first),
+    let blocks = tcp.options_iterator().find_map(|option| match option {
+        Ok(TcpOptionElement::SelectiveAcknowledgement(first, rest)) => Some(
+            [first]
+                .into_iter()
+                .chain(rest.into_iter().flatten())
+                .collect(),
+        ),
         _ => None,
     });
     let scale = tcp.options_iterator().find_map(|option| match option {
@@ -80,7 +85,7 @@ fn read(frame: &[u8]) -> Option<Seen> {
     Some(Seen {
         permits_sack: tcp.options_iterator().any(|option| option == permits),
         scale,
-        block,
+        blocks: blocks.unwrap_or_default(),
         to,
         ports: (tcp.source_port(), tcp.destination_port()),
         syn: tcp.syn(),
