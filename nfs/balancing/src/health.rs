@@ -19,6 +19,10 @@ pub const FIRST_PORT: u16 = 61_000;
 /// The number of port pairs. A backend alternates between the two ports of its pair; backends whose numbers differ by a multiple of `PAIRS` share one.
 const PAIRS: u16 = (u16::MAX - FIRST_PORT) / 2;
 
+/// The time in which the first check of a backend does not time out unless the backend has answered: three requests for its MAC address, a second apart
+/// (RFC 4861, 10). A function starts before its ports are connected, and would take its backends for dead otherwise.
+const FIRST_CONTACT: u64 = 3_000_000_000;
+
 /// The health of a backend that is not checked yet; it takes connections.
 pub const UNKNOWN: u8 = 0;
 pub const UP: u8 = 1;
@@ -99,6 +103,9 @@ impl Check<'_> {
             }
             self.start(probe, now);
         }
+        if *record.health == UNKNOWN && self.seeks(probe, now) {
+            probe.deadline = probe.deadline.max(now + self.settings.timeout.nanos());
+        }
         if now >= probe.deadline {
             // The backend may or may not have received the request, and accepts a reset only at exactly the next sequence number (RFC 5961, 3.2).
             let first = probe.sequence.wrapping_add(1);
@@ -118,6 +125,12 @@ impl Check<'_> {
             phase::SYN_SENT => probe.syn(),
             _ => self.request(probe),
         })
+    }
+
+    /// Tells whether a check has had no answer, and is young enough for a first contact.
+    fn seeks(&self, probe: &Probe, now: u64) -> bool {
+        let begun = probe.next.saturating_sub(self.settings.interval.nanos());
+        probe.phase == phase::SYN_SENT && now < begun + FIRST_CONTACT
     }
 
     fn start(&self, probe: &mut Probe, now: u64) {

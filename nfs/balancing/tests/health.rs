@@ -181,6 +181,37 @@ fn a_check_without_an_answer_ends_with_resets_where_the_backend_may_be() {
     assert!(step.has_changed && backend.health == DOWN);
 }
 
+/// A function starts before its ports are connected: its first SYNs are lost, and ARP is retried once a second.
+#[test]
+fn a_first_check_waits_for_a_first_contact() {
+    let begin = || {
+        let mut backend = Checked::new("tcp");
+        backend.settings.timeout = serde_json::from_value(json!("250ms")).unwrap();
+        let first = backend.start().wrapping_add(1);
+        (backend.now, first, backend)
+    };
+    let advance = |backend: &mut Checked, end: u64| {
+        while backend.now < end && backend.health == UNKNOWN {
+            backend.now += SECOND / 100;
+            backend.step();
+        }
+    };
+    let (begun, first, mut late) = begin();
+    advance(&mut late, begun + 2 * SECOND);
+    let step = late.answer((BACKEND, first), SYN | ACK, b"");
+    assert!(step.has_changed && late.health == UP);
+
+    let (begun, _, mut silent) = begin();
+    advance(&mut silent, begun + 9 * SECOND);
+    let took = silent.now - begun;
+    assert!(silent.health == DOWN, "unknown after 9 s");
+    assert!((3 * SECOND..4 * SECOND).contains(&took), "{took} ns");
+    // The next check has its timeout only.
+    silent.start();
+    silent.now += SECOND / 4;
+    assert_eq!(silent.step().segments.len(), 2);
+}
+
 #[test]
 fn only_a_reset_of_this_connection_fails_a_check() {
     let mut backend = Checked::new("tcp");

@@ -35,7 +35,7 @@ fn active(lb: &Harness<L4lb>, backend: u8) -> u64 {
 
 /// Advances time until backend 11 has failed its check; 12 answers.
 fn fail_11(lb: &mut Harness<L4lb>) {
-    for _ in 0..4 {
+    for _ in 0..10 {
         lb.tick();
         for (_, frame) in lb.take_emitted() {
             if frame[12..14] != [8, 0] {
