@@ -205,6 +205,16 @@ def test_refusals_name_the_remedy(directory: Path) -> None:
         assert "--arena-fd 77: cannot be opened" in refused("--port=n0", "--arena-fd=77")
 
 
+def test_a_wrong_configuration_is_refused_before_ports_are_opened(directory: Path) -> None:
+    path = directory / "wrong.toml"
+    path.write_text("interfaces = [{ addresses = [] }]\nlimits = { head = 1 }\n")
+    command = [nf_program(), "run", "l7lb", f"--config={path}", "--port=nosuch"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "limits.head: is 1; expected 400 to 65536 bytes" in done.stderr
+    assert "nosuch" not in done.stderr
+
+
 def test_af_packet_allows_more_workers_than_queues(directory: Path) -> None:
     with Wire(directory) as wire, wire.nf("--workers=2") as nf:
         how = nf.ask("status")["ports"][0]["how"]

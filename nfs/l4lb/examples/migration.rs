@@ -22,7 +22,7 @@ use nf_packet::checksum;
 use nf_ports::memory::{self, Wire};
 use nf_runtime::{
     migration::{marker, Migration, Secret},
-    Instance, Options,
+    Instance, Options, Prepared,
 };
 use serde_json::{json, Value};
 
@@ -51,8 +51,8 @@ impl Rig {
             hold,
             ..Options::default()
         };
-        let instance =
-            Instance::start(options, serde_json::from_value(config(flows)).unwrap()).unwrap();
+        let config = serde_json::from_value(config(flows)).unwrap();
+        let instance = Instance::start(options, Prepared::new(config, 1, None).unwrap()).unwrap();
         Self {
             migration: Migration::of(&instance),
             instance,

@@ -143,7 +143,7 @@ fn listener_holds(path: &str, listener: &Listener, config: &Config) -> Result<()
     if let Some(tls) = &listener.tls {
         tls::check(&format!("{path}.tls"), tls)?;
         if listener.proxy_protocol {
-            let reason = "is true beside tls; a header in front of TLS is not supported";
+            let reason = "is true, and tls is set; a header before the ClientHello is not supported: set it to false, or remove tls";
             return wrong(&format!("{path}.proxy_protocol"), reason);
         }
     }

@@ -7,7 +7,7 @@ use nf_runtime::{
     control::{serve, Verbs},
     inherited_arena,
     migration::{orphans, Migration},
-    Instance, NetworkFunction, Options,
+    Instance, NetworkFunction, Options, Prepared,
 };
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -37,7 +37,10 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
         )));
     }
     let config: N::Config = config::load(running.config)?;
+    let own = N::own_addresses(&config);
     let arena = running.arena.map(inherited_arena).transpose()?;
+    // Before the ports: a wrong configuration leaves the interfaces as they are.
+    let prepared = Prepared::<N>::new(config, running.ports.len(), arena)?;
     let backlog = match running.rings {
         Some(number) => Some(orphans(inherited_arena(number)?)?),
         None => None,
@@ -45,20 +48,19 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
     let mut signals = Signals::new([SIGTERM, SIGINT])
         .map_err(|error| Failure::new(format!("cannot wait for signals: {error}")))?;
     let _claims = claim_ports(running, N::KIND)?;
-    let mut ports = open_ports(running, N::LARGE_FRAMES, &N::own_addresses(&config))?;
+    let mut ports = open_ports(running, N::LARGE_FRAMES, &own)?;
     let table = running.table.clone();
     let table = table
         .map(|table| table.into_table(&mut ports))
         .transpose()?;
     let names = running.ports.join(", ");
-    let instance = Instance::<N>::start(
+    let instance = Instance::start(
         Options {
             ports,
             hold: running.hold,
-            arena,
             backlog,
         },
-        config,
+        prepared,
     )?;
     if let Some(table) = table {
         instance.offload_to(table)?;

@@ -13,7 +13,7 @@ use nf_ports::{open, Choice, Wanted};
 use nf_runtime::{
     control::{serve, Verbs},
     state::StateBuilder,
-    Batch, Context, Instance, NetworkFunction, Options, Refusal,
+    Batch, Context, Instance, NetworkFunction, Options, Prepared, Refusal,
 };
 
 struct Bump<const LARGE: bool>;
@@ -65,11 +65,13 @@ fn run<const LARGE: bool>(control: &Path, ports: &[String], own: &[IpAddr]) {
         };
         open(&port[0], index, wanted).unwrap()
     });
+    let ports: Vec<_> = opened.collect();
+    let prepared = Prepared::new((), ports.len(), None).unwrap();
     let options = Options {
-        ports: opened.collect(),
+        ports,
         ..Options::default()
     };
-    let instance = Instance::<Bump<LARGE>>::start(options, ()).unwrap();
+    let instance = Instance::<Bump<LARGE>>::start(options, prepared).unwrap();
     let server = serve(control, Verbs::of(&instance)).unwrap();
     instance.wait().unwrap();
     drop(server);

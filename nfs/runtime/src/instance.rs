@@ -15,14 +15,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nf_arena::ArenaBuilder;
 use nf_ports::Mac;
 use serde_json::{Map, Value};
 
 pub use self::options::Options;
 use crate::{
     gate::{Gate, Intake, MemoryStore, Mode, Order},
-    loaded::{Loaded, Slot},
+    loaded::{Loaded, Prepared, Slot},
     refusal::Refused,
     worker::{Totals, Worker},
     Context, NetworkFunction, Refusal,
@@ -63,27 +62,20 @@ struct Ending {
 }
 
 impl<N: NetworkFunction> Instance<N> {
-    /// Starts the workers. With `hold` they store all frames, and the function is created on fresh state but not [installed](Self::install).
-    /// With an arena, the function is created on that; nothing else may use the arena any more.
+    /// Starts the workers. With `hold` they store all frames, and the function is not [installed](Self::install).
     ///
     /// # Errors
-    /// If the configuration or the state is refused, a port does not have one queue per worker, or no threads are left.
-    pub fn start(options: Options, config: N::Config) -> Result<Arc<Self>, Refusal> {
-        let workers = options.workers()?;
-        N::fits(&config, options.ports.len())?;
+    /// If there are not as many ports as were prepared for, a port does not have one queue per worker, or no threads are left.
+    pub fn start(options: Options, prepared: Prepared<N>) -> Result<Arc<Self>, Refusal> {
+        let workers = options.workers(prepared.ports)?;
         let mode = if options.hold { Mode::Hold } else { Mode::Run };
         let gate = Gate::new(workers, mode)?;
-        let adopted = options.arena.is_some();
-        let arena = match options.arena {
-            Some(file) => ArenaBuilder::adopt(file, N::KIND, N::SCHEMA)?,
-            None => ArenaBuilder::fresh(N::KIND, N::SCHEMA)?,
-        };
-        let loaded = Arc::new(Loaded::new(arena, config.clone())?);
+        let loaded = Arc::new(prepared.loaded);
         let macs: Arc<[_]> = options.ports.iter().map(|port| port.mac).collect();
         let (ports, queues) = ports::split(options.ports, workers);
         let instance = Arc::new(Self {
             slot: Arc::new(Slot::empty()),
-            config: Mutex::new(config),
+            config: Mutex::new(prepared.config),
             changes: Mutex::default(),
             kept: AtomicBool::new(false),
             totals: (0..workers).map(|_| Arc::default()).collect(),
@@ -99,7 +91,7 @@ impl<N: NetworkFunction> Instance<N> {
         if options.hold {
             instance.slot.set(loaded);
         } else {
-            if adopted {
+            if prepared.is_adopted {
                 loaded.repairs.run();
             }
             instance.make_current(loaded);

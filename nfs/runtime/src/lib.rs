@@ -24,7 +24,7 @@ pub use emitted::{Emitted, MAX_EMITTED, MAX_EMITTED_BYTES};
 pub use function::NetworkFunction;
 pub use gate::Waker;
 pub use instance::{inherited_arena, Instance, Options, ORDER_TIMEOUT};
-pub use loaded::Loaded;
+pub use loaded::{Loaded, Prepared};
 pub use nf_ports::{
     Frame, Mac, Network, Offloads, Packet, PartialChecksum, Segments, Verdict, HEADROOM, MAX_FRAME,
     MAX_LARGE_FRAME,

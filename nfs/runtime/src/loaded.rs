@@ -1,6 +1,9 @@
 //! A network function on its state, and the place where workers find it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use nf_arena::{Arena, ArenaBuilder, Clock};
 
@@ -31,6 +34,35 @@ impl<N: NetworkFunction> Loaded<N> {
             arena,
             clock,
             repairs,
+        })
+    }
+}
+
+/// A function whose configuration has been accepted, before any port is opened.
+pub struct Prepared<N: NetworkFunction> {
+    pub(crate) loaded: Loaded<N>,
+    pub(crate) config: N::Config,
+    pub(crate) ports: usize,
+    pub(crate) is_adopted: bool,
+}
+
+impl<N: NetworkFunction> Prepared<N> {
+    /// Creates the function for this number of ports, on fresh state, or on that of an instance that has ended; nothing else may use that any more.
+    ///
+    /// # Errors
+    /// If the configuration is wrong, or the state incompatible.
+    pub fn new(config: N::Config, ports: usize, arena: Option<OwnedFd>) -> Result<Self, Refusal> {
+        N::fits(&config, ports)?;
+        let is_adopted = arena.is_some();
+        let arena = match arena {
+            Some(file) => ArenaBuilder::adopt(file, N::KIND, N::SCHEMA)?,
+            None => ArenaBuilder::fresh(N::KIND, N::SCHEMA)?,
+        };
+        Ok(Self {
+            loaded: Loaded::new(arena, config.clone())?,
+            config,
+            ports,
+            is_adopted,
         })
     }
 }

@@ -11,7 +11,8 @@ use std::{
 use nf_arena::{Memory, Region};
 use nf_ports::memory::{self, Wire};
 use nf_runtime::{
-    state::StateBuilder, Batch, Context, CounterSink, Instance, NetworkFunction, Options, Refusal,
+    state::StateBuilder, Batch, Context, CounterSink, Instance, NetworkFunction, Options, Prepared,
+    Refusal,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
@@ -128,7 +129,8 @@ impl Rig {
             wires.push(ends);
         }
         change(&mut options);
-        let instance = Instance::start(options, config).unwrap();
+        let prepared = Prepared::new(config, options.ports.len(), None).unwrap();
+        let instance = Instance::start(options, prepared).unwrap();
         Self { instance, wires }
     }
 

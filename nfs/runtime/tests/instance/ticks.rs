@@ -10,7 +10,7 @@ use std::{
 
 use nf_ports::memory;
 use nf_runtime::{
-    state::StateBuilder, Batch, Context, Instance, NetworkFunction, Options, Refusal,
+    state::StateBuilder, Batch, Context, Instance, NetworkFunction, Options, Prepared, Refusal,
 };
 
 use crate::support::SOON;
@@ -45,7 +45,8 @@ fn start<const EACH: bool>() -> (Arc<Instance<Ticking<EACH>>>, Vec<memory::Wire>
     let (port, wires) = memory::port(0, [2, 0, 0, 0, 0, 1], 2).unwrap();
     let mut options = Options::default();
     options.ports.push(port);
-    (Instance::start(options, ()).unwrap(), wires)
+    let prepared = Prepared::new((), 1, None).unwrap();
+    (Instance::start(options, prepared).unwrap(), wires)
 }
 
 #[test]
@@ -112,7 +113,8 @@ fn a_thread_wakes_the_worker_that_ticks() {
     let (port, wires) = memory::port(0, [2, 0, 0, 0, 0, 1], 1).unwrap();
     let mut options = Options::default();
     options.ports.push(port);
-    let instance = Instance::<Woken>::start(options, ()).unwrap();
+    let prepared = Prepared::<Woken>::new((), 1, None).unwrap();
+    let instance = Instance::start(options, prepared).unwrap();
     for _ in 0..10 {
         wires[0].send(b"packet");
         // An idle worker that nothing wakes sleeps for 10 s.

@@ -7,12 +7,12 @@ use std::{
 
 use nf_runtime::{
     gate::{MemoryStore, Order},
-    Batch, Options,
+    Batch, Instance, Options, Prepared,
 };
 use rustix::time::{clock_gettime, ClockId};
 use serde_json::json;
 
-use crate::support::{Config, Rig, SOON};
+use crate::support::{Config, Echo, Rig, SOON};
 
 #[test]
 fn each_worker_forwards_its_queues_and_verdicts_are_counted() {
@@ -172,11 +172,11 @@ fn ports_without_a_queue_per_worker_are_refused() {
             let (port, _) = nf_ports::memory::port(index, [0; 6], *queues).unwrap();
             options.ports.push(port);
         }
-        let started =
-            nf_runtime::Instance::<crate::support::Echo>::start(options, Config::default());
-        started.err().unwrap().detail
+        let prepared = Prepared::<Echo>::new(Config::default(), 2, None).unwrap();
+        Instance::start(options, prepared).err().unwrap().detail
     };
     assert!(refused(&[]).contains("needs at least one port"));
+    assert!(refused(&[1]).contains("1 port(s), prepared for 2"));
     assert!(refused(&[2, 1]).contains("port memory1: 1 queues, expected 2"));
 }
 

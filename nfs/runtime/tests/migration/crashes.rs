@@ -66,8 +66,7 @@ fn the_old_instance_dies_before_the_commit() {
             old.instance.stop_workers().unwrap();
             let mut descriptors = driver.descriptors();
             let backlog = orphans(descriptors.pop().unwrap()).unwrap();
-            let rig = Rig::with(2, 200, |options| {
-                options.arena = descriptors.pop();
+            let rig = Rig::on(descriptors.pop(), 2, 200, |options| {
                 options.backlog = Some(backlog);
             });
             (rig, sent)

@@ -5,7 +5,7 @@ use std::{num::NonZeroU16, os::fd::OwnedFd, sync::Arc};
 use nf_ports::memory::{self, Wire};
 use nf_runtime::{
     gate::Order, migration::Migration, state::StateBuilder, Batch, Context, Frame, Instance,
-    Network, NetworkFunction, Offloads, Options, PartialChecksum, Refusal, Segments,
+    Network, NetworkFunction, Offloads, Options, PartialChecksum, Prepared, Refusal, Segments,
     MAX_LARGE_FRAME,
 };
 use serde_json::{json, Value};
@@ -56,7 +56,7 @@ impl Rig {
             hold,
             ..Options::default()
         };
-        let instance = Instance::start(options, ()).unwrap();
+        let instance = Instance::start(options, Prepared::new((), 1, None).unwrap()).unwrap();
         Self {
             migration: Migration::of(&instance),
             instance,

@@ -15,7 +15,7 @@ use nf_ports::memory::{self, Wire};
 use nf_runtime::{
     migration::{marker, Migration, Secret},
     state::{FlowTable, StateBuilder},
-    Batch, Context, Instance, NetworkFunction, Options, Refusal,
+    Batch, Context, Instance, NetworkFunction, Options, Prepared, Refusal,
 };
 use serde_json::{json, Value};
 
@@ -91,6 +91,16 @@ impl Rig {
     }
 
     pub fn with(workers: usize, flows: usize, change: impl FnOnce(&mut Options)) -> Self {
+        Self::on(None, workers, flows, change)
+    }
+
+    /// Starts an instance on this state, or on fresh state.
+    pub fn on(
+        arena: Option<OwnedFd>,
+        workers: usize,
+        flows: usize,
+        change: impl FnOnce(&mut Options),
+    ) -> Self {
         watch();
         let (port, wires) = memory::port(0, [2; 6], workers).unwrap();
         let mut options = Options {
@@ -98,7 +108,7 @@ impl Rig {
             ..Options::default()
         };
         change(&mut options);
-        let instance = Instance::start(options, flows).unwrap();
+        let instance = Instance::start(options, Prepared::new(flows, 1, arena).unwrap()).unwrap();
         let migration = Migration::of(&instance);
         Self {
             instance,
