@@ -35,6 +35,7 @@ mod names;
 mod output;
 mod pass;
 mod passthrough;
+mod pieces;
 mod proxy;
 mod ready;
 mod record;

@@ -11,7 +11,7 @@ use nf_splice::{
 use crate::{
     pass::{Pass, Received},
     record::{framing, options, reversed, stage, Connection, Leg},
-    segments::{Outgoing, ACK, PSH_ACK},
+    segments::{Blocks, Outgoing, ACK, PSH_ACK},
 };
 
 /// The time until the function's bytes are sent again, doubled each time.
@@ -173,7 +173,11 @@ impl Pass<'_> {
             ack,
             window,
             stamps,
-            blocks: self.kept_blocks(&connection.requests, has_sack),
+            blocks: if has_sack {
+                connection.requests.kept_blocks(&self.tables.chunks)
+            } else {
+                Blocks::default()
+            },
             ..segment
         };
         if connection.endpoint.is_none() {
@@ -201,7 +205,11 @@ impl Pass<'_> {
             ack,
             window,
             stamps,
-            blocks: self.kept_blocks(&connection.answers, has_sack),
+            blocks: if has_sack {
+                connection.answers.kept_blocks(&self.tables.chunks)
+            } else {
+                Blocks::default()
+            },
             ..segment
         };
         self.send(reversed(&leg.tuple), &segment);

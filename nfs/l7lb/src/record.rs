@@ -45,7 +45,7 @@ pub struct Half {
     pub held: ByteQueue,
     /// Bytes that the function sends: destination numbers from `out_at` on.
     pub outgoing: ByteQueue,
-    /// Bytes beyond holes in the framing, each piece behind its [label](crate::kept).
+    /// Bytes beyond holes in the framing, each piece behind its [label](crate::pieces).
     pub kept: ByteQueue,
     /// The least source number of them.
     pub kept_at: u32,

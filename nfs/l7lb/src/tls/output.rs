@@ -10,7 +10,7 @@ use super::{
 use crate::{
     pass::Pass,
     record::{options, reversed, SCALE},
-    segments::{Outgoing, ACK, PSH_ACK},
+    segments::{Blocks, Outgoing, ACK, PSH_ACK},
 };
 
 const MILLISECOND: u64 = 1_000_000;
@@ -59,9 +59,11 @@ impl Pass<'_> {
             }),
             syn: None,
             // Segments with bytes have no room for them.
-            blocks: (endpoint.has(options::SACK) && payload.is_empty())
-                .then(|| endpoint.from_client.blocks())
-                .unwrap_or_default(),
+            blocks: if endpoint.has(options::SACK) && payload.is_empty() {
+                endpoint.from_client.blocks()
+            } else {
+                Blocks::default()
+            },
             payload: &payload,
             size: endpoint.mss,
         };
