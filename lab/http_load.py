@@ -2,7 +2,8 @@
 
 Prints JSON lines: ``{"event": "ready"}`` when every kept connection is open, and ``{"event": "report", ...}`` at the
 end. Reads commands from standard input: ``rate KEPT NEW`` (requests per second over kept connections, and over
-connections of their own), ``phase NAME``, ``status``, ``stop``; an event answers each. It ignores end of file there.
+connections of their own), ``phase NAME``, ``status``, ``await COUNT SECONDS SERVER [HOST/PATH...]`` (until this phase
+has so many answers of that server, or of any: ``-``), ``stop``; an event answers each. It ignores end of file there.
 
 Each ``--request HOST/PATH`` is sent in turn: by each kept connection, and by the new connections together. The first
 word of an answer names the server, as `lab.web` does.
@@ -12,6 +13,7 @@ The client closes first, as most clients do, so the addresses in TIME_WAIT are i
 
 import argparse
 import asyncio
+import contextlib
 import os
 import sys
 import time
@@ -22,11 +24,12 @@ from itertools import cycle
 from typing import Any
 
 from lab.commands import say
-from lab.http_report import Count, Failure, HttpReport, Kind
+from lab.http_report import Count, Failure, HttpReport, Kind, by_server
 
 _TICK_S = 0.005
 _CATCH_UP_S = 0.1  # requests overdue for longer, because this process did not run, are not sent in a burst
 _BODY_LINE = b"content-length:"
+_ANY = "-"
 _FAULTS = (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
 
@@ -115,6 +118,7 @@ class HttpLoad:
         self._counts = self._phase("start")
         self._under_way: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
+        self._answered = asyncio.Event()
         self._commands = b""
 
     async def run(self) -> None:
@@ -162,8 +166,22 @@ class HttpLoad:
             return
         count.took(began, time.time())
         count.answered_by(*answer)
+        self._answered.set()
         if kind == "new":
             connection.close()
+
+    async def _await(self, wanted: int, seconds: float, server: str, requests: list[str]) -> None:
+        """Say whether this phase has that many answers within a time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._answers_of(server, requests) < wanted:
+                    self._answered.clear()
+                    await self._answered.wait()
+        say("awaited", reached=self._answers_of(server, requests) >= wanted)
+
+    def _answers_of(self, server: str, requests: list[str]) -> int:
+        found = [by_server(count.answers, *requests) for count in self._counts.values()]
+        return sum(sum(each.values()) if server == _ANY else each.get(server, 0) for each in found)
 
     # ---- commands
 
@@ -177,7 +195,7 @@ class HttpLoad:
             try:
                 self._obey(command.split())
             except (ValueError, IndexError, KeyError) as error:
-                expected = "rate KEPT NEW, phase NAME, status, stop"
+                expected = "rate KEPT NEW, phase NAME, status, await COUNT SECONDS SERVER [HOST/PATH...], stop"
                 say("error", problem=f"{command!r}: {type(error).__name__}: {error}; expected: {expected}")
 
     def _obey(self, words: list[str]) -> None:
@@ -192,6 +210,8 @@ class HttpLoad:
             sums = {"sent": report.sent, "answered": report.answered, "failed": len(report.failures)}
             answers = {kind: count.answers for kind, count in self._counts.items()}
             say("status", **sums, first_answer=first, answers=answers)
+        elif words[0] == "await":
+            self._start(self._await(int(words[1]), float(words[2]), words[3], words[4:]))
         elif words[0] == "stop":
             self._stopped.set()
         else:

@@ -3,6 +3,7 @@
 A request counts in the phase in which it began. Times are seconds since 1970.
 """
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
@@ -113,3 +114,17 @@ class HttpReport:
             name: {kind: Count(**count) for kind, count in counts.items()} for name, counts in data["phases"].items()
         }
         return cls(phases, [Failure(**each) for each in data["failures"]])
+
+
+def by_server(answers: dict[str, dict[str, int]], *requests: str) -> dict[str, int]:
+    """Count the answers of each server, to these requests or to all."""
+    found: Counter[str] = Counter()
+    for request, servers in answers.items():
+        if not requests or request in requests:
+            found.update(servers)
+    return dict(sorted(found.items()))
+
+
+def told(servers: dict[str, int]) -> str:
+    """Describe what `by_server` returned."""
+    return ", ".join(f"{name} {count}" for name, count in servers.items()) or "no answers"

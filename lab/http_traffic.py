@@ -1,13 +1,15 @@
 """Web servers and HTTP clients in hosts of a running lab, controlled from outside."""
 
+from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from lab.ends import End, Hosts
-from lab.http_report import HttpReport
+from lab.http_report import HttpReport, Kind, by_server
 
 _TIMEOUT_S = 5.0
+_SOON_S = 20.0
 
 
 class WebServer:
@@ -74,6 +76,28 @@ class HttpClient:
         ``first_answer`` (or None) and ``answers`` are those of this phase, by kind; see `Count`.
         """
         return self._end.ask("status", "status")
+
+    def answered(self, *requests: str, kinds: Sequence[Kind] = ("kept", "new")) -> dict[str, int]:
+        """Count the answers of each server in this phase, to these requests or to all."""
+        answers = self.status()["answers"]
+        counts: Counter[str] = Counter()
+        for kind in kinds:
+            counts.update(by_server(answers[kind], *requests))
+        return dict(sorted(counts.items()))
+
+    def await_answers(self, count: int, server: str = "-", *requests: str, timeout_s: float = _SOON_S) -> bool:
+        """Wait until this phase has that many answers.
+
+        Args:
+            count: of answers.
+            server: only its answers count; ``-``: those of all.
+            requests: only answers to these count; none: to all.
+            timeout_s: time limit, less than 30 s.
+
+        Returns:
+            whether they came in time.
+        """
+        return self._end.ask(f"await {count} {timeout_s} {' '.join((server, *requests))}", "awaited")["reached"]
 
     def stop(self) -> HttpReport:
         """Stop, wait for pending requests, and report."""

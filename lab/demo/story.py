@@ -8,16 +8,17 @@ from typing import Any, Self
 from rich.console import Console
 
 from lab.agent_events import AgentEvents
-from lab.checks import Check, one_switch, run_check
+from lab.checks import Check, one_switch
 from lab.demo.balancer import NAME, Balancer, moment
 from lab.demo.counting import Summary
 from lab.demo.keeping import keep_running
-from lab.demo.printing import print_begin, print_end, print_json, print_summary
+from lab.demo.printing import numbers, print_begin, print_end
 from lab.demo.sampling import CpuSampler
 from lab.demo.site import DATA_VIP, OUTSIDE, SECOND, SNIC, WEB_VIP, WEBS, Site, balancer_config
 from lab.demo.traffic import LITTLE, MUCH, Traffic
 from lab.errors import ControlError
 from lab.spec import HYPERVISOR
+from lab.story import tell
 
 _LITTLE_S, _MUCH_S, _CALM_S, _AFTER_S = 4.0, 4.0, 13.0, 4.0
 _BACK_S, _SERVED = 30.0, 20
@@ -43,6 +44,14 @@ class Story:
     def checks(self) -> list[Callable[[], Check]]:
         """Return the checks, in order."""
         return [self.one_switch, self.deploy, self.little, self.rise, self.fall, self.death, self.revival, self.counted]
+
+    def numbers(self) -> list[tuple[str, str]]:
+        """Return the counts for people."""
+        return numbers(self.summary)
+
+    def document(self) -> dict[str, Any]:
+        """Return the counts for ``--format=json``."""
+        return {"figures": self.summary.figures(), "moves": self.summary.moves}
 
     def one_switch(self) -> Check:
         """Show one datapath to the controller, with the ports of both switches."""
@@ -190,12 +199,8 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
             Story(site, events, cpu) as story,
         ):
             print_begin(console, site)
-            results = [run_check(check, site.require_running, console) for check in story.checks()]
-            print_summary(console, story.summary)
-            holds = all(each.holds for each in results)
+            holds = tell(story, site.require_running, console, as_json=as_json)
             print_end(console, site, holds, keep=keep)
-            if as_json:
-                print_json(holds, results, story.summary)
         if keep:
             keep_running(site, console)
     return holds

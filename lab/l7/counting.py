@@ -1,16 +1,11 @@
-"""The counts of ``uno-lab l7``, their verdict and their output."""
+"""The counts of ``uno-lab l7``, and their verdict."""
 
-import dataclasses
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from lab.checks import Check
-from lab.http_report import Failure, HttpReport, Kind
+from lab.http_report import Failure, HttpReport
 
 _SHOWN = 3
 
@@ -61,8 +56,7 @@ class Summary:
         """Check that nothing was lost."""
         detail = f"{len(self.lost)} of {self.sent} requests lost"
         if self.unanswered:
-            killed = "that it had not answered yet"
-            detail += f"\nthe killed web server took {len(self.unanswered)} requests with it {killed}"
+            detail += f"\n{len(self.unanswered)} failed because the killed web server had not answered yet"
         for each in self.lost[:_SHOWN]:
             detail += f"\n{each}"
         return Check("every request counted", not self.lost, detail, self.figures())
@@ -78,44 +72,16 @@ class Summary:
             "freeze_us": [each["report"].get("freeze_us") for each in self.moves],
         }
 
-
-def by_server(answers: dict[str, dict[str, int]], *requests: str) -> dict[str, int]:
-    """Count the answers of each server, to these requests or to all."""
-    found: Counter[str] = Counter()
-    for request, servers in answers.items():
-        if not requests or request in requests:
-            found.update(servers)
-    return dict(sorted(found.items()))
-
-
-def told(servers: dict[str, int]) -> str:
-    """Describe what `by_server` returned."""
-    return ", ".join(f"{name} {count}" for name, count in servers.items()) or "no answers"
-
-
-def answers_of(report: HttpReport, phase: str, kind: Kind) -> dict[str, dict[str, int]]:
-    """Return the answers of a phase, by request and server."""
-    return report.phases[phase][kind].answers
-
-
-def print_summary(console: Console, summary: Summary) -> None:
-    """Print the numbers."""
-    figures = summary.figures()
-    table = Table(box=None, show_header=False, pad_edge=True)
-    table.add_column(style="bold")
-    table.add_column()
-    table.add_row("HTTP requests", f"{figures['requests']} sent, {figures['lost']} lost")
-    kinds = ", ".join(f"{count} {kind}" for kind, count in figures["unfinished_in_moves"].items())
-    table.add_row("unfinished in moves", kinds or "none")
-    for move in summary.moves:
-        freeze = move["report"].get("freeze_us")
-        frozen = "frozen for an unknown time" if freeze is None else f"frozen for {freeze / 1000:.2f} ms"
-        table.add_row(f"move to {move['target']}", frozen)
-    console.print()
-    console.print(table)
-
-
-def print_json(holds: bool, results: list[Check], summary: Summary) -> None:
-    """Print one object on standard output."""
-    checks = [dataclasses.asdict(each) for each in results]
-    print(json.dumps({"holds": holds, "checks": checks, "figures": summary.figures(), "moves": summary.moves}))
+    def numbers(self) -> list[tuple[str, str]]:
+        """For people."""
+        figures = self.figures()
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.unfinished.items())
+        rows = [
+            ("HTTP requests", f"{figures['requests']} sent, {figures['lost']} lost"),
+            ("unfinished in moves", kinds or "none"),
+        ]
+        for move in self.moves:
+            freeze = move["report"].get("freeze_us")
+            frozen = "frozen for an unknown time" if freeze is None else f"frozen for {freeze / 1000:.2f} ms"
+            rows.append((f"move to {move['target']}", frozen))
+        return rows

@@ -13,8 +13,6 @@ WEIGHT = 2
 """The weight of the heavy server; the light one has 1."""
 
 _PERIOD_MS, _FALL, _RISE = 250, 2, 2
-CHECKED_S = _FALL * 2 * _PERIOD_MS / 1000
-"""The time within which failing checks take a server down."""
 
 
 @dataclass(frozen=True)

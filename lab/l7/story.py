@@ -3,7 +3,6 @@
 import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
@@ -12,17 +11,19 @@ from typing import Any, Self
 from rich.console import Console
 
 from lab.agent_events import AgentEvents
-from lab.checks import Check, one_switch, run_check
+from lab.checks import Check, one_switch
 from lab.demo.balancer import Balancer
 from lab.demo.printing import print_begin, print_end
 from lab.demo.site import OUTSIDE, SECOND, SNIC, WEB_VIP, WEBS, Site
 from lab.ends import End
 from lab.errors import ControlError
+from lab.http_report import HttpReport, by_server, told
 from lab.http_traffic import HttpClient
-from lab.l7.counting import Summary, by_server, print_json, print_summary, told
+from lab.l7.counting import Summary
 from lab.l7.keeping import keep_running
-from lab.l7.routes import API, ASKS, CHECKED_S, HEAVY, LIGHT, WEIGHT, WWW, Ask, balancer_config
+from lab.l7.routes import API, ASKS, HEAVY, LIGHT, WEIGHT, WWW, Ask, balancer_config
 from lab.spec import HYPERVISOR
+from lab.story import tell
 from nfagent.control import Control
 
 NAME = "l7"
@@ -34,7 +35,7 @@ _KEPT = 10
 _KEPT_RATE, _NEW_RATE = 120.0, 60.0
 _SHARED = 60
 """New connections that show the weights."""
-_SOON_S, _POLL_S = 20.0, 0.05
+_SOON_S = 20.0
 _SAME = 60
 """Answers that show that something stays so."""
 _EACH = 10
@@ -64,6 +65,14 @@ class Story:
             self.move_back, self.counted,
         ]  # fmt: skip
 
+    def numbers(self) -> list[tuple[str, str]]:
+        """Return the counts for people."""
+        return self.summary.numbers()
+
+    def document(self) -> dict[str, Any]:
+        """Return the counts for ``--format=json``."""
+        return {"figures": self.summary.figures(), "moves": self.summary.moves}
+
     def one_switch(self) -> Check:
         """Show one datapath to the controller, with the ports of both switches."""
         return one_switch(self._site.controller, self._site.lab.state)
@@ -74,7 +83,9 @@ class Story:
         location, number = shown["placement"]["location"], shown["ports"][0]["number"]
         self._site.controller.wait_for_line(rf"chain: .* {self._site.function_port}")
         control = Control(self._site.agent.runtime / f"{shown['id']}.{location}.sock")
-        healthy = self._until(lambda: self._stays_healthy(control))
+        healthy = self._serve_all() and all(
+            up for name, up in control.ask("counters").items() if name.startswith("backend_up")
+        )
         detail = f"active at {location}, virtual port {number}"
         detail += f"\n{'all' if healthy else 'not all'} {len(WEBS)} web servers pass its health checks"
         return Check(f"{NAME}, a layer-7 load balancer, deployed by REST", healthy and location == HYPERVISOR, detail)
@@ -99,10 +110,9 @@ class Story:
         requests = (REQUESTS[0],)
         with HttpClient(self._site.lab, OUTSIDE, WEB_VIP, 0, requests) as client:
             client.rate(0, 2 * _NEW_RATE)
-            self._until(lambda: client.status()["answered"] >= _SHARED)
+            client.await_answers(_SHARED)
             report = client.stop()
-        self.summary.load.failures += report.failures
-        self.summary.asked += report.sent
+        self._count(report)
         shares = by_server(report.phases["start"]["new"].answers)
         heavy, light = shares.get(HEAVY, 0), shares.get(LIGHT, 0)
         holds = abs(heavy - WEIGHT * light) <= WEIGHT + 1 and shares.keys() == {HEAVY, LIGHT} and not report.failures
@@ -113,12 +123,12 @@ class Story:
         """Kill a web server: the other one of its pool takes its requests."""
         client = self._client = self._stack.enter_context(HttpClient(self._site.lab, OUTSIDE, WEB_VIP, _KEPT, REQUESTS))
         client.rate(_KEPT_RATE, _NEW_RATE)
-        self._until(lambda: self._answered(client, REQUESTS[0]).get(HEAVY, 0) >= _SAME)
+        client.await_answers(_SAME, HEAVY, REQUESTS[0])
         begin = time.time()
         self._site.webs[HEAVY].close()
         self.summary.killed = (begin, client.phase("dead"))
-        self._until(lambda: self._answered(client, REQUESTS[0]).get(LIGHT, 0) >= _SAME)
-        failed, answered = client.status()["failed"], self._answered(client, REQUESTS[0])
+        client.await_answers(_SAME, LIGHT, REQUESTS[0])
+        failed, answered = client.status()["failed"], client.answered(REQUESTS[0])
         answered.pop(HEAVY, None)  # sent before it was killed, and counted after that
         detail = f"{sum(answered.values())} requests for its pool answered: {told(answered)}; {failed} failed"
         holds = answered.keys() == {LIGHT} and answered[LIGHT] >= _SAME
@@ -129,9 +139,9 @@ class Story:
         client, began = self._flow("revival"), time.monotonic()
         self._site.restart_web(HEAVY)
         client.phase("back")
-        back = self._until(lambda: self._answered(client, REQUESTS[0]).get(HEAVY, 0) > 0)
+        back = client.await_answers(1, HEAVY, REQUESTS[0])
         took_s = time.monotonic() - began
-        self._until(lambda: self._answered(client, REQUESTS[0]).get(HEAVY, 0) >= _SAME)
+        client.await_answers(_SAME, HEAVY, REQUESTS[0])
         detail = f"it answers again {took_s:.1f} s after its start" if back else f"no answer within {_SOON_S:.0f} s"
         return Check(f"{HEAVY} is back", back, detail)
 
@@ -161,7 +171,7 @@ class Story:
             report = unfinished.ask("finish", "report")
         finally:
             unfinished.close()
-        self._until(lambda: sum(self._answered(client).values()) >= _SAME)
+        client.await_answers(_SAME)
         after = client.status()
         right: dict[str, int] = report["right"]
         summary.moves.append(move)
@@ -179,36 +189,23 @@ class Story:
         holds = move["outcome"] == "done" and location == target and not report["wrong"] and not failed
         return Check(f"{NAME} moves to {target} in the middle of requests", holds, detail)
 
-    def _stays_healthy(self, control: Control) -> bool:
-        """Tell whether all web servers are up for as long as a failing check may take.
+    def _serve_all(self) -> bool:
+        """Send requests from the moment of the deployment on; tell whether every web server answers some."""
+        with HttpClient(self._site.lab, OUTSIDE, WEB_VIP, 0, REQUESTS) as client:
+            client.rate(0, _NEW_RATE)
+            served = all(client.await_answers(1, name) for name in WEBS)
+            self._count(client.stop())
+        return served
 
-        The first checks fail, because they begin before the controller knows the port.
-        """
-        until = time.monotonic() + CHECKED_S
-        while all(up for name, up in control.ask("counters").items() if name.startswith("backend_up")):
-            if time.monotonic() > until:
-                return True
-            time.sleep(_POLL_S)
-        return False
+    def _count(self, report: HttpReport) -> None:
+        """Count the requests of a client of a single step."""
+        self.summary.load.failures += report.failures
+        self.summary.asked += report.sent
 
     def _flow(self, when: str) -> HttpClient:
         if self._client is None:
             raise ControlError(f"no load flows before {when}: an earlier step failed")
         return self._client
-
-    def _answered(self, client: HttpClient, *requests: str) -> dict[str, int]:
-        """Count the answers of each server in this phase."""
-        counts: Counter[str] = Counter()
-        for answers in client.status()["answers"].values():
-            counts.update(by_server(answers, *requests))
-        return dict(sorted(counts.items()))
-
-    def _until(self, holds: Callable[[], bool]) -> bool:
-        """Wait for a condition; tell whether it holds within the time limit."""
-        deadline = time.monotonic() + _SOON_S
-        while not (found := holds()) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        return found
 
     def __enter__(self) -> Self:
         return self
@@ -244,12 +241,8 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
     with Site(NAME, (WEB_VIP,), console, _SETTINGS) as site:
         with AgentEvents(site.agent.client) as events, Story(site, events) as story:
             print_begin(console, site)
-            results = [run_check(check, site.require_running, console) for check in story.checks()]
-            print_summary(console, story.summary)
-            holds = all(each.holds for each in results)
+            holds = tell(story, site.require_running, console, as_json=as_json)
             print_end(console, site, holds, keep=keep)
-            if as_json:
-                print_json(holds, results, story.summary)
         if keep:
             keep_running(site, console)
     return holds

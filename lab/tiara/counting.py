@@ -1,13 +1,9 @@
-"""The counts of ``uno-lab tiara``, their verdict and their output."""
+"""The counts of ``uno-lab tiara``, and their verdict."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from lab.checks import Check
 
@@ -74,6 +70,16 @@ class Summary:
             "events": [dataclasses.asdict(event) | {"lost": event.lost} for event in self.events],
         }
 
+    def numbers(self) -> list[tuple[str, str]]:
+        """For people."""
+        rows = [("HTTP requests", f"{self.sent} sent, {self.lost} lost")]
+        if self.fast_share is not None:
+            rows.append(("fast path", f"{100 * self.fast_share:.1f} % of the packets of established connections"))
+        for event in self.events:
+            explained = f", {event.failed - event.lost} failed with their server" if event.failed else ""
+            rows.append((event.name, f"{event.sent} requests, {event.lost} lost{explained}"))
+        return rows
+
 
 def share_of_hits(before: Mapping[str, float], after: Mapping[str, float]) -> float:
     """Return the share of the packets between two readings of the T-NIC's counters that took the fast path."""
@@ -85,24 +91,3 @@ def kept_at(answers: Mapping[str, int], kept: int) -> dict[str, int]:
     """Return how many kept connections each server has, at most: each connection has about as many requests."""
     total = sum(answers.values())
     return {name: -(-count * kept // max(total, 1)) for name, count in answers.items()}
-
-
-def print_summary(console: Console, summary: Summary) -> None:
-    """Print the numbers."""
-    table = Table(box=None, show_header=False, pad_edge=True)
-    table.add_column(style="bold")
-    table.add_column()
-    table.add_row("HTTP requests", f"{summary.sent} sent, {summary.lost} lost")
-    if summary.fast_share is not None:
-        table.add_row("fast path", f"{100 * summary.fast_share:.1f} % of the packets of established connections")
-    for event in summary.events:
-        explained = f", {event.failed - event.lost} failed with their server" if event.failed else ""
-        table.add_row(event.name, f"{event.sent} requests, {event.lost} lost{explained}")
-    console.print()
-    console.print(table)
-
-
-def print_json(holds: bool, results: list[Check], summary: Summary) -> None:
-    """Print one object on standard output."""
-    checks = [dataclasses.asdict(each) for each in results]
-    print(json.dumps({"holds": holds, "checks": checks, "figures": summary.figures()}))

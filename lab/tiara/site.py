@@ -38,8 +38,8 @@ from lab.tiara.settings import (
     nic_config,
     switch_config,
 )
+from lab.waiting import wait_for_sockets
 from nfagent.control import Connection
-from nfagent.errors import ControlError
 
 _SOON_S, _POLL_S = 20.0, 0.05
 _NAT = "lab.tiara.server_nat"
@@ -117,7 +117,7 @@ class Site:
         with self.log(name).open("ab") as log:
             options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             self._functions[name] = self.hosts.popen(name, [*command, "--backend", "packet", *more], **options)
-        if not self.until(lambda: self._answers(name)):
+        if wait_for_sockets([self.socket(name)], lambda: self._functions[name].poll() is None, _SOON_S):
             raise StartError(f"{kind} in {name} does not answer: {self.log(name).read_text()[-500:]}")
 
     def kill(self, name: str) -> None:
@@ -142,15 +142,6 @@ class Site:
         """
         with Connection(self.socket(name)) as connection:
             return connection.ask(verb, **arguments)
-
-    def _answers(self, name: str) -> bool:
-        if self._functions[name].poll() is not None:
-            raise StartError(f"the function in {name} has ended: {self.log(name).read_text()[-500:]}")
-        try:
-            self.ask(name, "status")
-        except ControlError:
-            return False
-        return True
 
     def require_running(self) -> None:
         """Raise if a function has ended by itself.

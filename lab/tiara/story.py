@@ -1,7 +1,6 @@
 """The steps of ``uno-lab tiara``, in order."""
 
 import signal
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
@@ -9,10 +8,12 @@ from typing import Any, Self
 
 from rich.console import Console
 
-from lab.checks import Check, run_check
+from lab.checks import Check
 from lab.errors import ControlError
+from lab.http_report import told
 from lab.http_traffic import HttpClient
-from lab.tiara.counting import Event, Summary, kept_at, print_json, print_summary, share_of_hits
+from lab.story import tell
+from lab.tiara.counting import Event, Summary, kept_at, share_of_hits
 from lab.tiara.settings import CLIENT, MUXES, NIC, SERVERS, SWITCH, VIP, mux_config
 from lab.tiara.site import Site
 
@@ -50,6 +51,14 @@ class Story:
             self.removed, self.hung, self.killed, self.counted,
         ]  # fmt: skip
 
+    def numbers(self) -> list[tuple[str, str]]:
+        """Return the counts for people."""
+        return self.summary.numbers()
+
+    def document(self) -> dict[str, Any]:
+        """Return the counts for ``--format=json``."""
+        return {"figures": self.summary.figures()}
+
     def three_tiers(self) -> Check:
         """Start a switch, a T-NIC and two load balancers, and wait for their first answers."""
         ready = self._site.until(lambda: all(self._alive().values()) and self._sessions() == len(MUXES))
@@ -57,9 +66,9 @@ class Story:
             HttpClient(self._site.hosts, CLIENT, VIP, _KEPT, [f"{VIP}/"], _TIMEOUT_S)
         )
         client.rate(_KEPT_RATE, _NEW_RATE)
-        everyone = self._site.until(lambda: len(self._answered()) == len(SERVERS))
+        everyone = all(client.await_answers(1, server.name) for server in SERVERS)
         alive = ", ".join(name for name, alive in self._alive().items() if alive)
-        detail = f"{alive} answer; {self._sessions()} of {len(MUXES)} load balancers offload\n{_told(self._answered())}"
+        detail = f"{alive} answer; {self._sessions()} of {len(MUXES)} load balancers offload\n{told(client.answered())}"
         return Check("three tiers", ready and everyone and not self._status()["failed"], detail)
 
     def fast_path(self) -> Check:
@@ -146,10 +155,11 @@ class Story:
 
     def _event(self, name: str, happen: Callable[[], None], server: str | None = None) -> Check:
         """Let something happen; `server`: failures of its connections are expected, of others never."""
-        client, at_servers = self._flow(), self._answered("kept")
+        client = self._flow()
+        at_servers = client.answered(kinds=["kept"])
         allowed = 0
         if server is not None:
-            self._site.until(lambda: server in self._answered())
+            client.await_answers(1, server)
             new = int(_NEW_RATE * _UNNOTICED_S)
             allowed = kept_at(at_servers, _KEPT).get(server, 0) + new
         before = self._status()
@@ -157,26 +167,24 @@ class Story:
         client.phase(phase)
         happen()
         gone = set[str]() if server is None else {server}
-        self._site.until(lambda: self._settled(gone))
+        self._site.until(lambda: self._settled(gone)) if gone else client.await_answers(_SAME)
         self._stays()
         for attempt in range(_NOTICED if gone else 0):
             # Until the removal of its entries has taken effect, the fast path leads to it.
             client.phase(f"{phase}-{attempt}")
             self._stays()
-            if not gone & self._answered().keys():
+            if not gone & client.answered().keys():
                 break
         after = self._status()
         event = Event(name, after["sent"] - before["sent"], after["failed"] - before["failed"], allowed)
         self.summary.events.append(event)
-        detail = f"{event.sent} requests, {event.lost} lost; {_told(self._answered())}"
+        detail = f"{event.sent} requests, {event.lost} lost; {told(client.answered())}"
         if event.failed:
             detail += f"\n{event.failed - event.lost} failed with {server}"
-        return Check(name, not event.lost and not gone & self._answered().keys(), detail)
+        return Check(name, not event.lost and not gone & client.answered().keys(), detail)
 
     def _settled(self, gone: set[str]) -> bool:
-        """Tell whether requests are answered, and no load balancer has connections to servers that are gone."""
-        if not gone:
-            return sum(self._answered().values()) >= _SAME
+        """Tell whether no load balancer has connections to servers that are gone, and no request waits."""
         up = [self._up(mux) for mux in MUXES]
         return all(not gone & each for each in up) and self._status()["waiting"] == 0
 
@@ -186,8 +194,8 @@ class Story:
 
     def _stays(self) -> None:
         """Wait for answers that show that it stays so."""
-        start = sum(self._answered().values())
-        self._site.until(lambda: sum(self._answered().values()) >= start + _SAME)
+        client = self._flow()
+        client.await_answers(sum(client.answered().values()) + _SAME)
 
     def _alive(self) -> dict[str, bool]:
         told = self._site.ask(SWITCH, "tswitch.show")
@@ -212,23 +220,11 @@ class Story:
             raise ControlError("no load flows: an earlier step failed")
         return self._client
 
-    def _answered(self, *kinds: str) -> dict[str, int]:
-        """Count the answers of each server in this phase."""
-        counts: Counter[str] = Counter()
-        for kind, requests in self._flow().status()["answers"].items():
-            for servers in requests.values() if not kinds or kind in kinds else ():
-                counts.update(servers)
-        return dict(sorted(counts.items()))
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stack.close()
-
-
-def _told(answers: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in answers.items()) or "no answers"
 
 
 def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
@@ -242,14 +238,10 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
     Raises:
         LabError: something did not start, or ended; with its name.
     """
-    console.print("[dim]starting tswitch, tnic, two load balancers and three web servers behind VXLAN[/dim]")
+    console.print("[dim]... starting tswitch, tnic, two load balancers and three web servers behind VXLAN[/dim]")
     with Site() as site:
         with Story(site) as story:
-            results = [run_check(check, site.require_running, console) for check in story.checks()]
-            print_summary(console, story.summary)
-            holds = all(each.holds for each in results)
-            if as_json:
-                print_json(holds, results, story.summary)
+            holds = tell(story, site.require_running, console, as_json=as_json)
         if keep:
             keep_running(site, console)
     return holds

@@ -44,6 +44,21 @@ def test_every_request_is_answered_and_counted(demo: Lab) -> None:
     assert first["kept"].delay_ms(0.5) > 0
 
 
+def test_answers_are_awaited_by_server_and_request(demo: Lab) -> None:
+    requests = ("www/", "api/")
+    with WebServer(demo, "vm1"), HttpClient(demo, "out1", SERVER, kept=2, requests=requests) as client:
+        client.rate(100, 0)
+        assert client.await_answers(10)
+        assert client.await_answers(8, "vm1", "api/")
+        assert client.answered("api/")["vm1"] >= 8
+        assert sum(client.answered().values()) >= 15
+        assert client.answered(kinds=["new"]) == {}
+        assert not client.await_answers(1, "vm2", timeout_s=0.1)
+        client.rate(0, 0)
+        client.phase("idle")
+        assert not client.await_answers(1, "vm1", "www/", timeout_s=0.1)
+
+
 def test_requests_lost_with_a_server_are_counted(demo: Lab) -> None:
     server = WebServer(demo, "vm1")
     with HttpClient(demo, "out1", SERVER, kept=5) as client:

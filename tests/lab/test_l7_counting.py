@@ -2,8 +2,8 @@
 
 import pytest
 
-from lab.http_report import Failure, HttpReport
-from lab.l7.counting import Summary, by_server
+from lab.http_report import Failure, HttpReport, by_server
+from lab.l7.counting import Summary
 
 KILLED = 100.0
 
