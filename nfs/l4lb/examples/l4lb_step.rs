@@ -5,26 +5,19 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod measured;
+
 use std::hint::black_box;
 
+use measured::{cpu, median, shuffled, write_frame, ACK, MAC, SYN};
 use nf_l4lb::L4lb;
-use nf_packet::{dissect, Ipv4, Outcome, Tcp};
+use nf_packet::{dissect, Ipv4, Outcome};
 use nf_runtime::{testing::Harness, Batch, Context, NetworkFunction, Verdict};
 use nf_tables::{Class, Cuckoo, Entry, Ipv4Flow, Lifetimes};
-use rustix::time::{clock_gettime, ClockId};
 use serde_json::{json, Value};
 
-const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
 const FRAME: usize = 60;
 const VIPS: u16 = 16;
-const SYN: u8 = 2;
-const ACK: u8 = 16;
-
-/// Returns the nanoseconds of CPU time that this thread has used.
-fn cpu() -> u64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
 
 fn config(connections: usize, half_open: u32) -> Value {
     let mut neighbours = vec![json!({"address": "10.0.0.1", "mac": "02:aa:00:00:00:01"})];
@@ -71,14 +64,8 @@ impl Frames {
         let mut bytes = Vec::new();
         for flow in flows {
             let mut frame = [0; FRAME];
-            frame[..6].copy_from_slice(&MAC);
-            frame[6..12].copy_from_slice(&[2, 0xaa, 0, 0, 0, 1]);
-            frame[12..14].copy_from_slice(&[8, 0]);
-            let client = 0x6440_0000 + (flow >> 4);
             let vip = [192, 0, 2, (flow % u32::from(VIPS)) as u8];
-            Ipv4::write(&mut frame[14..], client.into(), vip.into(), 6, 20).unwrap();
-            let ports = (1024 + (flow & 0xf) as u16 * 997, 80);
-            Tcp::write(&mut frame[34..], ports, 1000, 0, flags, 64_000).unwrap();
+            write_frame(&mut frame, flow, vip, flags);
             bytes.extend_from_slice(&frame);
         }
         Self(bytes)
@@ -149,24 +136,6 @@ impl Meter<'_> {
             assert_eq!(packet.verdict(), Verdict::Send(0));
         }
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// Returns 0, 1, 2, ... below `count` in an order without runs.
-fn shuffled(count: u32) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..count).collect();
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    for index in (1..order.len()).rev() {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        order.swap(index, (random % (index as u64 + 1)) as usize);
-    }
-    order
 }
 
 fn established(flows: u32, rounds: usize, packets: usize) -> Value {

@@ -6,22 +6,20 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod chained;
+#[path = "../measured/mod.rs"]
+mod measured;
 mod receiving;
 
 use std::{collections::HashMap, hint::black_box, net::Ipv4Addr, time::Instant};
 
 use chained::Chained;
+use measured::{cpu, median, shuffled, write_frame, ACK, MAC, SYN};
 use nf_l4lb::L4lb;
-use nf_packet::{Ipv4, Tcp};
 use nf_runtime::{testing::Harness, Batch, Context, NetworkFunction, Verdict};
 use nf_tables::Ipv4Flow;
 use receiving::{Loop, BURST};
-use rustix::time::{clock_gettime, ClockId};
 use serde_json::{json, Value};
 
-const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
-const SYN: u8 = 2;
-const ACK: u8 = 16;
 /// Flow Director's connections.
 const MOST: usize = 8192;
 /// The queues of HNLB with several DIPs.
@@ -41,11 +39,6 @@ const VARIANTS: [(Variant, &str); 3] = [
     (Variant::Hash, "hash_ns"),
 ];
 
-fn cpu() -> u64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 fn config(dips: u8) -> Value {
     let backend =
         |index: u8| json!({"name": format!("dip{index}"), "address": format!("10.0.1.{index}")});
@@ -61,21 +54,10 @@ fn config(dips: u8) -> Value {
     })
 }
 
-fn client(connection: u32) -> (Ipv4Addr, u16) {
-    let address = 0x6440_0000 + (connection >> 4);
-    (address.into(), 1024 + (connection & 0xf) as u16 * 997)
-}
-
 /// Returns a client's frame of this length, without checksum.
 fn frame(connection: u32, flags: u8, bytes: usize) -> Vec<u8> {
     let mut frame = vec![0; bytes];
-    frame[..6].copy_from_slice(&MAC);
-    frame[6..12].copy_from_slice(&[2, 0xaa, 0, 0, 0, 1]);
-    frame[12..14].copy_from_slice(&[8, 0]);
-    let (address, port) = client(connection);
-    let length = bytes - 34;
-    Ipv4::write(&mut frame[14..], address, [192, 0, 2, 1].into(), 6, length).unwrap();
-    Tcp::write(&mut frame[34..], (port, 80), 1000, 0, flags, 64_000).unwrap();
+    write_frame(&mut frame, connection, [192, 0, 2, 1], flags);
     frame
 }
 
@@ -259,26 +241,8 @@ fn numbers(lb: &mut Harness<L4lb>, frame: &[u8]) -> HashMap<Ipv4Addr, u32> {
     numbers
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
-}
-
-/// Returns 0, 1, 2, ... below `count` in an order without runs.
-fn shuffled(count: u32) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..count).collect();
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    for index in (1..order.len()).rev() {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        order.swap(index, (random % (index as u64 + 1)) as usize);
-    }
-    order
 }
 
 fn with(mut value: Value, key: &str, other: u64) -> Value {
