@@ -18,7 +18,7 @@ _SERVERS = [(1, HOME, False), (2, HOME, False), (3, HOME, False), (2, "hyperviso
 def comparison(request: pytest.FixtureRequest) -> Iterator[Comparison]:
     """Both worlds, with oneswitchd over one, two and three switches."""
     switches, executor, stateful = request.param
-    with Comparison(switches, _binary(), executor=executor, stateful=stateful) as comparison:
+    with Comparison(switches, binary(), executor=executor, stateful=stateful) as comparison:
         yield comparison
 
 
@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if fits(item)]
 
 
-def _binary() -> Path | None:
+def binary() -> Path | None:
     """Return the oneswitchd named by ``ONESWITCHD``, such as a debug build or a mutant; None if unset."""
     named = os.environ.get("ONESWITCHD")
     return Path(named) if named else None

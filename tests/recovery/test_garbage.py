@@ -49,7 +49,9 @@ class Watcher:
         self._socket.connect(path)
         self._xids = itertools.count(1)
         self._received = bytearray()
-        self._socket.sendall(of.message(of.HELLO, next(self._xids)))
+        # On a management socket, packet-ins must be asked for.
+        configuration = of.set_config(next(self._xids), 0, 0xFFFF)
+        self._socket.sendall(of.message(of.HELLO, next(self._xids)) + configuration)
 
     def close(self) -> None:
         self._socket.close()

@@ -7,6 +7,24 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ControllerId(pub u64);
 
+/// The result of a controller's handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    /// The wire version of OpenFlow.
+    pub version: u8,
+    /// Whether it is a service connection in Open vSwitch's sense, for management: it gets no asynchronous messages until it sets a
+    /// `miss_send_len`.
+    pub is_service: bool,
+}
+
+impl Greeting {
+    /// OpenFlow 1.3 with a controller.
+    pub const CONTROLLER: Self = Self {
+        version: openflow13::VERSION,
+        is_service: false,
+    };
+}
+
 /// Index into [`CoreConfig::switches`]; 0 is the hypervisor, the hub of the star.
 pub type SwitchIndex = usize;
 

@@ -17,7 +17,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use oneswitch_core::{Bridge, ControllerId, Core, Destination, SwitchIndex};
+use oneswitch_core::{Bridge, ControllerId, Core, Destination, Greeting, SwitchIndex};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep_until, Instant};
 use tracing::{debug, enabled, info, trace, Level};
@@ -168,8 +168,9 @@ impl Engine {
             Event::Up {
                 connection,
                 peer,
+                version,
                 handle,
-            } => self.up(connection, peer, handle, now),
+            } => self.up(connection, peer, version, handle, now),
             Event::Room { connection } => {
                 if let Some(session) = self.sessions.get_mut(&connection) {
                     session.awaits_room = false;
@@ -207,13 +208,26 @@ impl Engine {
         }
     }
 
-    fn up(&mut self, connection: u64, peer: Peer, handle: Handle, now: std::time::Instant) {
+    fn up(
+        &mut self,
+        connection: u64,
+        peer: Peer,
+        version: u8,
+        handle: Handle,
+        now: std::time::Instant,
+    ) {
         match &peer {
             Peer::Controller {
                 target, address, ..
             } => {
                 log_arrival(connection, target, address);
-                self.core.controller_up(ControllerId(connection), now);
+                let greeting = Greeting {
+                    version,
+                    // As Open vSwitch's own management socket.
+                    is_service: target.starts_with("punix:"),
+                };
+                self.core
+                    .controller_up(ControllerId(connection), greeting, now);
             }
             Peer::Switch(switch, bridge) => {
                 let target = self.report.bridge(*switch, *bridge);

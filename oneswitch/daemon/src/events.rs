@@ -26,6 +26,8 @@ pub enum Event {
     Up {
         connection: u64,
         peer: Peer,
+        /// The agreed version of OpenFlow.
+        version: u8,
         handle: Handle,
     },
     /// Complete messages; the session waits for [`Handle::resume`].

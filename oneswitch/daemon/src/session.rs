@@ -14,13 +14,13 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use openflow13::{encode_error, frame_length, kind, ErrorCode, Header, HEADER_LEN};
+use openflow13::{frame_length, kind, Header, Hello, HEADER_LEN};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::events::{Event, Handle, Peer};
-pub use frames::{is_private, messages};
+pub use frames::{is_echo, is_private, messages};
 pub use pump::Timing;
 
 /// How a session ended.
@@ -43,32 +43,38 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut buffer = BytesMut::new();
-    let greeted = match timeout(timing.handshake, greet(&mut stream, &mut buffer)).await {
+    let versions = hello::supported(&peer);
+    let greeting = greet(&mut stream, &mut buffer, versions);
+    let greeted = match timeout(timing.handshake, greeting).await {
         Ok(greeted) => greeted,
         Err(_) => Err(format!(
             "no HELLO within {} seconds",
             timing.handshake.as_secs()
         )),
     };
-    if let Err(reason) = greeted {
-        return Ended {
-            reason,
-            established: false,
-        };
-    }
+    let version = match greeted {
+        Ok(version) => version,
+        Err(reason) => {
+            return Ended {
+                reason,
+                established: false,
+            }
+        }
+    };
     let (sender, commands) = mpsc::unbounded_channel();
     let backlog = Arc::new(AtomicUsize::new(0));
     let handle = Handle::new(sender, Arc::clone(&backlog));
-    let patient = matches!(peer, Peer::Switch(..));
+    let is_switch = matches!(peer, Peer::Switch(..));
     let up = Event::Up {
         connection,
         peer,
+        version,
         handle,
     };
     let reason = if events.send(up).is_err() {
         "the engine has stopped".to_owned()
     } else {
-        pump::Pump::new(connection, patient, timing, backlog, events)
+        pump::Pump::new(connection, is_switch, timing, backlog, events)
             .run(stream, buffer, commands)
             .await
     };
@@ -83,13 +89,14 @@ where
     }
 }
 
-/// Exchanges HELLOs. Data after the peer's HELLO stays in `buffer`.
-async fn greet<S>(stream: &mut S, buffer: &mut BytesMut) -> Result<(), String>
+/// Exchanges HELLOs, ours with the bitmap `versions`; returns the version agreed on. Data after the peer's HELLO stays in `buffer`.
+async fn greet<S>(stream: &mut S, buffer: &mut BytesMut, versions: u32) -> Result<u8, String>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let broken = |error: std::io::Error| format!("handshake: {error}");
-    stream.write_all(&hello::hello(1)).await.map_err(broken)?;
+    let hello = Hello::new(versions).to_frame(1);
+    stream.write_all(&hello).await.map_err(broken)?;
     stream.flush().await.map_err(broken)?;
     loop {
         if let Some(header) = Header::parse(buffer) {
@@ -112,7 +119,7 @@ where
             match frame_length(buffer) {
                 Ok(Some(length)) => {
                     let frame = buffer.split_to(length);
-                    return answer_hello(stream, header, &frame).await;
+                    return answer_hello(stream, header, &frame, versions).await;
                 }
                 Ok(None) => {}
                 Err(refusal) => return Err(format!("handshake: {}", refusal.detail)),
@@ -124,7 +131,12 @@ where
     }
 }
 
-async fn answer_hello<S>(stream: &mut S, header: Header, frame: &[u8]) -> Result<(), String>
+async fn answer_hello<S>(
+    stream: &mut S,
+    header: Header,
+    frame: &[u8],
+    versions: u32,
+) -> Result<u8, String>
 where
     S: AsyncWrite + Unpin,
 {
@@ -132,16 +144,12 @@ where
         let text = String::from_utf8_lossy(frame.get(12..).unwrap_or_default()).into_owned();
         return Err(format!("the peer refused our HELLO: {text}"));
     }
-    let Err(text) = hello::negotiate(frame) else {
-        return Ok(());
+    let refused = match hello::negotiate(frame, versions) {
+        Ok(version) => return Ok(version),
+        Err(refused) => refused,
     };
-    let error = encode_error(
-        header.xid,
-        ErrorCode::HELLO_FAILED_INCOMPATIBLE,
-        text.as_bytes(),
-    );
     // The peer may have disconnected already; the reason below is what counts.
-    let _ = stream.write_all(&error).await;
+    let _ = stream.write_all(&refused.error).await;
     let _ = stream.shutdown().await;
-    Err(text)
+    Err(refused.text)
 }

@@ -51,8 +51,8 @@ pub use port::{
     config, from_openflow10, is_output, is_representable, port_no, state, Port, PortMod, PortStatus,
 };
 pub use session::{
-    encode_error, AsyncMasks, ErrorMessage, Experimenter, Features, Hello, Role, SwitchConfig,
-    TableMod,
+    encode_error, encode_hello_failed, AsyncMasks, ErrorMessage, Experimenter, Features, Hello,
+    Role, SwitchConfig, TableMod,
 };
 
 /// Nicira's experimenter id.

@@ -3,7 +3,7 @@
 
 use crate::error::{ErrorCode, Refusal, EXPERIMENTER_ERROR};
 use crate::header::{kind, HEADER_LEN, VERSION};
-use crate::wire::{padded, Put, Reader};
+use crate::wire::{padded, patch_length, Put, Reader};
 
 /// `OFPHET_VERSIONBITMAP`.
 const VERSION_BITMAP: u16 = 1;
@@ -18,6 +18,21 @@ pub struct Hello {
 }
 
 impl Hello {
+    /// Reads a whole HELLO message.
+    pub fn of_frame(frame: &[u8]) -> Self {
+        let version = frame.first().copied().unwrap_or_default();
+        Self::decode(version, frame.get(HEADER_LEN..).unwrap_or_default())
+    }
+
+    /// Encodes the message.
+    pub fn to_frame(self, xid: u32) -> Vec<u8> {
+        let mut frame = vec![self.version, kind::HELLO, 0, 0];
+        frame.put_u32(xid);
+        self.put(&mut frame);
+        patch_length(&mut frame, 0, 2);
+        frame
+    }
+
     /// Creates a hello for the versions of a bitmap.
     pub fn new(versions: u32) -> Self {
         Self {
@@ -336,16 +351,40 @@ impl ErrorMessage {
     }
 }
 
+/// Returns the version of an error about `offending`: that of the message
+/// itself, which may be another one than the connection's; 1 if Open vSwitch
+/// does not know it (`ofperr_encode_msg__`).
+fn error_version(offending: &[u8]) -> u8 {
+    match offending.first() {
+        None => VERSION,
+        Some(version @ 1..=6) => *version,
+        Some(_) => 1,
+    }
+}
+
+/// Encodes the error for a peer whose HELLO offers none of our versions. As in
+/// Open vSwitch (`ofperr_encode_hello`), it has the highest version that the
+/// peer offers.
+pub fn encode_hello_failed(hello: &Hello, text: &str) -> Vec<u8> {
+    let version = highest(hello.versions()).unwrap_or_default();
+    let mut frame = encode_error(0, ErrorCode::HELLO_FAILED_INCOMPATIBLE, text.as_bytes());
+    if let Some(slot) = frame.first_mut() {
+        *slot = error_version(&[version]);
+    }
+    frame
+}
+
 /// Encodes an error message about `offending`. As in Open vSwitch
-/// (`ofperr_encode_msg__`), it carries the whole offending message, truncated
-/// only at a message's limit of 65,535 bytes.
+/// (`ofperr_encode_msg__`), it has the version of the offending message, and
+/// carries the whole of it, truncated only at a message's limit of 65,535
+/// bytes.
 pub fn encode_error(xid: u32, error: ErrorCode, offending: &[u8]) -> Vec<u8> {
     let experimenter = error.experimenter();
     let fixed = HEADER_LEN + 4 + if experimenter.is_some() { 4 } else { 0 };
     let kept = offending.len().min(usize::from(u16::MAX) - fixed);
     let length = u16::try_from(fixed + kept).unwrap_or(u16::MAX);
     let mut out = Vec::with_capacity(fixed + kept);
-    out.put(&[VERSION, kind::ERROR]);
+    out.put(&[error_version(offending), kind::ERROR]);
     out.put_u16(length);
     out.put_u32(xid);
     out.put_u16(error.kind);

@@ -1,6 +1,6 @@
 //! State of one controller connection: role, masks, the order of its replies, and their memory.
 
-use crate::api::ControllerRole;
+use crate::api::{ControllerRole, Greeting};
 use crate::controllers::reply::Reply;
 use openflow13::AsyncMasks;
 use std::collections::VecDeque;
@@ -30,6 +30,9 @@ impl Slot {
 
 #[derive(Debug)]
 pub struct Controller {
+    pub version: u8,
+    /// See [`Greeting::is_service`].
+    is_service: bool,
     pub role: ControllerRole,
     pub asynchronous: AsyncMasks,
     pub miss_send_len: u16,
@@ -46,12 +49,21 @@ pub struct Controller {
     loses_packet_ins: bool,
 }
 
-impl Default for Controller {
-    fn default() -> Self {
+/// `OFP_DEFAULT_MISS_SEND_LEN`.
+const DEFAULT_MISS_SEND_LEN: u16 = 128;
+
+impl Controller {
+    pub fn new(greeting: Greeting) -> Self {
         Self {
+            version: greeting.version,
+            is_service: greeting.is_service,
             role: ControllerRole::Equal,
             asynchronous: default_masks(),
-            miss_send_len: 128, // OFP_DEFAULT_MISS_SEND_LEN
+            miss_send_len: if greeting.is_service {
+                0
+            } else {
+                DEFAULT_MISS_SEND_LEN
+            },
             slots: VecDeque::new(),
             first_slot: 0,
             kept: 0,
@@ -93,6 +105,9 @@ pub enum Asynchronous {
 
 impl Controller {
     pub fn wants(&self, kind: Asynchronous, reason: u8) -> bool {
+        if self.is_service && self.miss_send_len == 0 {
+            return false;
+        }
         let masks = match kind {
             Asynchronous::PacketIn => self.asynchronous.packet_in,
             Asynchronous::PortStatus => self.asynchronous.port_status,

@@ -1,7 +1,7 @@
 //! Notifications to controllers, and the order of their replies.
 
 use super::Controllers;
-use crate::api::{ControllerId, ControllerRole, Destination};
+use crate::api::{ControllerId, ControllerRole, Destination, Greeting};
 use crate::controllers::controller::{Admission, Asynchronous, Controller, WINDOW};
 use crate::controllers::reply::Reply;
 use crate::switches::verdict::Refused;
@@ -10,8 +10,8 @@ use openflow13::{encode_error, set_xid, Message, Port, PortStatus};
 use tracing::warn;
 
 impl Controllers {
-    pub fn connect(&mut self, id: ControllerId) {
-        self.connections.insert(id, Controller::default());
+    pub fn connect(&mut self, id: ControllerId, greeting: Greeting) {
+        self.connections.insert(id, Controller::new(greeting));
     }
 
     pub fn disconnect(&mut self, id: ControllerId) {

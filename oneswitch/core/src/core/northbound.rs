@@ -1,6 +1,6 @@
 //! Messages of controllers.
 
-use crate::api::{ControllerId, ControllerRole};
+use crate::api::{ControllerId, ControllerRole, Greeting};
 use crate::controllers::controller::{Controller, BUDGET};
 use crate::controllers::reply::Reply;
 use crate::controllers::Incoming;
@@ -11,7 +11,7 @@ use crate::switches::verdict::Origin;
 use crate::wire::wire;
 use openflow13::{
     decode, encode_error, fits_kind, kind, port_no, ErrorCode, Features, Header, Message, Role,
-    SwitchConfig, VERSION,
+    SwitchConfig,
 };
 use std::time::Instant;
 use tracing::{debug, info};
@@ -21,8 +21,8 @@ const CAPABILITIES: u32 = 0x4f;
 const TABLES: u8 = 254;
 
 impl Core {
-    pub fn controller_up(&mut self, id: ControllerId, _now: Instant) {
-        self.controllers.connect(id);
+    pub fn controller_up(&mut self, id: ControllerId, greeting: Greeting, _now: Instant) {
+        self.controllers.connect(id, greeting);
     }
 
     pub fn controller_down(&mut self, id: ControllerId, _now: Instant) {
@@ -83,6 +83,10 @@ impl Core {
             place: controller.place(),
         };
         let incoming = Incoming { origin, frame };
+        let any_version = matches!(header.kind, kind::HELLO | kind::ERROR);
+        if header.version != controller.version && !any_version {
+            return self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_VERSION);
+        }
         let is_slave = controller.role == ControllerRole::Slave;
         if is_slave && writes(header.kind) {
             let error = match fits_kind(header.kind, header.length) {
@@ -95,7 +99,7 @@ impl Core {
             Ok((_, message)) => self.dispatch(incoming, message, now),
             Err(refusal) => {
                 info!(target: "northbound", controller = id.0, kind = header.kind, xid = header.xid, detail = %refusal.detail, "cannot read a message");
-                if header.version == VERSION && changes(header.kind) {
+                if changes(header.kind) {
                     self.refuse_malformed(incoming, refusal.error, now);
                 } else {
                     self.refuse(incoming, refusal.error);
@@ -138,9 +142,10 @@ impl Core {
                 info!(target: "northbound", controller = incoming.origin.controller.0, vendor, subtype, "refuses an experimenter message (a bundle, a flow monitor, Nicira's): none is supported");
                 self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_EXPERIMENTER)
             }
-            Message::EchoReply(_) | Message::Hello(_) => {}
+            Message::EchoReply(_) => {}
             Message::Error(error) => {
-                debug!(target: "northbound", controller = incoming.origin.controller.0, error = %error.error, "controller reports")
+                debug!(target: "northbound", controller = incoming.origin.controller.0, error = %error.error, "controller reports");
+                self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_TYPE)
             }
             _ => self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_TYPE),
         }

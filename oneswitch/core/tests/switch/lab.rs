@@ -4,8 +4,8 @@ use crate::build::{executor_request, move_request};
 use crate::fake::FakeBridge;
 use crate::verdicts::cookies;
 use oneswitch_core::{
-    Bridge, ControllerId, Core, CoreConfig, Destination, JournalError, LinkConfig, MoveUntil,
-    PortConfig, Restored, SwitchConfig, HOME,
+    Bridge, ControllerId, Core, CoreConfig, Destination, Greeting, JournalError, LinkConfig,
+    MoveUntil, PortConfig, Restored, SwitchConfig, HOME,
 };
 use openflow13::{decode, encode, Header, Message, Port};
 use std::collections::BTreeMap;
@@ -185,7 +185,8 @@ impl Lab {
 
     pub fn controller_up(&mut self, id: u64) {
         self.inboxes.insert(id, Vec::new());
-        self.core.controller_up(ControllerId(id), self.now);
+        self.core
+            .controller_up(ControllerId(id), Greeting::CONTROLLER, self.now);
     }
 
     pub fn controller_down(&mut self, id: u64) {
@@ -302,7 +303,8 @@ impl Lab {
             }
         }
         for id in self.inboxes.keys() {
-            self.core.controller_up(ControllerId(*id), self.now);
+            self.core
+                .controller_up(ControllerId(*id), Greeting::CONTROLLER, self.now);
         }
     }
 

@@ -6,8 +6,8 @@ use crate::statistics::{bodies, port_stats};
 use crate::verdicts::dumped;
 use oneswitch_core::{Bridge, ControllerId, ControllerRole};
 use openflow13::{
-    config, encode, port_no, ErrorCode, ErrorMessage, Experimenter, FlowStatsRequest, Message,
-    MultipartReply, MultipartRequest, PortStats, PortStatus, QueueStats,
+    config, encode, port_no, ErrorCode, ErrorMessage, Experimenter, FlowStatsRequest, Hello,
+    Message, MultipartReply, MultipartRequest, PortStats, PortStatus, QueueStats,
 };
 
 fn refused(answers: &[Answer]) -> Option<(u32, ErrorCode)> {
@@ -37,7 +37,7 @@ fn features_are_the_hubs_once_they_are_known() {
 }
 
 #[test]
-fn echoes_come_back_and_what_is_no_request_is_ignored() {
+fn echoes_come_back_and_what_is_not_a_request_is_refused() {
     let mut lab = Lab::new(1, &[0]);
     let answers = lab.ask(6, &Message::EchoRequest(vec![1, 2, 3]));
     assert!(matches!(&answers[..], [(header, Message::EchoReply(data))]
@@ -47,9 +47,7 @@ fn echoes_come_back_and_what_is_no_request_is_ignored() {
         experimenter: None,
         data: Box::default(),
     };
-    for message in [Message::EchoReply(vec![1]), Message::Error(error)] {
-        assert_eq!(lab.ask(7, &message), []);
-    }
+    assert_eq!(lab.ask(7, &Message::EchoReply(vec![1])), []);
     let experimenter = Message::Experimenter(Experimenter {
         vendor: 0x2320,
         subtype: 1,
@@ -58,6 +56,11 @@ fn echoes_come_back_and_what_is_no_request_is_ignored() {
     for (message, error) in [
         (experimenter, ErrorCode::BAD_REQUEST_BAD_EXPERIMENTER),
         (Message::BarrierReply, ErrorCode::BAD_REQUEST_BAD_TYPE),
+        (Message::Error(error), ErrorCode::BAD_REQUEST_BAD_TYPE),
+        (
+            Message::Hello(Hello::new(0x10)),
+            ErrorCode::BAD_REQUEST_BAD_TYPE,
+        ),
     ] {
         assert_eq!(refused(&lab.ask(8, &message)), Some((8, error)));
     }

@@ -10,7 +10,7 @@ use oneswitch_core::ControllerId;
 
 use super::{Engine, Session};
 use crate::events::Peer;
-use crate::session::{is_private, messages};
+use crate::session::{is_echo, messages};
 
 /// While a switch leaves this many bytes unread, controllers are not read.
 pub(super) const SWITCH_BACKLOG: usize = 8 << 20;
@@ -29,7 +29,7 @@ impl Engine {
             }
             session.messages_in += 1;
             taken += frame.len();
-            if !is_private(header) {
+            if !is_echo(header) {
                 self.core.controller_message(id, frame, now);
             }
         }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::config::Config;
 use crate::server::build_core;
-use oneswitch_core::ControllerId;
+use oneswitch_core::{ControllerId, Greeting};
 use openflow13::{encode, FlowMod, FlowModCommand, Instructions, Match, Message};
 
 const SERVER: &str = r#"
@@ -19,7 +19,7 @@ const CONTROLLER: ControllerId = ControllerId(1);
 fn core(now: Instant) -> Core {
     let config = Config::parse("server.toml", SERVER).unwrap();
     let mut core = build_core(&config, now).unwrap();
-    core.controller_up(CONTROLLER, now);
+    core.controller_up(CONTROLLER, Greeting::CONTROLLER, now);
     core
 }
 

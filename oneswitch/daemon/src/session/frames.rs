@@ -19,26 +19,31 @@ pub struct Scan {
 pub struct Trouble {
     /// For the log.
     pub reason: String,
-    /// The last message to the peer.
+    /// The last message to the peer, if any.
     pub error: Vec<u8>,
 }
 
-/// Tells whether a message concerns only the session, not the core. Hellos and echoes of any version are harmless; so is an error message
-/// of another version.
+/// Tells whether a message is an echo, of any version. It concerns only the session, not the core.
+pub fn is_echo(header: Header) -> bool {
+    matches!(header.kind, kind::ECHO_REQUEST | kind::ECHO_REPLY)
+}
+
+/// Tells whether a switch's message concerns only the session. Its hellos and its errors of another version are harmless.
 pub fn is_private(header: Header) -> bool {
     match header.kind {
-        kind::HELLO | kind::ECHO_REQUEST | kind::ECHO_REPLY => true,
+        kind::HELLO => true,
         kind::ERROR => header.version != VERSION,
-        _ => false,
+        _ => is_echo(header),
     }
 }
 
-/// Scans the complete messages at the start of `buffer`.
-pub fn scan(buffer: &[u8]) -> Scan {
+/// Scans the complete messages at the start of `buffer`. A switch that changes the version cannot be trusted; the core refuses such messages
+/// of controllers one by one, as Open vSwitch does.
+pub fn scan(buffer: &[u8], is_switch: bool) -> Scan {
     let mut scan = Scan::default();
     let mut rest = buffer;
     while let Some(header) = Header::parse(rest) {
-        if header.version != VERSION && !is_private(header) {
+        if is_switch && header.version != VERSION && !is_private(header) {
             let reason = format!(
                 "a message of OpenFlow version 0x{:02x} after 0x{VERSION:02x} was agreed on",
                 header.version
@@ -54,15 +59,11 @@ pub fn scan(buffer: &[u8]) -> Scan {
         let length = match frame_length(rest) {
             Ok(Some(length)) => length,
             Ok(None) => break,
+            // Open vSwitch disconnects without an error, too.
             Err(refusal) => {
-                let error = encode_error(
-                    header.xid,
-                    refusal.error,
-                    rest.get(..HEADER_LEN).unwrap_or_default(),
-                );
                 scan.trouble = Some(Trouble {
                     reason: refusal.detail.into_owned(),
-                    error,
+                    error: Vec::new(),
                 });
                 break;
             }
@@ -91,9 +92,8 @@ fn offending(buffer: &[u8], header: Header) -> &[u8] {
 
 fn echo_reply(frame: &[u8], header: Header) -> Vec<u8> {
     let mut reply = frame.to_vec();
-    let head = [VERSION, kind::ECHO_REPLY];
-    for (byte, new) in reply.iter_mut().zip(head) {
-        *byte = new;
+    if let Some(kind) = reply.get_mut(1) {
+        *kind = kind::ECHO_REPLY;
     }
     debug_assert_eq!(
         Header::parse(&reply).map(|reply| reply.xid),
@@ -131,44 +131,44 @@ mod tests {
         let mut bytes = BARRIER.repeat(3);
         for cut in 1..8 {
             bytes.truncate(24 - cut);
-            let scan = scan(&bytes);
+            let scan = scan(&bytes, false);
             assert_eq!((scan.whole, scan.messages, scan.trouble), (16, 2, None));
         }
-        assert_eq!(scan(&[]), Scan::default());
+        assert_eq!(scan(&[], false), Scan::default());
         let big = [&[4, 13, 0xff, 0xff, 0, 0, 0, 1][..], &[0; 65_527]].concat();
-        assert_eq!(scan(&big).whole, 65_535);
+        assert_eq!(scan(&big, false).whole, 65_535);
         assert_eq!(messages(&big).count(), 1);
     }
 
     #[test]
     fn echo_requests_are_answered_with_their_body() {
-        let request = [4, 2, 0, 10, 0, 0, 0, 3, 0xaa, 0xbb];
-        let scan = scan(&[&BARRIER[..], &request].concat());
-        assert_eq!(scan.echo_replies, [4, 3, 0, 10, 0, 0, 0, 3, 0xaa, 0xbb]);
-        assert_eq!(scan.messages, 2);
+        for version in [1, 4, 9] {
+            let request = [version, 2, 0, 10, 0, 0, 0, 3, 0xaa, 0xbb];
+            let scan = scan(&[&BARRIER[..], &request].concat(), false);
+            let reply = [version, 3, 0, 10, 0, 0, 0, 3, 0xaa, 0xbb];
+            assert_eq!((scan.echo_replies, scan.messages), (reply.to_vec(), 2));
+        }
     }
 
     #[test]
-    fn a_short_length_ends_the_stream_with_an_error() {
+    fn a_short_length_ends_the_stream() {
         let bytes = [&BARRIER[..], &[4, 14, 0, 7, 1, 2, 3, 4, 5]].concat();
-        let scan = scan(&bytes);
+        let scan = scan(&bytes, false);
         assert_eq!(scan.whole, 8);
         let trouble = scan.trouble.unwrap();
         assert!(trouble.reason.contains("length 7"), "{}", trouble.reason);
-        assert_eq!(
-            trouble.error,
-            [4, 1, 0, 20, 1, 2, 3, 4, 0, 1, 0, 6, 4, 14, 0, 7, 1, 2, 3, 4]
-        );
+        assert!(trouble.error.is_empty());
     }
 
     #[test]
-    fn another_version_ends_the_stream_with_an_error_before_its_body_has_come() {
-        let scan = scan(&[1, 14, 0, 80, 0, 0, 0, 5, 1, 2]);
-        let trouble = scan.trouble.unwrap();
+    fn another_version_ends_a_switchs_stream_before_its_body_has_come() {
+        let bytes = [1, 14, 0, 80, 0, 0, 0, 5, 1, 2];
+        assert_eq!(scan(&bytes, false).trouble, None);
+        let trouble = scan(&bytes, true).trouble.unwrap();
         assert!(trouble.reason.contains("0x01"), "{}", trouble.reason);
         assert_eq!(
             trouble.error,
-            [4, 1, 0, 22, 0, 0, 0, 5, 0, 1, 0, 0, 1, 14, 0, 80, 0, 0, 0, 5, 1, 2]
+            [1, 1, 0, 22, 0, 0, 0, 5, 0, 1, 0, 0, 1, 14, 0, 80, 0, 0, 0, 5, 1, 2]
         );
     }
 
@@ -178,7 +178,7 @@ mod tests {
             .into_iter()
             .flat_map(|kind| [6, kind, 0, 8, 0, 0, 0, kind])
             .collect();
-        let scan = scan(&bytes);
+        let scan = scan(&bytes, true);
         assert_eq!((scan.messages, scan.trouble), (4, None));
         assert!(messages(&bytes).all(|(header, _)| is_private(header)));
         assert!(!is_private(

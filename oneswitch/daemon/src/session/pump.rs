@@ -51,7 +51,7 @@ impl Timing {
 pub struct Pump<'a> {
     connection: u64,
     /// A switch is read however much it has yet to read itself.
-    patient: bool,
+    is_switch: bool,
     timing: Timing,
     events: &'a mpsc::UnboundedSender<Event>,
     /// Bytes in `unsent` and on their way to it; shared with the engine.
@@ -81,7 +81,7 @@ pub struct Pump<'a> {
 impl<'a> Pump<'a> {
     pub fn new(
         connection: u64,
-        patient: bool,
+        is_switch: bool,
         timing: Timing,
         backlog: Arc<AtomicUsize>,
         events: &'a mpsc::UnboundedSender<Event>,
@@ -89,7 +89,7 @@ impl<'a> Pump<'a> {
         let now = Instant::now();
         Self {
             connection,
-            patient,
+            is_switch,
             timing,
             events,
             backlog,
@@ -178,13 +178,13 @@ impl<'a> Pump<'a> {
     }
 
     fn reading(&self) -> bool {
-        let attentive = self.patient || self.backlog.load(Ordering::Relaxed) < REPLY_BACKLOG;
+        let attentive = self.is_switch || self.backlog.load(Ordering::Relaxed) < REPLY_BACKLOG;
         self.ready && attentive && self.trouble.is_none() && self.closing.is_none()
     }
 
     /// Hands the complete messages of the buffer to the engine.
     fn take_in(&mut self, buffer: &mut BytesMut) {
-        let found = scan(buffer);
+        let found = scan(buffer, self.is_switch);
         if !found.echo_replies.is_empty() {
             self.push(found.echo_replies);
         }

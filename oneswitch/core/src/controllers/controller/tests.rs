@@ -14,7 +14,7 @@ fn drain(controller: &mut Controller, settled: u64) -> Vec<u8> {
 
 #[test]
 fn everything_that_is_kept_is_counted() {
-    let mut controller = Controller::default();
+    let mut controller = Controller::new(Greeting::CONTROLLER);
     let place = controller.reserve(1);
     let slot = controller.kept();
     assert!(slot > 0);
@@ -32,7 +32,7 @@ fn everything_that_is_kept_is_counted() {
 
 #[test]
 fn the_first_packet_in_of_a_series_that_is_dropped_is_told_apart() {
-    let mut controller = Controller::default();
+    let mut controller = Controller::new(Greeting::CONTROLLER);
     let full = PACKET_IN_WINDOW;
     let admitted: Vec<_> = [
         (0, 8),
@@ -57,7 +57,7 @@ fn the_first_packet_in_of_a_series_that_is_dropped_is_told_apart() {
 
 #[test]
 fn replies_leave_in_the_order_of_their_requests() {
-    let mut controller = Controller::default();
+    let mut controller = Controller::new(Greeting::CONTROLLER);
     let places: Vec<u64> = [1, 1, 2]
         .into_iter()
         .map(|batch| controller.reserve(batch))
@@ -74,7 +74,7 @@ fn replies_leave_in_the_order_of_their_requests() {
 
 #[test]
 fn errors_leave_where_their_messages_were() {
-    let mut controller = Controller::default();
+    let mut controller = Controller::new(Greeting::CONTROLLER);
     let before = controller.reserve(0);
     let place = controller.place();
     let after = controller.reserve(1);
@@ -97,7 +97,7 @@ fn errors_leave_where_their_messages_were() {
 
 #[test]
 fn masks_are_those_of_the_role() {
-    let mut controller = Controller::default();
+    let mut controller = Controller::new(Greeting::CONTROLLER);
     assert!(controller.wants(Asynchronous::PacketIn, 1));
     assert!(!controller.wants(Asynchronous::PacketIn, 2), "invalid TTL");
     assert!(controller.wants(Asynchronous::FlowRemoved, 3));
@@ -105,4 +105,17 @@ fn masks_are_those_of_the_role() {
     controller.role = ControllerRole::Slave;
     assert!(!controller.wants(Asynchronous::PacketIn, 1));
     assert!(controller.wants(Asynchronous::PortStatus, 2));
+}
+
+#[test]
+fn a_service_connection_is_told_nothing_until_it_sets_miss_send_len() {
+    let service = Greeting {
+        is_service: true,
+        ..Greeting::CONTROLLER
+    };
+    let mut controller = Controller::new(service);
+    assert_eq!(controller.miss_send_len, 0);
+    assert!(!controller.wants(Asynchronous::PortStatus, 0));
+    controller.miss_send_len = 1;
+    assert!(controller.wants(Asynchronous::PortStatus, 0));
 }

@@ -1,0 +1,165 @@
+"""Handshakes and their aftermath, byte for byte as one Open vSwitch bridge with the same versions."""
+
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.oracle import openflow as of
+from tests.oracle.compare import Comparison
+from tests.oracle.conftest import binary
+
+VERSIONS = "OpenFlow13"
+_ANSWER_S = 10.0
+_MARK = 0xABCD
+_ECHO_REQUEST, _ECHO_REPLY, _SLAVE = 2, 3, 3
+_WRITES = (of.PACKET_OUT, of.FLOW_MOD, of.GROUP_MOD, of.PORT_MOD, of.TABLE_MOD, of.METER_MOD)
+
+
+def frame(kind: int, body: bytes = b"", version: int = 4, xid: int = 7) -> bytes:
+    """Return a message of any version."""
+    return struct.pack("!BBHI", version, kind, 8 + len(body), xid) + body
+
+
+def bitmap(versions: int) -> bytes:
+    """Return the element of a HELLO that offers these versions."""
+    return struct.pack("!HHI", 1, 8, versions)
+
+
+HELLOS = {
+    "1.0": frame(0, version=1),
+    "1.2": frame(0, version=3),
+    "1.3": frame(0),
+    "1.5": frame(0, version=6),
+    "version 0": frame(0, version=0),
+    "bitmap without ours": frame(0, bitmap(0x60), version=6),
+    "bitmap of an unknown version": frame(0, bitmap(0x200), version=9),
+    "empty bitmap": frame(0, bitmap(0)),
+    "bitmap of version 0": frame(0, bitmap(1)),
+    "two words": frame(0, struct.pack("!HHII4x", 1, 12, 0x10, 0)),
+    "unknown element": frame(0, struct.pack("!HHI", 9, 8, 0) + bitmap(0x10)),
+}
+MESSAGES = {
+    "second hello": frame(0),
+    "second hello of 1.0": frame(0, version=1),
+    "error": frame(1, bytes(4)),
+    "echo reply of 1.0": frame(_ECHO_REPLY, b"xy", version=1),
+    "echo request of 1.0": frame(_ECHO_REQUEST, b"xy", version=1),
+    "request of another version": frame(of.BARRIER_REQUEST, version=5) + frame(of.BARRIER_REQUEST, xid=8),
+    "request of an unknown version": frame(of.BARRIER_REQUEST, version=9) + frame(of.BARRIER_REQUEST, xid=8),
+    "configuration": frame(7),
+    "length 4": frame(of.BARRIER_REQUEST) + struct.pack("!BBHI", 4, of.BARRIER_REQUEST, 4, 9),
+    "reply": frame(of.BARRIER_REPLY) + frame(of.FEATURES_REPLY, bytes(24)),
+}
+
+
+class Peer:
+    """A raw connection.
+
+    Args:
+        path: unix socket of the switch.
+        hello: what to greet it with.
+    """
+
+    def __init__(self, path: Path, hello: bytes) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(_ANSWER_S)
+        self._socket.connect(str(path))
+        self._received = bytearray()
+        self.send(hello)
+        self._frame()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Send messages; the switch may have disconnected."""
+        try:
+            self._socket.sendall(data)
+        except BrokenPipeError:
+            return
+
+    def answers(self) -> list[str]:
+        """Return the messages until the answer to an echo request of ours, or until the switch disconnects."""
+        self.send(frame(_ECHO_REQUEST, xid=_MARK))
+        # A switch that answers echoes at once may do so before other requests.
+        self.send(frame(of.BARRIER_REQUEST, xid=_MARK))
+        answers: list[str] = []
+        waiting = 2
+        while waiting:
+            message = self._frame()
+            if not message:
+                return [*answers, "disconnected"]
+            if message[4:8] == struct.pack("!I", _MARK):
+                waiting -= 1
+            else:
+                answers.append(message.hex())
+        return answers
+
+    def _frame(self) -> bytes:
+        while len(self._received) < 4 or len(self._received) < self._length():
+            try:
+                some = self._socket.recv(65536)
+            except ConnectionResetError:
+                some = b""
+            if not some:
+                return b""
+            self._received += some
+        message = bytes(self._received[: self._length()])
+        del self._received[: len(message)]
+        return message
+
+    def _length(self) -> int:
+        return int.from_bytes(self._received[2:4])
+
+
+@pytest.fixture(scope="module")
+def paths() -> Iterator[tuple[Path, Path]]:
+    """The management sockets of oneswitchd, and of a bridge with the same versions."""
+    with Comparison(2, binary()) as comparison:
+        bridge = comparison.reference.lab.state.switches[0]
+        ours, reference = (
+            Path(target.removeprefix("unix:")) for target in (comparison.ours.daemon.management, bridge.virt)
+        )
+        argv = ["ovs-vsctl", f"--db={bridge.ovsdb}", "set", "bridge", reference.stem, f"protocols={VERSIONS}"]
+        subprocess.run(argv, check=True, timeout=30)
+        yield ours, reference
+
+
+def ask(path: Path, hello: bytes, data: bytes) -> list[str]:
+    """Return the answers to messages after a hello."""
+    peer = Peer(path, hello)
+    try:
+        peer.send(data)
+        return peer.answers()
+    finally:
+        peer.close()
+
+
+@pytest.mark.parametrize("hello", HELLOS.values(), ids=HELLOS)
+def test_a_hello_is_answered_as_by_one_bridge(paths: tuple[Path, Path], hello: bytes) -> None:
+    ours, reference = (ask(path, hello, b"") for path in paths)
+    assert _without_text(ours) == _without_text(reference)
+
+
+def _without_text(answers: list[str]) -> list[str]:
+    """Cut the text of HELLO_FAILED off, and its length."""
+    return [answer if len(answer) < 48 else answer[:4] + answer[8:24] for answer in answers]
+
+
+@pytest.mark.parametrize("data", MESSAGES.values(), ids=MESSAGES)
+def test_a_message_after_the_handshake_is_answered_as_by_one_bridge(paths: tuple[Path, Path], data: bytes) -> None:
+    ours, reference = (ask(path, HELLOS["1.3"], data) for path in paths)
+    assert ours == reference
+
+
+@pytest.mark.parametrize("kind", _WRITES)
+def test_a_slaves_message_of_any_length_gets_the_error_of_one_bridge(paths: tuple[Path, Path], kind: int) -> None:
+    role = frame(24, struct.pack("!I4xQ", _SLAVE, 1))
+    data = role + b"".join(frame(kind, bytes(length), xid=100 + length) for length in range(65))
+    ours, reference = (ask(path, HELLOS["1.3"], data) for path in paths)
+    assert [answer[:24] for answer in ours] == [answer[:24] for answer in reference]
