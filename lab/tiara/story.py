@@ -167,7 +167,10 @@ class Story:
         client.phase(phase)
         happen()
         gone = set[str]() if server is None else {server}
-        self._site.until(lambda: self._settled(gone)) if gone else client.await_answers(_SAME)
+        if gone:
+            self._site.until(lambda: self._settled(gone))
+        else:
+            client.await_answers(_SAME)
         self._stays()
         for attempt in range(_NOTICED if gone else 0):
             # Until the removal of its entries has taken effect, the fast path leads to it.
