@@ -1,6 +1,6 @@
 //! The contract between a network function and a table that carries flows for it.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use bytemuck::{Pod, Zeroable};
 use nf_packet::MacAddress;
@@ -115,8 +115,8 @@ pub enum Event {
     Refused(RuleId, Refused),
     /// The approximate number of the rule's packets, which tells heavy flows from idle ones. It falls if the table counts from zero again.
     Counted(RuleId, u64),
-    /// The rule carried packets since the last such event, where the table does not count them for each rule.
-    Hit(RuleId),
+    /// The rule has carried no packet for the time of [`Driver::set_idle`], where the table does not count packets for each rule.
+    Idle(RuleId),
     /// The packets and bytes of all rules that ever named the counter, exactly. They fall only if the table has lost them.
     Carried(CounterId, u64, u64),
     /// The rule does not exist any more, no packet leaves by it, and the last totals of its counter were told before.
@@ -208,8 +208,8 @@ impl Rewrites {
 pub enum Counts {
     /// [`Event::Carried`] and [`Event::Counted`].
     Exact,
-    /// [`Event::Carried`] and [`Event::Hit`].
-    Hits,
+    /// [`Event::Carried`] and [`Event::Idle`].
+    Idle,
     /// Nothing: the function sees all packets.
     None,
 }
@@ -253,6 +253,11 @@ pub trait Driver {
     /// None: not known yet, ask again after `poll`.
     fn capabilities(&self) -> Option<Capabilities>;
 
+    /// Sets the time without packets after which a rule is idle, where the table tells that.
+    fn set_idle(&mut self, idle: Duration) {
+        let _ = idle;
+    }
+
     /// Takes requests and returns how many, from the first on; the others must be submitted again later.
     fn submit(&mut self, requests: &[Request]) -> usize;
 
@@ -270,6 +275,10 @@ pub trait Driver {
 impl<D: Driver + ?Sized> Driver for Box<D> {
     fn capabilities(&self) -> Option<Capabilities> {
         (**self).capabilities()
+    }
+
+    fn set_idle(&mut self, idle: Duration) {
+        (**self).set_idle(idle);
     }
 
     fn submit(&mut self, requests: &[Request]) -> usize {

@@ -415,7 +415,10 @@ impl<R: Rows> Ledger<R> {
                 self.rows.put(place, &row);
                 return is_used.then_some(Outcome::Used(row.flow));
             }
-            Event::Hit(rule) => return self.row_of(rule).map(|(_, row)| Outcome::Used(row.flow)),
+            Event::Idle(rule) => {
+                let (_, row) = self.row_of(rule)?;
+                self.remove(&row.flow);
+            }
             Event::Carried(counter, packets, bytes) => self.add(counter, [packets, bytes]),
             Event::Effective(rule) => {
                 let (place, row) = self.row_of(rule)?;

@@ -200,6 +200,9 @@ impl Promoter {
                 carried.used = now;
             }
         }
+        if self.counts == Counts::Idle {
+            return;
+        }
         let idle = self.limits.idle;
         for (flow, carried) in &self.carried {
             if now.saturating_sub(carried.used) >= idle {
@@ -237,8 +240,8 @@ impl Promoter {
             if self.carried.len() >= self.room {
                 // Its place is free when the removal is effective; the flow is still heavy then, or need not be carried.
                 let rate = samples * self.limits.sampling;
-                // Hits tell idle flows from others, not light ones from heavy ones.
-                let weighs = self.counts != Counts::Hits;
+                // Such a table tells idle flows from others, not light ones from heavy ones.
+                let weighs = self.counts != Counts::Idle;
                 match lightest.last().filter(|_| weighs) {
                     Some((least, lighter)) if self.is_heavier(rate, *least) => {
                         ledger.remove(lighter);

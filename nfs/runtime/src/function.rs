@@ -24,6 +24,8 @@ pub trait NetworkFunction: Send + Sync + Sized + 'static {
     const LARGE_FRAMES: bool = false;
     /// Whether each worker calls `tick`, and not only worker 0.
     const EACH_WORKER_TICKS: bool = false;
+    /// Whether it runs with one worker only: the order of all its packets matters, not just that of each flow.
+    const ONE_WORKER: bool = false;
     /// The version of its state's meaning; raise it when the meaning changes.
     const SCHEMA: u32;
     /// The configuration. Unknown keys are errors if the type says so: `#[serde(deny_unknown_fields)]`.

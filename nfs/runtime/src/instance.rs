@@ -65,9 +65,17 @@ impl<N: NetworkFunction> Instance<N> {
     /// Starts the workers. With `hold` they store all frames, and the function is not [installed](Self::install).
     ///
     /// # Errors
-    /// If there are not as many ports as were prepared for, a port does not have one queue per worker, or no threads are left.
+    /// If there are not as many ports as were prepared for, a port does not have one queue per worker, the function needs one worker, or no
+    /// threads are left.
     pub fn start(options: Options, prepared: Prepared<N>) -> Result<Arc<Self>, Refusal> {
         let workers = options.workers(prepared.ports)?;
+        if N::ONE_WORKER && workers > 1 {
+            let detail = format!(
+                "{workers} workers, expected 1: {} needs the order of all packets, which several queues do not keep; run it with --workers 1",
+                N::KIND
+            );
+            return Err(Refusal::new("configuration", detail));
+        }
         let mode = if options.hold { Mode::Hold } else { Mode::Run };
         let gate = Gate::new(workers, mode)?;
         let loaded = Arc::new(prepared.loaded);

@@ -1,6 +1,8 @@
 //! Idle flows (3.3.3): the NIC signals the first packet of a flow in each period, and the software deletes flows without signals.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
+
+use nf_offload::FlowKey;
 
 #[cfg(test)]
 mod tests;
@@ -74,99 +76,109 @@ impl SignalBudget {
     }
 }
 
-/// The reason for which times cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unusable {
-    /// Idle flows must be deleted after 1 to 254 periods.
-    Periods { idle: Duration, period: Duration },
-    /// The software's record must outlive the entry by a period: a flow whose entry is gone needs it to keep its real server.
-    Lifetime { record: Duration, needed: Duration },
-}
+/// The most periods of the idle time. [`Aging`] takes longer ones if there were more.
+const MOST_PERIODS: u32 = 254;
 
-impl std::fmt::Display for Unusable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Periods { idle, period } => write!(
-                f,
-                "entries idle for {idle:?} cannot be found with a period of {period:?}: the time must have 1 to 254 periods"
-            ),
-            Self::Lifetime { record, needed } => write!(
-                f,
-                "records live for {record:?}, which is not long enough: they must outlive the entries, which live for up to {needed:?}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Unusable {}
-
-/// The ages of offloaded flows, at the load balancer, which numbers them densely.
+/// The ages of offloaded flows, at the load balancer. Its own records of them must outlive their entries.
 #[derive(Clone, Debug)]
 pub struct Aging {
-    /// For each flow, the periods until it counts as idle. 0: not offloaded.
+    numbers: HashMap<FlowKey, u32>,
+    /// The flow with each number.
+    flows: Vec<FlowKey>,
+    /// For each number, the periods until the flow counts as idle. 0: no flow, or one that has been told.
     left: Vec<u8>,
+    free: Vec<u32>,
     /// Of a flow that has just signalled: the periods of the idle time, and the current one.
     fresh: u8,
+    /// Nanoseconds.
+    period: u64,
+    /// The start of the current period, and the first number whose period has not ended since.
+    started: u64,
+    next: usize,
 }
 
 impl Aging {
-    /// Makes ages for flows 0 to `flows - 1`. Flows without signals for `idle` expire. `record` is the lifetime of the software's own records.
-    ///
-    /// # Errors
-    /// If the times do not go together.
-    pub fn new(
-        flows: usize,
-        period: Duration,
-        idle: Duration,
-        record: Duration,
-    ) -> Result<Self, Unusable> {
-        let periods = idle.as_nanos().div_ceil(period.as_nanos().max(1));
-        let fresh = u8::try_from(periods + 1).ok().filter(|_| periods > 0);
-        let fresh = fresh.ok_or(Unusable::Periods { idle, period })?;
-        // A signal may come at the beginning of a period, and the last packet at its end.
-        let needed = period * (u32::from(fresh) + 1);
-        if record <= needed {
-            return Err(Unusable::Lifetime { record, needed });
-        }
-        Ok(Self {
-            left: vec![0; flows],
-            fresh,
-        })
+    /// Begins at `now`, in nanoseconds. Flows without signals for `idle` expire; active ones signal once in each `period`.
+    #[must_use]
+    pub fn new(period: Duration, idle: Duration, now: u64) -> Self {
+        let mut aging = Self {
+            numbers: HashMap::new(),
+            flows: Vec::new(),
+            left: Vec::new(),
+            free: Vec::new(),
+            fresh: 0,
+            period: 0,
+            started: now,
+            next: 0,
+        };
+        aging.set(period, idle);
+        aging
+    }
+
+    /// Changes the times.
+    pub fn set(&mut self, period: Duration, idle: Duration) {
+        let period = period.max(idle / MOST_PERIODS).as_nanos().max(1);
+        let periods = idle.as_nanos().div_ceil(period).max(1);
+        self.period = u64::try_from(period).unwrap_or(u64::MAX);
+        self.fresh = u8::try_from(periods + 1).unwrap_or(u8::MAX);
     }
 
     /// A flow was offloaded.
-    #[inline]
-    pub fn begin(&mut self, flow: u32) {
-        self.left[flow as usize] = self.fresh;
+    pub fn begin(&mut self, flow: FlowKey) {
+        let number = *self.numbers.entry(flow).or_insert_with(|| {
+            self.free.pop().unwrap_or_else(|| {
+                self.flows.push(flow);
+                self.left.push(0);
+                self.flows.len() as u32 - 1
+            })
+        });
+        self.flows[number as usize] = flow;
+        self.left[number as usize] = self.fresh;
     }
 
     /// A flow was active. Signals of flows that are not offloaded any more, which were on their way, are ignored.
     #[inline]
-    pub fn signal(&mut self, flow: u32) {
-        let left = &mut self.left[flow as usize];
+    pub fn signal(&mut self, flow: &FlowKey) {
+        let Some(number) = self.numbers.get(flow) else {
+            return;
+        };
+        let left = &mut self.left[*number as usize];
         if *left != 0 {
             *left = self.fresh;
         }
     }
 
     /// A flow's entry was deleted.
-    #[inline]
-    pub fn forget(&mut self, flow: u32) {
-        self.left[flow as usize] = 0;
+    pub fn forget(&mut self, flow: &FlowKey) {
+        if let Some(number) = self.numbers.remove(flow) {
+            self.left[number as usize] = 0;
+            self.free.push(number);
+        }
     }
 
-    /// Ends a period of these flows; passes those that have been idle for so long that their entries must be deleted, once each.
-    pub fn end_period(&mut self, flows: std::ops::Range<usize>, expired: &mut dyn FnMut(u32)) {
-        let end = flows.end.min(self.left.len());
-        for flow in flows.start.min(end)..end {
-            match self.left[flow] {
-                0 => {}
-                1 => {
-                    self.left[flow] = 0;
-                    expired(flow as u32);
-                }
-                left => self.left[flow] = left - 1,
-            }
+    /// Ends the periods that end by `now`, evenly over the period; passes flows that have been idle for so long that their entries must be deleted, once
+    /// each.
+    pub fn advance(&mut self, now: u64, expired: &mut dyn FnMut(FlowKey)) {
+        if now.saturating_sub(self.started) >= self.period {
+            self.end(self.left.len(), expired);
+            // After a long pause, each flow's period has ended once: its signals may wait.
+            self.started = (self.started + self.period).max(now.saturating_sub(self.period - 1));
+            self.next = 0;
         }
+        let passed = u128::from(now.saturating_sub(self.started));
+        let due = passed * self.left.len() as u128 / u128::from(self.period);
+        self.end(due as usize, expired);
+    }
+
+    /// Ends the period of the flows up to this number.
+    fn end(&mut self, until: usize, expired: &mut dyn FnMut(FlowKey)) {
+        for number in self.next..until.min(self.left.len()) {
+            let left = &mut self.left[number];
+            if *left == 1 {
+                expired(self.flows[number]);
+            }
+            *left = left.saturating_sub(1);
+        }
+        self.next = self.next.max(until);
     }
 }

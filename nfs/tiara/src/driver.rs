@@ -12,7 +12,7 @@ use std::{
     collections::HashMap,
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::PathBuf,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use nf_offload::{
@@ -20,8 +20,9 @@ use nf_offload::{
     Table, Unavailable, Writer,
 };
 
-use crate::session::{
-    Answer, Channel, Say, SessionMemory, SignalsIn, Terms, Totals, COUNTERS, VERSION,
+use crate::{
+    aging::Aging,
+    session::{Answer, Channel, Say, SessionMemory, SignalsIn, Terms, Totals, COUNTERS, VERSION},
 };
 use operations::{Done, Operations, Work};
 use rows::Rows;
@@ -72,7 +73,9 @@ impl Tnic {
         });
         Ok(Box::new(Session {
             channel,
+            start: clock(),
             clock,
+            idle: Duration::MAX,
             nic: None,
             rules: Rules::default(),
             rows: Rows::default(),
@@ -86,6 +89,9 @@ impl Tnic {
 struct Session {
     channel: Channel,
     clock: Clock,
+    start: Instant,
+    /// The time without packets after which a rule is idle.
+    idle: Duration,
     nic: Option<Nic>,
     rules: Rules,
     rows: Rows,
@@ -102,12 +108,17 @@ struct Nic {
     totals: Totals,
     signals: SignalsIn,
     operations: Operations,
+    aging: Aging,
     /// The number of the last removals that must take effect.
     asked: u64,
 }
 
 impl Nic {
-    fn new(terms: Terms, descriptors: Option<[OwnedFd; 2]>) -> Result<Self, Unavailable> {
+    fn new(
+        terms: Terms,
+        descriptors: Option<[OwnedFd; 2]>,
+        aging: Aging,
+    ) -> Result<Self, Unavailable> {
         let wrong = |why: String| {
             unavailable(format!(
                 "the T-NIC's session cannot be used: {why}; are nf and tnic of the same version?"
@@ -125,6 +136,7 @@ impl Nic {
             totals: Totals::adopt(totals).map_err(|error| wrong(error.to_string()))?,
             signals: memory.signals().consumer(),
             operations,
+            aging,
             memory,
             terms,
             asked: 0,
@@ -143,7 +155,8 @@ impl Session {
                         self.forget();
                         events.push(Event::Reset);
                     }
-                    self.nic = Some(Nic::new(terms, self.channel.descriptors())?);
+                    let aging = Aging::new(terms.period(), self.idle, self.now());
+                    self.nic = Some(Nic::new(terms, self.channel.descriptors(), aging)?);
                 }
                 Answer::Written { number } => self.rows.written(number),
                 Answer::Error { code, detail } => {
@@ -159,6 +172,11 @@ impl Session {
             true => Ok(()),
             false => Err(unavailable("the T-NIC closed the session".to_owned())),
         }
+    }
+
+    /// Returns the nanoseconds since the session's start.
+    fn now(&self) -> u64 {
+        (self.clock)().duration_since(self.start).as_nanos() as u64
     }
 
     /// Forgets what a lost table had.
@@ -234,17 +252,27 @@ impl Session {
         for done in all {
             match done {
                 Done::Inserted(flow) => {
-                    events.extend(self.rules.installed(&flow).map(Event::Installed))
+                    if let Some(rule) = self.rules.installed(&flow) {
+                        nic.aging.begin(flow);
+                        events.push(Event::Installed(rule));
+                    }
                 }
                 Done::Refused(flow, why) => {
+                    nic.aging.forget(&flow);
                     let refused = self.rules.refused(&flow);
                     events.extend(refused.map(|rule| Event::Refused(rule, why)));
                 }
-                Done::Deleted(flow) => self.rules.deleted(&flow, nic.asked + 1),
+                Done::Deleted(flow) => {
+                    nic.aging.forget(&flow);
+                    self.rules.deleted(&flow, nic.asked + 1);
+                }
                 Done::Lost(work) if self.rules.wants(&work) => nic.operations.repeat(work),
                 // What has followed decides about the flow.
                 Done::Lost(_) => {}
-                Done::Evicted(flow) => self.rules.evicted(&flow, nic.asked + 1),
+                Done::Evicted(flow) => {
+                    nic.aging.forget(&flow);
+                    self.rules.evicted(&flow, nic.asked + 1);
+                }
             }
         }
         if self.rules.has_fading(nic.asked + 1) {
@@ -254,8 +282,9 @@ impl Session {
         Ok(())
     }
 
-    /// Tells totals, and then which removals are effective.
+    /// Tells totals, and then which removals are effective, and which rules are idle.
     fn tell(&mut self, events: &mut Vec<Event>) -> Result<(), Unavailable> {
+        let now = self.now();
         let Some(nic) = &mut self.nic else {
             return Ok(());
         };
@@ -267,11 +296,17 @@ impl Session {
             }
         }
         events.extend(self.rules.faded(passed).map(Event::Effective));
-        let rules = &self.rules;
-        let mut hit = |flow| events.extend(rules.rule_of(&flow).map(Event::Hit));
+        let aging = &mut nic.aging;
         nic.signals
-            .take(&mut hit)
-            .map_err(|corrupt| unavailable(format!("the T-NIC's signals are damaged: {corrupt:?}")))
+            .take(&mut |flow| aging.signal(&flow))
+            .map_err(|corrupt| {
+                unavailable(format!("the T-NIC's signals are damaged: {corrupt:?}"))
+            })?;
+        let rules = &self.rules;
+        aging.advance(now, &mut |flow| {
+            events.extend(rules.installed(&flow).map(Event::Idle));
+        });
+        Ok(())
     }
 }
 
@@ -293,8 +328,15 @@ impl Driver for Session {
                 destination: true,
                 vxlan: true,
             },
-            counts: Counts::Hits,
+            counts: Counts::Idle,
         })
+    }
+
+    fn set_idle(&mut self, idle: Duration) {
+        self.idle = idle;
+        if let Some(nic) = &mut self.nic {
+            nic.aging.set(nic.terms.period(), idle);
+        }
     }
 
     fn submit(&mut self, requests: &[Request]) -> usize {

@@ -52,7 +52,7 @@ mod table;
 mod tnic;
 mod tswitch;
 
-pub use aging::{Aging, SignalBudget, Sweep, Unusable};
+pub use aging::{Aging, SignalBudget, Sweep};
 pub use driver::Tnic;
 pub use engine::{
     Completed, Corrupt, Counts, Device, Engine, EngineEnd, NoCredit, Offloader, Operation, Outcome,

@@ -188,6 +188,7 @@ impl NetworkFunction for TnicFunction {
     const KIND: &'static str = "tnic";
     const SUMMARY: &'static str =
         "Tiara's smart NIC: carries the connections that load balancers offload to it";
+    const ONE_WORKER: bool = true;
     const SCHEMA: u32 = 1;
     type Config = Config;
 
@@ -322,6 +323,10 @@ impl NetworkFunction for TnicFunction {
         ];
         for (outcome, count) in each {
             out.counter("operations", &[("outcome", outcome)], count);
+        }
+        let [sent, withheld] = report.signals;
+        for (outcome, count) in [("sent", sent), ("withheld", withheld)] {
+            out.counter("signals", &[("outcome", outcome)], count);
         }
         let entries = (counts.inserted).saturating_sub(counts.deleted + counts.evicted);
         out.gauge("entries", &[], entries as f64);

@@ -99,6 +99,7 @@ impl NetworkFunction for Tswitch {
     const KIND: &'static str = "tswitch";
     const SUMMARY: &'static str =
         "Tiara's switch: shares VIPs among T-NICs, and ends the VXLAN tunnels to real servers";
+    const ONE_WORKER: bool = true;
     const SCHEMA: u32 = 1;
     type Config = Config;
 

@@ -213,6 +213,7 @@ impl Desk {
             return;
         };
         let mut events = Vec::new();
+        driver.set_idle(limits.idle);
         let polled = driver.poll(&mut events);
         if self.promoter.is_none() {
             if let Some((listing, table)) = driver.list().zip(driver.capabilities()) {

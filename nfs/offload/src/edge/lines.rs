@@ -203,7 +203,6 @@ pub struct Welcome {
 #[serde(rename_all = "kebab-case")]
 enum CountsName {
     Exact,
-    Hits,
 }
 
 impl Welcome {
@@ -225,7 +224,6 @@ impl Welcome {
             },
             counts: match self.counts {
                 CountsName::Exact => Counts::Exact,
-                CountsName::Hits => Counts::Hits,
             },
         }
     }

@@ -45,7 +45,7 @@ fn a_flow_is_used_when_its_counts_grow_and_free_when_its_removal_is_effective() 
     assert_eq!(handle(Event::Counted(rule, 3)), None);
     assert_eq!(handle(Event::Counted(rule, 1)), None);
     assert_eq!(handle(Event::Counted(rule, 2)), Some(Outcome::Used(flow)));
-    assert_eq!(handle(Event::Hit(rule)), Some(Outcome::Used(flow)));
+    assert_eq!(handle(Event::Idle(rule)), None);
     assert_eq!(handle(Event::Effective(rule)), Some(Outcome::Free(flow)));
     assert_eq!(handle(Event::Effective(rule)), None);
 }

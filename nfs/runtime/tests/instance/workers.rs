@@ -7,7 +7,8 @@ use std::{
 
 use nf_runtime::{
     gate::{MemoryStore, Order},
-    Batch, Instance, Options, Prepared,
+    state::StateBuilder,
+    Batch, Context, Instance, NetworkFunction, Options, Prepared, Refusal,
 };
 use rustix::time::{clock_gettime, ClockId};
 use serde_json::json;
@@ -199,4 +200,40 @@ fn a_panicking_function_ends_the_instance_with_an_error() {
             .detail,
         "worker 1 has ended"
     );
+}
+
+/// A function for which the order of all packets matters.
+struct Single;
+
+impl NetworkFunction for Single {
+    const KIND: &'static str = "single";
+    const SUMMARY: &'static str = "for tests";
+    const ONE_WORKER: bool = true;
+    const SCHEMA: u32 = 1;
+    type Config = ();
+
+    fn create((): (), _: &mut StateBuilder) -> Result<Self, Refusal> {
+        Ok(Self)
+    }
+
+    fn process(&self, _: &mut Batch, _: &Context<'_>) {}
+
+    fn configure(&self, (): ()) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_function_with_one_worker_refuses_more() {
+    let start = |queues| {
+        let (port, _wires) = nf_ports::memory::port(0, [0; 6], queues).unwrap();
+        let mut options = Options::default();
+        options.ports.push(port);
+        let prepared = Prepared::<Single>::new((), 1, None)?;
+        Instance::start(options, prepared).map(|instance| instance.stop_workers())
+    };
+    let detail = start(3).unwrap_err().to_string();
+    assert!(detail.contains("3 workers, expected 1: single"), "{detail}");
+    assert!(detail.contains("--workers 1"), "{detail}");
+    assert!(start(1).unwrap().is_ok());
 }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use nf_arena::Heap;
-use nf_tables::{Class, Cuckoo, Entry, Ipv4Flow, Lifetimes};
-use nf_tiara::{Aging, SignalBudget, Slot, Sweep};
+use nf_offload::FlowKey;
+use nf_tiara::{Aging, AnyFlow, SignalBudget, Slot, Sweep};
 use serde_json::{json, Value};
 
 use crate::bench::{cpu, flow, mix, round, OneEngine, Table, FLOWS};
@@ -68,39 +67,28 @@ pub fn measure(table: &Table, engine: &mut OneEngine) -> Value {
     })
 }
 
-/// Returns the ns of a signal at the load balancer, with the lookup of its record, and the ms of a period's end there.
+/// Returns the ns of a signal at the load balancer, and the ms of a period's end there.
 fn smux() -> (f64, f64) {
-    let capacity = FLOWS as usize;
-    let memory = Heap::new(Cuckoo::<Ipv4Flow, Heap>::words(capacity).unwrap()).unwrap();
-    let records = Cuckoo::open(memory, capacity).unwrap();
-    let lifetimes = Lifetimes::default();
-    let now = lifetimes.at(1_000_000_000);
-    let class = Class::Established;
-    for number in 0..FLOWS {
-        let _ = records.insert(&flow(number), Entry { value: 7, class }, &now);
-    }
-    let (idle, record) = (Duration::from_secs(180), Duration::from_secs(600));
-    let mut aging = Aging::new(capacity, PERIOD, idle, record).unwrap();
-    (0..FLOWS).for_each(|flow| aging.begin(flow));
+    let idle = Duration::from_secs(180);
+    let mut aging = Aging::new(PERIOD, idle, 0);
+    let key = |number| AnyFlow::V4(flow(number)).key();
+    (0..FLOWS).for_each(|number| aging.begin(key(number)));
     const SIGNALS: u64 = 1 << 20;
-    let order: Vec<u32> = (0..SIGNALS)
-        .map(|number| (mix(number << 32) % u64::from(FLOWS)) as u32)
+    let active: Vec<FlowKey> = (0..SIGNALS)
+        .map(|number| key((mix(number << 32) % u64::from(FLOWS)) as u32))
         .collect();
-    let keys: Vec<Ipv4Flow> = order.iter().copied().map(flow).collect();
-    let mut found = [None; 32];
     let begun = cpu();
-    for (keys, flows) in keys.chunks(32).zip(order.chunks(32)) {
-        records.lookup_bulk(keys, &now, &mut found);
-        for (flow, _) in flows
-            .iter()
-            .zip(&found)
-            .filter(|(_, found)| found.is_some())
-        {
-            aging.signal(*flow);
-        }
+    for flow in &active {
+        aging.signal(flow);
     }
     let signal = (cpu() - begun) / SIGNALS as f64;
     let begun = cpu();
-    aging.end_period(0..capacity, &mut |_| {});
+    let mut expired = 0_u32;
+    for step in 1..=STEPS {
+        aging.advance(step * PERIOD.as_nanos() as u64 / STEPS, &mut |_| {
+            expired += 1;
+        });
+    }
+    assert_eq!(expired, 0);
     (signal, (cpu() - begun) / 1e6)
 }

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use nf_offload::FlowKey;
+use nf_tables::Ipv4Flow;
 use proptest::prelude::*;
 
-use super::{Aging, SignalBudget, Sweep, Unusable};
+use super::{Aging, SignalBudget, Sweep};
+use crate::flow::Flow;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -34,43 +37,104 @@ proptest! {
     /// The paper's rule: a flow without a signal in `idle / period` periods is deleted.
     #[test]
     fn flows_expire_after_the_periods_of_the_idle_time(
-        idle in 1..254_u8,
-        steps in proptest::collection::vec((0..4_u8, 0..5_u32), 1..800),
+        idle in 1..254_u32,
+        steps in proptest::collection::vec((0..4_u8, 0..5_u16), 1..800),
     ) {
-        let idle_time = MINUTE * idle.into();
-        let mut aging = Aging::new(5, MINUTE, idle_time, idle_time + MINUTE * 3).unwrap();
+        let mut aging = Aging::new(MINUTE, MINUTE * idle, 0);
         let mut silent: [Option<u32>; 5] = [None; 5];
-        for (step, flow) in steps {
-            let own = &mut silent[flow as usize];
+        let mut now = Duration::ZERO;
+        for (step, number) in steps {
+            let own = &mut silent[usize::from(number)];
             match step {
                 0 => {
-                    aging.begin(flow);
+                    aging.begin(flow(number));
                     *own = Some(0);
                 }
                 1 => {
-                    aging.signal(flow);
+                    aging.signal(&flow(number));
                     *own = own.map(|_| 0);
                 }
-                2 if flow == 0 => {
-                    aging.forget(flow);
+                2 if number == 0 => {
+                    aging.forget(&flow(number));
                     *own = None;
                 }
                 _ => {
+                    now += MINUTE;
                     let (mut expired, mut expected) = (Vec::new(), Vec::new());
-                    aging.end_period(0..9, &mut |flow| expired.push(flow));
-                    for (flow, silent) in silent.iter_mut().enumerate() {
+                    aging.advance(now.as_nanos() as u64, &mut |flow| expired.push(flow));
+                    for (number, silent) in (0..).zip(&mut silent) {
                         // The period in which the signal came is not a silent one.
                         *silent = silent.map(|periods| periods + 1);
-                        if *silent == Some(u32::from(idle) + 1) {
-                            expected.push(flow as u32);
+                        if *silent == Some(idle + 1) {
+                            expected.push(flow(number));
                             *silent = None;
                         }
                     }
+                    expired.sort_unstable();
                     prop_assert_eq!(expired, expected);
                 }
             }
         }
     }
+
+    /// Whatever the times of calls, the end comes after the idle time, and at most two periods later.
+    #[test]
+    fn a_silent_flow_expires_in_time(
+        idle in 1..2000_u32,
+        others in 0..300_u16,
+        pauses in proptest::collection::vec(1..900_u64, 1..60),
+    ) {
+        let idle = SECOND / 10 * idle;
+        let period = SECOND.max(idle / 254);
+        let mut aging = Aging::new(SECOND, idle, 0);
+        (0..others).for_each(|number| aging.begin(flow(1 + number)));
+        let mut now = 0;
+        for millis in pauses.iter().cycle().take(200) {
+            now += millis * 1_000_000;
+            aging.advance(now, &mut |_| {});
+        }
+        aging.begin(flow(0));
+        let begun = now;
+        let mut ended = None;
+        for millis in pauses.iter().cycle() {
+            now += millis * 1_000_000;
+            aging.advance(now, &mut |expired| {
+                if expired == flow(0) {
+                    ended = Some(Duration::from_nanos(now - begun));
+                }
+            });
+            if let Some(ended) = ended {
+                let latest = idle + period * 3;
+                prop_assert!(ended >= idle && ended <= latest, "{ended:?} of {idle:?}");
+                break;
+            }
+        }
+    }
+}
+
+fn flow(number: u16) -> FlowKey {
+    Ipv4Flow {
+        source: [192, 0, 2, 1].into(),
+        destination: [198, 51, 100, 1].into(),
+        source_port: number,
+        destination_port: 80,
+        protocol: 6,
+    }
+    .key()
+}
+
+#[test]
+fn a_number_is_used_again_and_its_new_flow_is_its_own() {
+    let mut aging = Aging::new(SECOND, SECOND, 0);
+    aging.begin(flow(1));
+    aging.forget(&flow(1));
+    aging.begin(flow(2));
+    aging.signal(&flow(1));
+    let mut expired = Vec::new();
+    for second in 1..=5 {
+        aging.advance(second * 1_000_000_000, &mut |flow| expired.push(flow));
+    }
+    assert_eq!(expired, [flow(2)]);
 }
 
 #[test]
@@ -79,33 +143,6 @@ fn a_long_pause_ends_each_period_once() {
     let mut ended = [0; 10];
     sweep.advance(10_000_000_000_000, &mut |group| ended[group as usize] += 1);
     assert_eq!(ended, [1; 10]);
-}
-
-#[test]
-fn times_that_do_not_go_together_are_refused() {
-    let new = |idle, record| Aging::new(1, MINUTE, idle, record).err();
-    for idle in [Duration::ZERO, MINUTE * 255] {
-        let refused = Unusable::Periods {
-            idle,
-            period: MINUTE,
-        };
-        assert_eq!(new(idle, MINUTE * 1000), Some(refused));
-    }
-    let (record, needed) = (MINUTE * 4, MINUTE * 4);
-    assert_eq!(
-        new(MINUTE * 2, record),
-        Some(Unusable::Lifetime { record, needed })
-    );
-    assert_eq!(new(MINUTE * 2, record + SECOND), None);
-    // Part of a period counts as a whole one.
-    let needed = MINUTE * 5;
-    assert_eq!(
-        new(MINUTE * 2 + SECOND, needed),
-        Some(Unusable::Lifetime {
-            record: needed,
-            needed
-        })
-    );
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! The lines of a session.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use crate::table::{Hashing, Shape, TableError};
 
 /// The version of lines and memory.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A line of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,9 +64,17 @@ pub struct Terms {
     pub credits: usize,
     /// Whether engines may evict idle flows.
     pub evicts: bool,
+    /// The detection period, in milliseconds.
+    pub period_ms: u64,
 }
 
 impl Terms {
+    /// Returns the detection period.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        Duration::from_millis(self.period_ms)
+    }
+
     /// # Errors
     /// If the table is impossible.
     pub fn shape(&self) -> Result<Shape, TableError> {

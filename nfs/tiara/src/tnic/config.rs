@@ -18,6 +18,9 @@ use crate::{
 /// The greatest number of a T-NIC, and the most load balancers behind it: RS_Index has a byte for each, and some values have other meanings.
 const MOST: usize = 64;
 
+/// The paper's budget: ten million connections in a minute (5.1).
+const SIGNALS_PER_S: u32 = 167_000;
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -69,6 +72,8 @@ pub struct Table {
     pub engines: u32,
     /// The detection period: an active connection signals once in it.
     pub period: Time,
+    /// The most signals per second, to all load balancers.
+    pub signals_per_s: u32,
     /// The time after which entries of a load balancer that is gone are removed.
     pub orphans: Time,
 }
@@ -82,6 +87,7 @@ impl Default for Table {
             evict: true,
             engines: 1,
             period: Time::seconds(2),
+            signals_per_s: SIGNALS_PER_S,
             orphans: Time::seconds(10),
         }
     }
@@ -104,11 +110,18 @@ impl Table {
                 format!("{}, expected 1 to {}", self.engines, shape.partitions()),
             );
         }
+        if self.signals_per_s == 0 {
+            return wrong(
+                "table.signals_per_s",
+                format!("0, expected at least 1: without signals, every connection counts as idle; default {SIGNALS_PER_S}"),
+            );
+        }
         Ok(Manner {
             shape,
             engines: self.engines,
             evicts: self.evict,
             period: self.period.0,
+            signals_per_s: self.signals_per_s,
         })
     }
 }

@@ -42,6 +42,8 @@ pub struct Manner {
     pub evicts: bool,
     /// The detection period.
     pub period: Duration,
+    /// The most signals per second, to all load balancers.
+    pub signals_per_s: u32,
 }
 
 impl<K: Key> Bank<K> {

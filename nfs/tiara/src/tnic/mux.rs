@@ -4,23 +4,65 @@
 //! hello -> (entries of earlier lives are removed) -> barrier -> welcome -> operations ... -> closed, silent, or replaced by a newer hello
 //! ```
 
-use std::{collections::VecDeque, os::unix::net::UnixStream};
+use std::{collections::VecDeque, os::unix::net::UnixStream, time::Duration};
 
-use nf_offload::Writer;
+use nf_offload::{FlowKey, Writer};
 
 use super::{
     engines::{Attached, Engines},
     nic::Nic,
     relay::Relay,
 };
-use crate::session::{Answer, Channel, Say, SessionMemory, SignalsOut, Terms, VERSION};
+use crate::{
+    aging::SignalBudget,
+    session::{Answer, Channel, Say, SessionMemory, SignalsOut, Terms, VERSION},
+};
+
+/// Signals of this time may be sent at once.
+const BURST: Duration = Duration::from_millis(100);
 
 /// What a load balancer's session works on.
 pub struct Around<'a> {
     pub nic: &'a Nic,
     pub engines: &'a mut Engines,
     pub relay: &'a mut Relay,
+    pub signalling: &'a mut Signalling,
     pub now: u64,
+}
+
+/// The signals of a T-NIC, to all load balancers.
+pub struct Signalling {
+    budget: SignalBudget,
+    sent: u64,
+    withheld: u64,
+}
+
+impl Signalling {
+    /// Allows this many signals per second.
+    #[must_use]
+    pub fn new(per_s: u32) -> Self {
+        Self {
+            budget: SignalBudget::new(per_s, BURST),
+            sent: 0,
+            withheld: 0,
+        }
+    }
+
+    /// Sends a signal, if there is budget and room for it.
+    fn send(&mut self, signals: &mut SignalsOut, flow: &FlowKey, now: u64) -> bool {
+        let is_sent = self.budget.take(now) && signals.push(flow);
+        match is_sent {
+            true => self.sent += 1,
+            false => self.withheld += 1,
+        }
+        is_sent
+    }
+
+    /// Returns the numbers of signals that were sent, and that were not.
+    #[must_use]
+    pub fn counts(&self) -> [u64; 2] {
+        [self.sent, self.withheld]
+    }
 }
 
 /// A connection, before and after its hello.
@@ -200,7 +242,10 @@ impl Session {
         };
         let signals = part.take_signals();
         for signal in &signals {
-            if !opened.signals.push(&signal.flow) {
+            if !around
+                .signalling
+                .send(&mut opened.signals, &signal.flow, around.now)
+            {
                 around.nic.unmark(signal);
             }
         }

@@ -11,7 +11,7 @@ use nf_runtime::{control::bind, Refusal};
 
 use super::{
     engines::{Engines, Manner},
-    mux::{Around, Ended, Session},
+    mux::{Around, Ended, Session, Signalling},
     nic::Nic,
     relay::Relay,
 };
@@ -45,6 +45,7 @@ pub struct Room {
     engines: Engines,
     relay: Relay,
     places: Vec<Place>,
+    signalling: Signalling,
     /// The time after which the entries of a load balancer that is gone are removed, in nanoseconds.
     orphans: u64,
 }
@@ -55,6 +56,8 @@ pub struct Report {
     /// Of each load balancer, whether it has a session, and why its last one has ended.
     pub sessions: Vec<(bool, Option<String>)>,
     pub counts: Counts,
+    /// Signals that were sent, and those that wait for another packet of their flow.
+    pub signals: [u64; 2],
     /// Why the switch does not have all rows.
     pub switch: Option<String>,
 }
@@ -87,6 +90,7 @@ impl Room {
                 skewed: manner.shape.hashing() == Hashing::Skewed,
                 credits: CREDITS,
                 evicts: manner.evicts,
+                period_ms: manner.period.as_millis() as u64,
             };
             places.push(Place {
                 listener: socket.as_deref().map(listen).transpose()?,
@@ -104,6 +108,7 @@ impl Room {
             nic,
             engines,
             places,
+            signalling: Signalling::new(manner.signals_per_s),
             orphans,
         })
     }
@@ -146,6 +151,7 @@ impl Room {
                 nic: &self.nic,
                 engines: &mut self.engines,
                 relay: &mut self.relay,
+                signalling: &mut self.signalling,
                 now,
             };
             match guest.read(&mut around) {
@@ -184,6 +190,7 @@ impl Room {
             nic: &self.nic,
             engines: &mut self.engines,
             relay: &mut self.relay,
+            signalling: &mut self.signalling,
             now,
         };
         guest.begin(&mut around);
@@ -208,6 +215,7 @@ impl Room {
             nic: &self.nic,
             engines: &mut self.engines,
             relay: &mut self.relay,
+            signalling: &mut self.signalling,
             now,
         };
         let turned = session
@@ -248,6 +256,7 @@ impl Room {
                 nic: &self.nic,
                 engines: &mut self.engines,
                 relay: &mut self.relay,
+                signalling: &mut self.signalling,
                 now,
             };
             if let Some(session) = &mut self.places[number].session {
@@ -275,6 +284,7 @@ impl Room {
         Report {
             sessions: self.places.iter().map(told).collect(),
             counts,
+            signals: self.signalling.counts(),
             switch: self.relay.why().map(str::to_owned),
         }
     }

@@ -295,3 +295,6 @@ fn a_barrier_comes_back_behind_the_frames_before_it() {
     );
     assert_eq!(leaving[1].1[..6], NIC);
 }
+
+/// A barrier that overtakes packets in another queue would end a removal too early.
+const _: () = assert!(<Tswitch as nf_runtime::NetworkFunction>::ONE_WORKER);

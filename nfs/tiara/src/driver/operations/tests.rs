@@ -42,6 +42,7 @@ fn nic() -> (Nic, Operations) {
         skewed: false,
         credits: CREDITS,
         evicts: false,
+        period_ms: 2000,
     };
     let operations = Operations::new(shape, &terms, &queues).unwrap();
     let nic = Nic {

@@ -33,6 +33,8 @@ const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
 /// Turns of a period: idle entries are evicted, and signals come.
 const PERIOD: u64 = 20;
+/// So few that some signals wait.
+const SIGNALS_PER_S: u32 = 20;
 const NEVER: u64 = u64::MAX / 2;
 
 /// A T-NIC with a table of this depth and width. Its engines do one operation a second if it is slow.
@@ -62,6 +64,7 @@ impl<const DEPTH: u32, const WIDTH: u32, const SLOW: bool> Default for TestNic<D
             engines: 1,
             evicts: true,
             period: Duration::from_nanos(PERIOD * Self::TURN),
+            signals_per_s: SIGNALS_PER_S,
         };
         let nic = Arc::new(Nic::new(manner.shape, 3, 1).unwrap());
         let socket = tempfile::tempdir().unwrap();
@@ -102,6 +105,11 @@ fn target_of(found: &Found) -> TargetId {
 impl<const DEPTH: u32, const WIDTH: u32, const SLOW: bool> TestNic<DEPTH, WIDTH, SLOW> {
     /// The time that a turn takes.
     const TURN: u64 = if SLOW { 100 * MILLISECOND } else { MILLISECOND };
+
+    /// Returns the numbers of signals that were sent, and that were not.
+    pub fn signals(&self) -> [u64; 2] {
+        self.inner().room.report().signals
+    }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap()
@@ -175,6 +183,7 @@ impl<const DEPTH: u32, const WIDTH: u32, const SLOW: bool> Model for TestNic<DEP
         let clock = move || start + Duration::from_nanos(now.load(Relaxed));
         let writer = Writer { instance, epoch };
         let mut driver = table.open_with(writer, Box::new(clock)).unwrap();
+        driver.set_idle(Duration::from_nanos(2 * PERIOD * Self::TURN));
         // Sends the hello.
         driver.poll(&mut Vec::new()).unwrap();
         Handle {
@@ -249,6 +258,10 @@ pub struct Handle {
 impl Driver for Handle {
     fn capabilities(&self) -> Option<Capabilities> {
         self.driver.capabilities()
+    }
+
+    fn set_idle(&mut self, idle: Duration) {
+        self.driver.set_idle(idle);
     }
 
     fn submit(&mut self, requests: &[Request]) -> usize {
