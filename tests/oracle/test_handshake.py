@@ -1,6 +1,5 @@
 """Handshakes and their aftermath, byte for byte as one Open vSwitch bridge with the same versions."""
 
-import socket
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -11,17 +10,11 @@ import pytest
 from tests.oracle import openflow as of
 from tests.oracle.compare import Comparison
 from tests.oracle.conftest import binary
+from tests.oracle.peer import Peer, frame
 
-VERSIONS = "OpenFlow13"
-_ANSWER_S = 10.0
-_MARK = 0xABCD
+VERSIONS = "OpenFlow10,OpenFlow13"
 _ECHO_REQUEST, _ECHO_REPLY, _SLAVE = 2, 3, 3
 _WRITES = (of.PACKET_OUT, of.FLOW_MOD, of.GROUP_MOD, of.PORT_MOD, of.TABLE_MOD, of.METER_MOD)
-
-
-def frame(kind: int, body: bytes = b"", version: int = 4, xid: int = 7) -> bytes:
-    """Return a message of any version."""
-    return struct.pack("!BBHI", version, kind, 8 + len(body), xid) + body
 
 
 def bitmap(versions: int) -> bytes:
@@ -54,67 +47,6 @@ MESSAGES = {
     "length 4": frame(of.BARRIER_REQUEST) + struct.pack("!BBHI", 4, of.BARRIER_REQUEST, 4, 9),
     "reply": frame(of.BARRIER_REPLY) + frame(of.FEATURES_REPLY, bytes(24)),
 }
-
-
-class Peer:
-    """A raw connection.
-
-    Args:
-        path: unix socket of the switch.
-        hello: what to greet it with.
-    """
-
-    def __init__(self, path: Path, hello: bytes) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(_ANSWER_S)
-        self._socket.connect(str(path))
-        self._received = bytearray()
-        self.send(hello)
-        self._frame()
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._socket.close()
-
-    def send(self, data: bytes) -> None:
-        """Send messages; the switch may have disconnected."""
-        try:
-            self._socket.sendall(data)
-        except BrokenPipeError:
-            return
-
-    def answers(self) -> list[str]:
-        """Return the messages until the answer to an echo request of ours, or until the switch disconnects."""
-        self.send(frame(_ECHO_REQUEST, xid=_MARK))
-        # A switch that answers echoes at once may do so before other requests.
-        self.send(frame(of.BARRIER_REQUEST, xid=_MARK))
-        answers: list[str] = []
-        waiting = 2
-        while waiting:
-            message = self._frame()
-            if not message:
-                return [*answers, "disconnected"]
-            if message[4:8] == struct.pack("!I", _MARK):
-                waiting -= 1
-            else:
-                answers.append(message.hex())
-        return answers
-
-    def _frame(self) -> bytes:
-        while len(self._received) < 4 or len(self._received) < self._length():
-            try:
-                some = self._socket.recv(65536)
-            except ConnectionResetError:
-                some = b""
-            if not some:
-                return b""
-            self._received += some
-        message = bytes(self._received[: self._length()])
-        del self._received[: len(message)]
-        return message
-
-    def _length(self) -> int:
-        return int.from_bytes(self._received[2:4])
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,17 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy)]
 pub struct Incoming<'a> {
     pub origin: Origin,
+    /// The message in OpenFlow 1.3.
     pub frame: &'a [u8],
+    /// The message as the controller sent it, for errors.
+    pub sent: &'a [u8],
+}
+
+impl Incoming<'_> {
+    /// Tells whether the controller sent another message, in another version.
+    pub fn is_translated(&self) -> bool {
+        !std::ptr::eq(self.frame, self.sent)
+    }
 }
 
 #[derive(Debug, Default)]

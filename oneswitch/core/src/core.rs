@@ -4,6 +4,7 @@ pub mod answers;
 pub mod management;
 pub mod northbound;
 pub mod offload;
+pub mod openflow10;
 pub mod restarts;
 pub mod southbound;
 pub mod tick;

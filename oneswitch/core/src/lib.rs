@@ -1,6 +1,6 @@
-//! One virtual OpenFlow 1.3 switch over several Open vSwitch instances, as a state machine without I/O.
+//! One virtual OpenFlow switch over several Open vSwitch instances, as a state machine without I/O.
 //!
-//! The daemon feeds it complete OpenFlow messages (after version negotiation; echo and hello stay in the daemon), connection events,
+//! The daemon feeds it complete OpenFlow messages (after version negotiation; echoes stay in the daemon), connection events,
 //! management requests and time; it answers with bytes per [`Destination`]. It never blocks and never reads a clock.
 //!
 //! One round: feed events, [`Core::end_of_batch`], write what [`Core::take_outputs`] returns.

@@ -107,7 +107,7 @@ pub struct ActionItem<'a> {
 }
 
 impl<'a> ActionItem<'a> {
-    fn parse(raw: &'a [u8], offset: usize) -> Self {
+    pub(crate) fn parse(raw: &'a [u8], offset: usize) -> Self {
         Self {
             action: parse(raw).unwrap_or(Action::Other {
                 kind: u16_at(raw, 0).unwrap_or_default(),

@@ -29,7 +29,7 @@ impl CanonicalMatch {
     }
 
     /// Returns value and mask of a word, zeros if it is not matched.
-    fn word(&self, index: u32) -> (u64, u64) {
+    pub(crate) fn word(&self, index: u32) -> (u64, u64) {
         let bitmap = self.bitmap();
         if bitmap & (1 << index) == 0 {
             return (0, 0);

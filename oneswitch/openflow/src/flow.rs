@@ -26,7 +26,7 @@ pub enum FlowModCommand {
 }
 
 impl FlowModCommand {
-    fn from_wire(number: u8) -> Option<Self> {
+    pub(crate) fn from_wire(number: u8) -> Option<Self> {
         Some(match number {
             0 => Self::Add,
             1 => Self::Modify,

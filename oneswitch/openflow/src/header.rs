@@ -6,6 +6,8 @@ use crate::wire::{patch_u16, Put};
 
 /// Wire version of OpenFlow 1.3.
 pub const VERSION: u8 = 4;
+/// Wire version of OpenFlow 1.0.
+pub const VERSION_10: u8 = 1;
 /// Bytes of `ofp_header`.
 pub const HEADER_LEN: usize = 8;
 

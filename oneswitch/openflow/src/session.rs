@@ -1,8 +1,9 @@
 //! Messages about the connection and the switch as a whole: hello, features,
 //! configuration, roles, asynchronous messages, tables; errors.
 
+use crate::codes10::put_error;
 use crate::error::{ErrorCode, Refusal, EXPERIMENTER_ERROR};
-use crate::header::{kind, HEADER_LEN, VERSION};
+use crate::header::{kind, HEADER_LEN, VERSION, VERSION_10};
 use crate::wire::{padded, patch_length, Put, Reader};
 
 /// `OFPHET_VERSIONBITMAP`.
@@ -379,19 +380,21 @@ pub fn encode_hello_failed(hello: &Hello, text: &str) -> Vec<u8> {
 /// carries the whole of it, truncated only at a message's limit of 65,535
 /// bytes.
 pub fn encode_error(xid: u32, error: ErrorCode, offending: &[u8]) -> Vec<u8> {
-    let experimenter = error.experimenter();
-    let fixed = HEADER_LEN + 4 + if experimenter.is_some() { 4 } else { 0 };
-    let kept = offending.len().min(usize::from(u16::MAX) - fixed);
-    let length = u16::try_from(fixed + kept).unwrap_or(u16::MAX);
-    let mut out = Vec::with_capacity(fixed + kept);
-    out.put(&[error_version(offending), kind::ERROR]);
-    out.put_u16(length);
+    let version = error_version(offending);
+    let mut out = vec![version, kind::ERROR, 0, 0];
     out.put_u32(xid);
-    out.put_u16(error.kind);
-    out.put_u16(error.code);
-    if let Some(experimenter) = experimenter {
-        out.put_u32(experimenter);
+    match version {
+        VERSION_10 => put_error(error, &mut out),
+        _ => {
+            out.put_u16(error.kind);
+            out.put_u16(error.code);
+            if let Some(experimenter) = error.experimenter() {
+                out.put_u32(experimenter);
+            }
+        }
     }
+    let kept = usize::from(u16::MAX) - out.len();
     out.extend(offending.iter().take(kept));
+    patch_length(&mut out, 0, 2);
     out
 }

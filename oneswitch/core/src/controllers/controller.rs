@@ -2,8 +2,11 @@
 
 use crate::api::{ControllerRole, Greeting};
 use crate::controllers::reply::Reply;
-use openflow13::AsyncMasks;
+use openflow13::openflow10::{self, Formats, StatsForm};
+use openflow13::{decode, frame_length, kind, AsyncMasks, VERSION};
+use std::borrow::Cow;
 use std::collections::VecDeque;
+use tracing::error;
 
 /// Bytes kept for one controller above which no more of its messages are taken: replies that wait for a switch or for the controller to
 /// read, and switches' answers that are being merged.
@@ -21,6 +24,7 @@ struct Slot {
     reply: Option<Reply>,
     /// Errors about messages between the previous reply and this one; they go first.
     errors: Vec<u8>,
+    form: StatsForm,
 }
 
 impl Slot {
@@ -36,6 +40,10 @@ pub struct Controller {
     pub role: ControllerRole,
     pub asynchronous: AsyncMasks,
     pub miss_send_len: u16,
+    /// Formats that it has chosen, in OpenFlow 1.0.
+    pub formats: Formats,
+    /// The form of the reply to its current request, in OpenFlow 1.0.
+    pub form: StatsForm,
     slots: VecDeque<Slot>,
     /// Number of `slots[0]`; they are numbered in order.
     first_slot: u64,
@@ -64,6 +72,8 @@ impl Controller {
             } else {
                 DEFAULT_MISS_SEND_LEN
             },
+            formats: Formats::default(),
+            form: StatsForm::default(),
             slots: VecDeque::new(),
             first_slot: 0,
             kept: 0,
@@ -131,6 +141,7 @@ impl Controller {
             after,
             reply: None,
             errors: Vec::new(),
+            form: self.form,
         });
         self.kept += Slot::SIZE;
         place
@@ -185,6 +196,7 @@ impl Controller {
             after: 0,
             reply: Some(Reply::default()),
             errors: error.to_vec(),
+            form: StatsForm::default(),
         });
     }
 
@@ -199,15 +211,48 @@ impl Controller {
         self.slots.front().is_some_and(ready)
     }
 
-    /// Removes what may leave next: errors, or one message of a reply.
+    /// Translates messages of OpenFlow 1.3 to the connection's version.
+    pub fn in_version<'a>(&self, frames: &'a [u8], form: StatsForm) -> Cow<'a, [u8]> {
+        if self.version == VERSION {
+            return Cow::Borrowed(frames);
+        }
+        let mut out = Vec::new();
+        let mut rest = frames;
+        while let Ok(Some(length)) = frame_length(rest) {
+            let Some((frame, after)) = rest.split_at_checked(length) else {
+                break;
+            };
+            rest = after;
+            // Errors have the version of the message that they are about.
+            if frame.first() == Some(&self.version) || frame.get(1) == Some(&kind::ERROR) {
+                out.extend_from_slice(frame);
+                continue;
+            }
+            match decode(frame) {
+                Ok((header, message)) => {
+                    openflow10::encode(header.xid, &message, &self.formats, form)
+                        .iter()
+                        .for_each(|translated| out.extend_from_slice(translated))
+                }
+                Err(refusal) => {
+                    error!(target: "northbound", detail = %refusal, "cannot translate a message; left out")
+                }
+            }
+        }
+        Cow::Owned(out)
+    }
+
+    /// Removes what may leave next, in the connection's version: errors, or one message of a reply.
     pub fn pop_ready(&mut self, is_settled: impl Fn(u64) -> bool) -> Option<Vec<u8>> {
         if !self.is_ready(is_settled) {
             return None;
         }
         let front = self.slots.front_mut()?;
+        let form = front.form;
         if !front.errors.is_empty() {
             self.kept -= front.errors.len();
-            return Some(std::mem::take(&mut front.errors));
+            let errors = std::mem::take(&mut front.errors);
+            return Some(self.in_version(&errors, form).into_owned());
         }
         let reply = front.reply.as_mut()?;
         let before = reply.size();
@@ -218,7 +263,10 @@ impl Controller {
             self.first_slot += 1;
             self.slots.pop_front();
         }
-        Some(message)
+        Some(match self.in_version(&message, form) {
+            Cow::Borrowed(_) => message,
+            Cow::Owned(translated) => translated,
+        })
     }
 }
 

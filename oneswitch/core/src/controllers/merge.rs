@@ -328,7 +328,7 @@ impl View<'_> {
             .collect()
     }
 
-    fn port_descriptions(&self) -> Vec<Port> {
+    pub fn port_descriptions(&self) -> Vec<Port> {
         let lost = self.switches.out_of_reach();
         self.server
             .ports

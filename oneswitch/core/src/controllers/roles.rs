@@ -3,6 +3,7 @@
 use super::Controllers;
 use crate::api::{ControllerId, ControllerRole, Destination};
 use crate::wire::wire;
+use openflow13::openflow10::StatsForm;
 use openflow13::{AsyncMasks, ErrorCode, Experimenter, Message, Role, SwitchConfig};
 
 /// The bits that Open vSwitch keeps of a mask for OpenFlow 1.3; flow_removed has two that only later versions use.
@@ -31,13 +32,10 @@ impl Controllers {
         id: ControllerId,
         request: Role,
     ) -> Result<Option<Message>, ErrorCode> {
-        let wanted = match request.role {
-            Role::NO_CHANGE => None,
-            Role::EQUAL => Some(ControllerRole::Equal),
-            Role::MASTER => Some(ControllerRole::Master),
-            Role::SLAVE => Some(ControllerRole::Slave),
-            _ => return Err(ErrorCode::ROLE_REQUEST_FAILED_BAD_ROLE),
-        };
+        if request.role > Role::SLAVE {
+            return Err(ErrorCode::ROLE_REQUEST_FAILED_BAD_ROLE);
+        }
+        let wanted = role_of(request.role);
         if matches!(wanted, Some(ControllerRole::Master | ControllerRole::Slave)) {
             // Signed distance: generation ids wrap (OpenFlow 1.3.5, 6.3.6).
             let stale = self
@@ -48,12 +46,16 @@ impl Controllers {
             }
             self.role_generation = Some(request.generation_id);
         }
+        Ok(self.take_role(id, request.role))
+    }
+
+    /// Gives a controller a role without asking for the generation, as Nicira's requests do; returns the reply.
+    pub fn take_role(&mut self, id: ControllerId, role: u32) -> Option<Message> {
+        let wanted = role_of(role);
         if wanted == Some(ControllerRole::Master) {
-            self.demote_masters(id, request.generation_id);
+            self.demote_masters(id, self.role_generation.unwrap_or(u64::MAX));
         }
-        let Some(controller) = self.connections.get_mut(&id) else {
-            return Ok(None);
-        };
+        let controller = self.connections.get_mut(&id)?;
         controller.role = wanted.unwrap_or(controller.role);
         let role = match controller.role {
             ControllerRole::Equal => Role::EQUAL,
@@ -61,10 +63,10 @@ impl Controllers {
             ControllerRole::Slave => Role::SLAVE,
         };
         let generation_id = self.role_generation.unwrap_or(u64::MAX);
-        Ok(Some(Message::RoleReply(Role {
+        Some(Message::RoleReply(Role {
             role,
             generation_id,
-        })))
+        }))
     }
 
     /// Makes all masters slaves, and notifies them as Open vSwitch does (`ofconn_send_role_status`, ofproto/connmgr.c).
@@ -73,7 +75,8 @@ impl Controllers {
         for (id, other) in &mut self.connections {
             if *id != new && other.role == ControllerRole::Master {
                 other.role = ControllerRole::Slave;
-                self.outbox.put(Destination::Controller(*id), &status);
+                let frames = other.in_version(&status, StatsForm::Standard);
+                self.outbox.put(Destination::Controller(*id), &frames);
             }
         }
     }
@@ -86,6 +89,16 @@ impl Controllers {
                 flow_removed: masks.flow_removed.map(|mask| mask & FLOW_REMOVED_REASONS),
             };
         }
+    }
+}
+
+/// Converts the role of a request; `None` leaves it as it is.
+fn role_of(role: u32) -> Option<ControllerRole> {
+    match role {
+        Role::EQUAL => Some(ControllerRole::Equal),
+        Role::MASTER => Some(ControllerRole::Master),
+        Role::SLAVE => Some(ControllerRole::Slave),
+        _ => None,
     }
 }
 

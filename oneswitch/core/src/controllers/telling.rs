@@ -6,7 +6,9 @@ use crate::controllers::controller::{Admission, Asynchronous, Controller, WINDOW
 use crate::controllers::reply::Reply;
 use crate::switches::verdict::Refused;
 use crate::wire::wire;
+use openflow13::openflow10::StatsForm;
 use openflow13::{encode_error, set_xid, Message, Port, PortStatus};
+use std::borrow::Cow;
 use tracing::warn;
 
 impl Controllers {
@@ -95,7 +97,10 @@ impl Controllers {
                     continue;
                 }
             }
-            self.outbox.put_with_xid(to, frame, 0);
+            match controller.in_version(frame, StatsForm::Standard) {
+                Cow::Borrowed(frame) => _ = self.outbox.put_with_xid(to, frame, 0),
+                Cow::Owned(translated) => self.outbox.put(to, &translated),
+            }
         }
     }
 
@@ -116,7 +121,8 @@ impl Controllers {
     ) {
         for (id, controller) in &self.connections {
             if Some(*id) != except && controller.wants(kind, reason) {
-                self.outbox.put(Destination::Controller(*id), frame);
+                let frames = controller.in_version(frame, StatsForm::Standard);
+                self.outbox.put(Destination::Controller(*id), &frames);
             }
         }
     }

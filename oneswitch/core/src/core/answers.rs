@@ -49,14 +49,14 @@ impl Core {
             let reply = self.view().merge(&request, answers, origin.xid, now);
             return self.fill_reply(origin.controller, slot, reply);
         }
-        let reserved = self.view().answer_size(&request) + incoming.frame.len();
+        let reserved = self.view().answer_size(&request) + incoming.sent.len();
         self.controllers.pay(origin.controller, reserved);
         let since = self.truth.tables.begin_reading();
         let asked = self.view().physical_request(&request);
         let offloaded = self.ask_offload_sums(&request);
         let question = ControllerQuestion {
             origin,
-            frame: incoming.frame.into(),
+            frame: incoming.sent.into(),
             slot,
             request,
             since,

@@ -9,6 +9,7 @@ use crate::model::truth::Request;
 use crate::server::executors::HUB;
 use crate::switches::verdict::Origin;
 use crate::wire::wire;
+use openflow13::openflow10;
 use openflow13::{
     decode, encode_error, fits_kind, kind, port_no, ErrorCode, Features, Header, Message, Role,
     SwitchConfig,
@@ -82,10 +83,17 @@ impl Core {
             xid: header.xid,
             place: controller.place(),
         };
-        let incoming = Incoming { origin, frame };
+        let incoming = Incoming {
+            origin,
+            frame,
+            sent: frame,
+        };
         let any_version = matches!(header.kind, kind::HELLO | kind::ERROR);
         if header.version != controller.version && !any_version {
             return self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_VERSION);
+        }
+        if header.version == openflow10::VERSION {
+            return self.openflow10_message(incoming, now);
         }
         let is_slave = controller.role == ControllerRole::Slave;
         if is_slave && writes(header.kind) {
@@ -108,7 +116,12 @@ impl Core {
         }
     }
 
-    fn dispatch(&mut self, incoming: Incoming<'_>, message: Message, now: Instant) {
+    pub(in crate::core) fn dispatch(
+        &mut self,
+        incoming: Incoming<'_>,
+        message: Message,
+        now: Instant,
+    ) {
         match message {
             Message::FlowMod(m) => self.flow_mod(incoming, m, now),
             Message::GroupMod(m) => self.group_mod(incoming, m, now),
@@ -154,10 +167,10 @@ impl Core {
     /// Answers with an error, after the replies to everything sent before.
     pub(in crate::core) fn refuse(&mut self, incoming: Incoming<'_>, error: ErrorCode) {
         self.controllers.refused += 1;
-        let (origin, kind) = (incoming.origin, incoming.frame.get(1).copied());
+        let (origin, kind) = (incoming.origin, incoming.sent.get(1).copied());
         // As Open vSwitch does (ofconn_send_error(), ofproto/connmgr.c).
         info!(target: "northbound", controller = origin.controller.0, kind, xid = origin.xid, %error, "refuses a message");
-        let frame = encode_error(origin.xid, error, incoming.frame);
+        let frame = encode_error(origin.xid, error, incoming.sent);
         self.reply_with(incoming, frame.into());
     }
 
@@ -166,7 +179,7 @@ impl Core {
         self.reply_with(incoming, frame.into());
     }
 
-    fn reply_with(&mut self, incoming: Incoming<'_>, reply: Reply) {
+    pub(in crate::core) fn reply_with(&mut self, incoming: Incoming<'_>, reply: Reply) {
         let id = incoming.origin.controller;
         if let Some(slot) = self.reserve_reply(id) {
             self.fill_reply(id, slot, reply);
@@ -189,7 +202,7 @@ impl Core {
         self.controllers.release(self.switches.verdicts.settled());
     }
 
-    fn features(&self) -> Features {
+    pub(in crate::core) fn features(&self) -> Features {
         let hub = self.switches.list[HUB].features.as_ref();
         Features {
             datapath_id: self.datapath_id,

@@ -66,7 +66,8 @@ impl Core {
         now: Instant,
     ) {
         let targets = targets.intersection(self.switches.up());
-        let original = changed.is_some().then(|| incoming.frame.into());
+        let other = changed.is_some() || incoming.is_translated();
+        let original = other.then(|| incoming.sent.into());
         let origin = Some(incoming.origin);
         let verdicts = &mut self.switches.verdicts;
         let xid = verdicts.push(origin, original, request, changes, targets, now);

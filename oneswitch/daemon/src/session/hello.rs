@@ -1,6 +1,6 @@
 //! Version negotiation as Open vSwitch does it (OpenFlow 1.3.5, sections 6.3.1 and A.5.1).
 
-use openflow13::{encode_hello_failed, Hello, VERSION};
+use openflow13::{encode_hello_failed, openflow10, Hello, VERSION};
 
 use crate::events::Peer;
 
@@ -8,6 +8,8 @@ use crate::events::Peer;
 const SOUTHBOUND: u32 = 1 << VERSION;
 /// The versions that controllers may choose from.
 const NORTHBOUND: u32 = 1 << VERSION;
+/// The versions for management, such as by `ovs-ofctl` without options.
+const MANAGEMENT: u32 = NORTHBOUND | 1 << openflow10::VERSION;
 
 /// The reason why no version was agreed on.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,6 +23,7 @@ pub struct Incompatible {
 /// Returns the versions that a peer may choose from, bit N for wire version N.
 pub fn supported(peer: &Peer) -> u32 {
     match peer {
+        Peer::Controller { target, .. } if target.starts_with("punix:") => MANAGEMENT,
         Peer::Controller { .. } => NORTHBOUND,
         Peer::Switch(..) => SOUTHBOUND,
     }
@@ -111,6 +114,21 @@ mod tests {
         assert!(unknown.ends_with(b"no common versions."));
         let nothing = error(&offer(0, &[]));
         assert!(nothing.is_empty(), "there is no version to answer in");
+    }
+
+    #[test]
+    fn only_management_may_choose_openflow_10() {
+        let peer = |target: &str| Peer::Controller {
+            target: target.into(),
+            dialled: None,
+            address: String::new(),
+        };
+        let agreed = |peer, version| negotiate(&offer(version, &[]), supported(&peer)).ok();
+        assert_eq!(agreed(peer("punix:/x"), 1), Some(1));
+        assert_eq!(agreed(peer("punix:/x"), 6), Some(4));
+        assert_eq!(agreed(peer("ptcp:6653"), 1), None);
+        let switch = Peer::Switch(0, oneswitch_core::Bridge::Virt);
+        assert_eq!(agreed(switch, 1), None);
     }
 
     #[test]

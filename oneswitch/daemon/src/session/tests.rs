@@ -335,7 +335,7 @@ async fn an_idle_peer_is_asked_and_then_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_local_client_may_stay_silent() {
-    let mut fixture = Fixture::new(peer_on("punix:/x"), Timing::LOCAL, 1 << 20);
+    let mut fixture = Fixture::new(peer_on("unix:/x"), Timing::LOCAL, 1 << 20);
     let handle = fixture.shake_hands().await;
     tokio::time::sleep(Duration::from_secs(86_400)).await;
     handle.write(BARRIER.to_vec());
@@ -379,7 +379,7 @@ async fn a_controller_that_does_not_read_is_read_no_further_and_then_given_up() 
 
 #[tokio::test(start_paused = true)]
 async fn last_words_that_nobody_reads_do_not_keep_a_session() {
-    let mut fixture = Fixture::new(peer_on("punix:/x"), Timing::LOCAL, 1_024);
+    let mut fixture = Fixture::new(peer_on("unix:/x"), Timing::LOCAL, 1_024);
     let handle = fixture.shake_hands().await;
     handle.write(vec![0; 4_096]);
     handle.close("enough".into());
@@ -391,7 +391,7 @@ async fn last_words_that_nobody_reads_do_not_keep_a_session() {
 async fn what_a_peer_said_before_it_left_is_heard() {
     let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
     let (sender, mut events) = mpsc::unbounded_channel();
-    let peer = peer_on("punix:/x");
+    let peer = peer_on("unix:/x");
     let ended = tokio::spawn(async move { run(ours, 7, peer, Timing::LOCAL, &sender).await });
     let mut theirs = theirs;
     theirs.write_all(&HELLO).await.unwrap();

@@ -1,0 +1,121 @@
+//! Messages of controllers that speak OpenFlow 1.0: they become those of 1.3.
+
+use crate::api::ControllerRole;
+use crate::controllers::Incoming;
+use crate::core::Core;
+use crate::model::tables::{Filter, ALL_TABLES};
+use crate::wire::wire;
+use openflow13::openflow10::{self, encode_features, Modify, Request};
+use openflow13::{decode, ErrorCode, FlowMod, FlowModCommand, Message};
+use std::collections::BTreeSet;
+use std::time::Instant;
+use tracing::info;
+
+impl Core {
+    pub(in crate::core) fn openflow10_message(&mut self, incoming: Incoming<'_>, now: Instant) {
+        let Some(controller) = self.controllers.get_mut(incoming.origin.controller) else {
+            return;
+        };
+        let is_slave = controller.role == ControllerRole::Slave;
+        if is_slave && openflow10::is_write(incoming.sent) {
+            return self.refuse(incoming, ErrorCode::BAD_REQUEST_IS_SLAVE);
+        }
+        let request = match openflow10::decode(incoming.sent, &controller.formats) {
+            Ok((request, form)) => {
+                controller.form = form;
+                request
+            }
+            Err(refusal) => {
+                info!(target: "northbound", controller = incoming.origin.controller.0, xid = incoming.origin.xid, detail = %refusal.detail, "cannot read a message of OpenFlow 1.0");
+                return self.refuse(incoming, refusal.error);
+            }
+        };
+        match request {
+            Request::Formats(formats) => controller.formats = formats,
+            Request::Role(role) => {
+                if let Some(reply) = self.controllers.take_role(incoming.origin.controller, role) {
+                    self.reply(incoming, reply);
+                }
+            }
+            Request::Modify(modify) => self.modify_or_add(incoming, modify, now),
+            Request::Message(Message::FeaturesRequest) => {
+                let ports = self.view().port_descriptions();
+                let frame = encode_features(incoming.origin.xid, &self.features(), &ports);
+                self.reply_with(incoming, frame.into());
+            }
+            Request::Message(message) => self.dispatch_translated(incoming, &message, now),
+        }
+    }
+
+    /// Handles a message of OpenFlow 1.3 in place of the one that the controller sent.
+    fn dispatch_translated(&mut self, incoming: Incoming<'_>, message: &Message, now: Instant) {
+        let frame = wire(incoming.origin.xid, message);
+        let incoming = Incoming {
+            frame: &frame,
+            ..incoming
+        };
+        match decode(&frame) {
+            Ok((_, message)) => self.dispatch(incoming, message, now),
+            Err(refusal) => {
+                info!(target: "northbound", controller = incoming.origin.controller.0, xid = incoming.origin.xid, detail = %refusal.detail, "cannot carry out a message of OpenFlow 1.0");
+                self.refuse(incoming, refusal.error)
+            }
+        }
+    }
+
+    /// Modifies rules as OpenFlow 1.0 does: in all tables unless one is named, with a new cookie, and adding a rule if there is none to
+    /// modify (Open vSwitch, `modify_flows_start__()`).
+    fn modify_or_add(&mut self, incoming: Incoming<'_>, modify: Modify, now: Instant) {
+        let Modify {
+            flow_mod,
+            new_cookie,
+        } = modify;
+        let matching = match flow_mod.matching.canonical() {
+            Ok(matching) => matching,
+            Err(refusal) => return self.refuse(incoming, refusal.error),
+        };
+        let filter = Filter::of_flow_mod(&flow_mod, matching);
+        let chosen = self.truth.tables.select(&filter);
+        let messages: Vec<FlowMod> = match new_cookie {
+            Some(cookie) if chosen.is_empty() && flow_mod.cookie_mask == 0 => {
+                let table_id = match flow_mod.table_id {
+                    ALL_TABLES => 0,
+                    table => table,
+                };
+                vec![FlowMod {
+                    command: FlowModCommand::Add,
+                    cookie,
+                    table_id,
+                    ..flow_mod
+                }]
+            }
+            // OpenFlow 1.3 cannot change a cookie but by adding the rule again, which keeps its counters.
+            Some(cookie) if chosen.iter().any(|rule| rule.cookie != cookie) => chosen
+                .iter()
+                .map(|rule| FlowMod {
+                    command: FlowModCommand::Add,
+                    cookie,
+                    cookie_mask: 0,
+                    table_id: rule.key.table,
+                    priority: rule.key.priority,
+                    idle_timeout: rule.idle_timeout,
+                    hard_timeout: rule.hard_timeout,
+                    flags: rule.flags & !(FlowMod::CHECK_OVERLAP | FlowMod::RESET_COUNTS),
+                    matching: rule.matching.clone(),
+                    ..flow_mod.clone()
+                })
+                .collect(),
+            _ => {
+                let tables: BTreeSet<u8> = chosen.iter().map(|rule| rule.key.table).collect();
+                let in_table = |table_id| FlowMod {
+                    table_id,
+                    ..flow_mod.clone()
+                };
+                tables.into_iter().map(in_table).collect()
+            }
+        };
+        for message in messages {
+            self.dispatch_translated(incoming, &Message::FlowMod(message), now);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! OpenFlow 1.0 with Nicira's extensions, translated to and from the messages
+//! of OpenFlow 1.3 (OpenFlow 1.0.1; lib/ofp-*.c of Open vSwitch 3.1).
+//!
+//! Requests become what Open vSwitch takes them for; where OpenFlow 1.3 cannot
+//! say that, an equivalent Nicira action does (`actions.rs`). Replies become
+//! what Open vSwitch sends to a peer of version 1.0, which omits everything
+//! that 1.0 lacks.
+
+mod actions;
+mod flow_mods;
+mod frames;
+mod matching;
+mod nicira;
+mod notices;
+mod replies;
+mod requests;
+
+use crate::flow::FlowMod;
+use crate::message::Message;
+use crate::port::port_no;
+
+pub use replies::{encode, encode_features};
+pub use requests::{decode, is_write};
+
+pub use crate::header::VERSION_10 as VERSION;
+
+/// `ofp_type` values from 14 on, which differ from those of OpenFlow 1.3.
+pub mod kind {
+    #![allow(missing_docs)]
+    pub const FLOW_MOD: u8 = 14;
+    pub const PORT_MOD: u8 = 15;
+    pub const STATS_REQUEST: u8 = 16;
+    pub const STATS_REPLY: u8 = 17;
+    pub const BARRIER_REQUEST: u8 = 18;
+    pub const BARRIER_REPLY: u8 = 19;
+    pub const QUEUE_GET_CONFIG_REQUEST: u8 = 20;
+    pub const QUEUE_GET_CONFIG_REPLY: u8 = 21;
+}
+
+/// `ofp_stats_types`; the others have the numbers of OpenFlow 1.3.
+const STATS_VENDOR: u16 = 0xffff;
+
+/// The format of packet-ins (`nx_packet_in_format`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum PacketInFormat {
+    #[default]
+    Standard,
+    Nicira,
+    Nicira2,
+}
+
+/// What a connection has chosen by Nicira's messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Formats {
+    /// Whether rules that are removed are reported with NXM matches.
+    pub nxm: bool,
+    /// Whether the upper byte of a flow-mod's command is a table.
+    pub table_id: bool,
+    /// The format of packet-ins.
+    pub packet_in: PacketInFormat,
+}
+
+/// A decoded request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A message that means the same in OpenFlow 1.3.
+    Message(Message),
+    /// A flow-mod that modifies rules, or adds one if there are none.
+    Modify(Modify),
+    /// A request for a role of OpenFlow 1.3, without a generation.
+    Role(u32),
+    /// Other formats from now on.
+    Formats(Formats),
+}
+
+/// OpenFlow 1.0's modification of rules: it changes their cookies, too, and
+/// adds a rule if there is nothing to modify.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Modify {
+    /// The message with the cookie to match on. Its table may be `ALL_TABLES`.
+    pub flow_mod: FlowMod,
+    /// The rules' new cookie; `None` leaves it.
+    pub new_cookie: Option<u64>,
+}
+
+/// The form that the reply to a statistics request has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatsForm {
+    /// `ofp_stats_reply`.
+    #[default]
+    Standard,
+    /// Nicira's, with NXM matches.
+    Nicira,
+}
+
+/// Converts a port number of OpenFlow 1.3; those that 1.0 lacks become NONE.
+fn to_port16(port: u32) -> u16 {
+    match port {
+        0..0xff00 | port_no::IN_PORT..=port_no::ANY => port as u16,
+        _ => 0xffff,
+    }
+}

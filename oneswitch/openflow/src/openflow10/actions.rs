@@ -1,0 +1,426 @@
+//! Actions of OpenFlow 1.0 and Nicira's that only 1.0 has, as actions of
+//! OpenFlow 1.3, and back (lib/ofp-actions.c).
+//!
+//! | OpenFlow 1.0 | as OpenFlow 1.3 |
+//! |---|---|
+//! | set_vlan_vid, set_vlan_pcp | a load of the bits and of CFI: like them, it pushes a tag if there is none |
+//! | strip_vlan | a load of 0: unlike pop_vlan, it needs no match on a tag |
+//! | set_nw_*, set_tp_* | the actions of OpenFlow 1.1, which Open vSwitch still takes |
+//! | enqueue | set_queue, output, pop_queue |
+
+use crate::action::{action_kind as k, nicira_action, Action, ActionItem, Actions};
+use crate::error::{ErrorCode, Refusal};
+use crate::field::class;
+use crate::instruction::{Instruction, Instructions};
+use crate::oxm::{put_basic, OxmField};
+use crate::port::{from_openflow10, port_no};
+use crate::wire::{padded, patch_length, u16_at, u32_at, Put, Reader};
+use crate::NX_VENDOR;
+
+use super::matching::nxm_name;
+use super::to_port16;
+
+/// `ofp_action_type` of OpenFlow 1.0.
+mod kind10 {
+    pub const OUTPUT: u16 = 0;
+    pub const SET_VLAN_VID: u16 = 1;
+    pub const SET_VLAN_PCP: u16 = 2;
+    pub const STRIP_VLAN: u16 = 3;
+    pub const SET_DL_SRC: u16 = 4;
+    pub const SET_DL_DST: u16 = 5;
+    pub const SET_NW_SRC: u16 = 6;
+    pub const SET_NW_DST: u16 = 7;
+    pub const SET_NW_TOS: u16 = 8;
+    pub const SET_TP_SRC: u16 = 9;
+    pub const SET_TP_DST: u16 = 10;
+    pub const ENQUEUE: u16 = 11;
+    pub const VENDOR: u16 = 0xffff;
+}
+
+/// The actions of OpenFlow 1.1 for those of 1.0 from SET_DL_SRC to SET_TP_DST.
+const KIND11: [u16; 7] = [3, 4, 5, 6, 7, 9, 10];
+
+/// Subtypes of Nicira's actions that Open vSwitch takes over 1.0 only, and
+/// those used to say in 1.0 what 1.3 has actions for.
+mod nicira10 {
+    pub const SET_QUEUE: u16 = 4;
+    pub const POP_QUEUE: u16 = 5;
+    pub const REG_LOAD: u16 = 7;
+    pub const RESUBMIT_TABLE: u16 = 14;
+    pub const DEC_TTL: u16 = 18;
+    pub const WRITE_METADATA: u16 = 22;
+    pub const PUSH_MPLS: u16 = 23;
+    pub const POP_MPLS: u16 = 24;
+    pub const SET_MPLS_TTL: u16 = 25;
+    pub const DEC_MPLS_TTL: u16 = 26;
+    pub const SET_MPLS_LABEL: u16 = 30;
+    pub const SET_MPLS_TC: u16 = 31;
+    pub const REG_LOAD2: u16 = 33;
+    pub const GROUP: u16 = 40;
+}
+
+/// `NXM_OF_VLAN_TCI`.
+const VLAN_TCI: u32 = 0x0000_0802;
+/// The bits of VLAN id and CFI, and of CFI and priority, as offset and number.
+const VID_BITS: (u16, u16) = (0, 13);
+const PCP_BITS: (u16, u16) = (12, 4);
+const ALL_BITS: (u16, u16) = (0, 16);
+const CFI: u16 = 0x1000;
+
+fn bad(error: ErrorCode, detail: &'static str) -> Refusal {
+    Refusal::new(error, detail)
+}
+
+/// Translates a list of actions of OpenFlow 1.0. The result is checked by
+/// whoever takes it as OpenFlow 1.3.
+pub(super) fn to_13(mut list: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let mut out = Vec::with_capacity(2 * list.len());
+    while !list.is_empty() {
+        let length = u16_at(list, 2).map_or(0, usize::from);
+        let (action, rest) = list
+            .split_at_checked(length)
+            .filter(|_| length >= 8 && length % 8 == 0)
+            .ok_or_else(|| bad(ErrorCode::BAD_ACTION_BAD_LEN, "action with a wrong length"))?;
+        translate(action, &mut out)?;
+        list = rest;
+    }
+    Ok(out)
+}
+
+fn translate(action: &[u8], out: &mut Vec<u8>) -> Result<(), Refusal> {
+    let kind = u16_at(action, 0).unwrap_or_default();
+    let fixed = match kind {
+        kind10::SET_DL_SRC | kind10::SET_DL_DST | kind10::ENQUEUE => 16,
+        kind10::VENDOR => return vendor(action, out),
+        0..=10 => 8,
+        _ => return Err(bad(ErrorCode::BAD_ACTION_BAD_TYPE, "unknown action")),
+    };
+    if action.len() != fixed {
+        return Err(bad(
+            ErrorCode::BAD_ACTION_BAD_LEN,
+            "action with a wrong length",
+        ));
+    }
+    let number = u16_at(action, 4).unwrap_or_default();
+    let byte = action.get(4).copied().unwrap_or_default();
+    match kind {
+        kind10::OUTPUT => {
+            let max_len = u16_at(action, 6).unwrap_or_default();
+            put_output(out, from_openflow10(number), max_len);
+        }
+        kind10::SET_VLAN_VID if number > 0x0fff => {
+            return Err(bad(
+                ErrorCode::BAD_ACTION_BAD_ARGUMENT,
+                "VLAN id above 4095",
+            ))
+        }
+        kind10::SET_VLAN_VID => put_load(out, VLAN_TCI, VID_BITS, u64::from(number | CFI)),
+        kind10::SET_VLAN_PCP if byte > 7 => {
+            return Err(bad(
+                ErrorCode::BAD_ACTION_BAD_ARGUMENT,
+                "VLAN priority above 7",
+            ))
+        }
+        kind10::SET_VLAN_PCP => put_load(out, VLAN_TCI, PCP_BITS, u64::from(byte) << 1 | 1),
+        kind10::STRIP_VLAN => put_load(out, VLAN_TCI, ALL_BITS, 0),
+        kind10::ENQUEUE => {
+            put_number(out, k::SET_QUEUE, u32_at(action, 12).unwrap_or_default());
+            put_output(out, from_openflow10(number), 0);
+            put_nicira(out, nicira10::POP_QUEUE, &[0; 6]);
+        }
+        _ => {
+            let index = usize::from(kind - kind10::SET_DL_SRC);
+            out.put_u16(KIND11.get(index).copied().unwrap_or_default());
+            out.put(action.get(2..).unwrap_or_default());
+        }
+    }
+    Ok(())
+}
+
+/// Translates an experimenter's action: those of 1.0 only, and those with
+/// actions inside.
+fn vendor(action: &[u8], out: &mut Vec<u8>) -> Result<(), Refusal> {
+    let subtype = match (u32_at(action, 4), u16_at(action, 8)) {
+        (Some(NX_VENDOR), Some(subtype)) if action.len() >= 16 => subtype,
+        _ => {
+            out.put(action);
+            return Ok(());
+        }
+    };
+    let item = ActionItem::parse(action, 0);
+    if let Some(nested) = item.nested() {
+        let start = out.len();
+        let header = action.len() - nested.as_bytes().len();
+        out.put(action.get(..header).unwrap_or_default());
+        out.extend(to_13(nested.as_bytes())?);
+        patch_length(out, start, 2);
+        return Ok(());
+    }
+    let number = u16_at(action, 10).unwrap_or_default();
+    let byte = action.get(10).copied().unwrap_or_default();
+    let wide = u32_at(action, 12).unwrap_or_default();
+    match subtype {
+        nicira10::SET_QUEUE => put_number(out, k::SET_QUEUE, wide),
+        nicira10::DEC_TTL => put_number(out, k::DEC_NW_TTL, 0),
+        nicira10::PUSH_MPLS => put_number(out, k::PUSH_MPLS, u32::from(number) << 16),
+        nicira10::POP_MPLS => put_number(out, k::POP_MPLS, u32::from(number) << 16),
+        nicira10::SET_MPLS_TTL => put_number(out, k::SET_MPLS_TTL, u32::from(byte) << 24),
+        nicira10::DEC_MPLS_TTL => put_number(out, k::DEC_MPLS_TTL, 0),
+        nicira10::SET_MPLS_LABEL => put_set_field(out, 34, &wide.to_be_bytes()),
+        nicira10::SET_MPLS_TC => put_set_field(out, 35, &[byte]),
+        nicira10::GROUP => put_number(out, k::GROUP, wide),
+        _ => out.put(action),
+    }
+    Ok(())
+}
+
+fn put_output(out: &mut Vec<u8>, port: u32, max_len: u16) {
+    out.put_u16(k::OUTPUT);
+    out.put_u16(16);
+    out.put_u32(port);
+    out.put_u16(max_len);
+    out.zeros(6);
+}
+
+/// An action of eight bytes.
+fn put_number(out: &mut Vec<u8>, kind: u16, number: u32) {
+    out.put_u16(kind);
+    out.put_u16(8);
+    out.put_u32(number);
+}
+
+fn put_set_field(out: &mut Vec<u8>, field: u8, value: &[u8]) {
+    let start = out.len();
+    out.put_u16(k::SET_FIELD);
+    out.put_u16(0);
+    put_basic(out, field, value);
+    pad(out, start);
+}
+
+/// Pads the action that began at `start` and sets its length.
+fn pad(out: &mut Vec<u8>, start: usize) {
+    let length = out.len() - start;
+    out.zeros(padded(length) - length);
+    patch_length(out, start, 2);
+}
+
+fn put_nicira(out: &mut Vec<u8>, subtype: u16, body: &[u8]) {
+    let start = out.len();
+    out.put_u16(kind10::VENDOR);
+    out.put_u16(0);
+    out.put_u32(NX_VENDOR);
+    out.put_u16(subtype);
+    out.put(body);
+    pad(out, start);
+}
+
+/// `NXAST_REG_LOAD` of some bits of a field.
+fn put_load(out: &mut Vec<u8>, header: u32, (offset, bits): (u16, u16), value: u64) {
+    let mut body = Vec::with_capacity(14);
+    body.put_u16(offset << 6 | (bits - 1));
+    body.put_u32(header);
+    body.put_u64(value);
+    put_nicira(out, nicira10::REG_LOAD, &body);
+}
+
+/// Translates instructions to a list of actions of OpenFlow 1.0, which lacks
+/// meters and action sets.
+pub(super) fn of_instructions(instructions: &Instructions) -> Vec<u8> {
+    let mut out = Vec::new();
+    for instruction in instructions.iter() {
+        if let Instruction::ApplyActions(list) = instruction {
+            out.extend(to_10(list));
+        }
+    }
+    for instruction in instructions.iter() {
+        if let Instruction::WriteMetadata { metadata, mask } = instruction {
+            let mut body = vec![0; 6];
+            body.put_u64(metadata);
+            body.put_u64(mask);
+            put_nicira(&mut out, nicira10::WRITE_METADATA, &body);
+        }
+    }
+    for instruction in instructions.iter() {
+        if let Instruction::GotoTable(table) = instruction {
+            let mut body = Vec::new();
+            body.put_u16(to_port16(port_no::IN_PORT));
+            body.put(&[table, 0, 0, 0]);
+            put_nicira(&mut out, nicira10::RESUBMIT_TABLE, &body);
+        }
+    }
+    out
+}
+
+/// Translates a list of actions of OpenFlow 1.3.
+pub(super) fn to_10(list: Actions<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(list.as_bytes().len());
+    let mut rest = list.iter();
+    while let Some(item) = rest.next() {
+        let mut ahead = rest.clone();
+        if let (Action::SetQueue(queue), Some(output), Some(pop)) =
+            (item.action, ahead.next(), ahead.next())
+        {
+            if let (Action::Output { port, .. }, true) = (output.action, is_pop_queue(&pop)) {
+                put_enqueue(&mut out, port, queue);
+                rest = ahead;
+                continue;
+            }
+        }
+        put_10(&item, &mut out);
+    }
+    out
+}
+
+fn is_pop_queue(item: &ActionItem<'_>) -> bool {
+    matches!(item.action, Action::Nicira { subtype, .. } if subtype == nicira10::POP_QUEUE)
+}
+
+fn put_enqueue(out: &mut Vec<u8>, port: u32, queue: u32) {
+    out.put_u16(kind10::ENQUEUE);
+    out.put_u16(16);
+    out.put_u16(to_port16(port));
+    out.zeros(6);
+    out.put_u32(queue);
+}
+
+/// An action of OpenFlow 1.0 of eight bytes.
+fn put_short(out: &mut Vec<u8>, kind: u16, first: u16, second: u16) {
+    out.put_u16(kind);
+    out.put_u16(8);
+    out.put_u16(first);
+    out.put_u16(second);
+}
+
+fn put_10(item: &ActionItem<'_>, out: &mut Vec<u8>) {
+    let with_u16 = |out: &mut Vec<u8>, subtype, number: u16| {
+        let [high, low] = number.to_be_bytes();
+        put_nicira(out, subtype, &[high, low, 0, 0, 0, 0]);
+    };
+    let with_u32 = |out: &mut Vec<u8>, subtype, number: u32| {
+        let [a, b, c, d] = number.to_be_bytes();
+        put_nicira(out, subtype, &[0, 0, a, b, c, d]);
+    };
+    match item.action {
+        Action::Output { port, max_len } => {
+            let kept = if port == port_no::CONTROLLER {
+                max_len
+            } else {
+                0
+            };
+            put_short(out, kind10::OUTPUT, to_port16(port), kept);
+        }
+        Action::Group(group) => with_u32(out, nicira10::GROUP, group),
+        Action::SetQueue(queue) => with_u32(out, nicira10::SET_QUEUE, queue),
+        // A side effect of setting the tag's fields, which follows.
+        Action::PushVlan(_) => {}
+        Action::PopVlan => put_short(out, kind10::STRIP_VLAN, 0, 0),
+        Action::PushMpls(kind) => with_u16(out, nicira10::PUSH_MPLS, kind),
+        Action::PopMpls(kind) => with_u16(out, nicira10::POP_MPLS, kind),
+        Action::SetMplsTtl(ttl) => with_u16(out, nicira10::SET_MPLS_TTL, u16::from(ttl) << 8),
+        Action::DecMplsTtl => with_u16(out, nicira10::DEC_MPLS_TTL, 0),
+        Action::SetNwTtl(ttl) => put_load(out, 0x0001_3a01, (0, 8), u64::from(ttl)),
+        Action::DecNwTtl => with_u16(out, nicira10::DEC_TTL, 0),
+        Action::SetField(field) => set_field(&field, item.raw, out),
+        Action::Nicira {
+            subtype: nicira10::REG_LOAD,
+            ..
+        } => load(item.raw, out),
+        Action::Nicira {
+            subtype: nicira_action::CT | nicira_action::CLONE,
+            ..
+        } => {
+            let nested = item.nested().map(|list| list.as_bytes().len());
+            let header = item.raw.len() - nested.unwrap_or_default();
+            let start = out.len();
+            out.put(item.raw.get(..header).unwrap_or_default());
+            if let Some(list) = item.nested() {
+                out.extend(to_10(list));
+            }
+            patch_length(out, start, 2);
+        }
+        Action::Nicira { .. } | Action::Experimenter { .. } => out.put(item.raw),
+        // OpenFlow 1.0 has neither PBB nor copies of TTLs, and Open vSwitch
+        // spells the actions of 1.1 as set-field.
+        _ => {}
+    }
+}
+
+/// Writes a load, with the names of OpenFlow 1.0 for those of `translate`.
+fn load(raw: &[u8], out: &mut Vec<u8>) {
+    let bits = u16_at(raw, 10).unwrap_or_default();
+    let (offset, number) = (bits >> 6, (bits & 0x3f) + 1);
+    let value = u16_at(raw, 22).unwrap_or_default();
+    let is_tci = u32_at(raw, 12) == Some(VLAN_TCI);
+    match (offset, number) {
+        VID_BITS if is_tci && value & CFI != 0 => {
+            put_short(out, kind10::SET_VLAN_VID, value & !CFI, 0)
+        }
+        PCP_BITS if is_tci && value & 1 != 0 => {
+            put_short(out, kind10::SET_VLAN_PCP, value >> 1 << 8, 0)
+        }
+        ALL_BITS if is_tci && value == 0 => put_short(out, kind10::STRIP_VLAN, 0, 0),
+        _ => out.put(raw),
+    }
+}
+
+/// `set_field_to_legacy_openflow`.
+fn set_field(field: &OxmField<'_>, raw: &[u8], out: &mut Vec<u8>) {
+    let basic = (field.class == class::OPENFLOW_BASIC).then_some(field.field);
+    let byte = field.value.first().copied().unwrap_or_default();
+    let number = u16_at(field.value, 0).unwrap_or_default();
+    let mut put_mac = |kind| {
+        out.put_u16(kind);
+        out.put_u16(16);
+        out.put(field.value);
+        out.zeros(6);
+    };
+    match basic {
+        Some(3) => put_mac(kind10::SET_DL_DST),
+        Some(4) => put_mac(kind10::SET_DL_SRC),
+        Some(6) => put_short(out, kind10::SET_VLAN_VID, number & !CFI, 0),
+        Some(7) => put_short(out, kind10::SET_VLAN_PCP, u16::from(byte) << 8, 0),
+        Some(8) => put_short(out, kind10::SET_NW_TOS, u16::from(byte << 2) << 8, 0),
+        Some(11) => put_address(out, kind10::SET_NW_SRC, field.value),
+        Some(12) => put_address(out, kind10::SET_NW_DST, field.value),
+        Some(13 | 15) => put_short(out, kind10::SET_TP_SRC, number, 0),
+        Some(14 | 16) => put_short(out, kind10::SET_TP_DST, number, 0),
+        _ => put_loads(field, raw, out),
+    }
+}
+
+fn put_address(out: &mut Vec<u8>, kind: u16, address: &[u8]) {
+    out.put_u16(kind);
+    out.put_u16(8);
+    out.put(address);
+}
+
+/// Writes loads of a field, from its lowest bits on; a copy of the set-field
+/// as `NXAST_REG_LOAD2` where there is no such load (`set_field_to_nxast`).
+fn put_loads(field: &OxmField<'_>, raw: &[u8], out: &mut Vec<u8>) {
+    let named = match field.class {
+        class::OPENFLOW_BASIC => nxm_name(field.field).unwrap_or((field.class, field.field)),
+        class => (class, field.field),
+    };
+    if field.experimenter.is_some() || field.value.is_empty() {
+        let mut body = vec![0; 6];
+        let length = OxmField::pull(&mut Reader::new(raw.get(4..).unwrap_or_default()))
+            .map_or(0, |_| {
+                4 + usize::from(raw.get(7).copied().unwrap_or_default())
+            });
+        body.put(raw.get(4..4 + length).unwrap_or_default());
+        return put_nicira(out, nicira10::REG_LOAD2, &body);
+    }
+    let width = u32::try_from(field.value.len()).unwrap_or_default();
+    let header = u32::from(named.0) << 16 | u32::from(named.1) << 9 | width;
+    let bits = match (field.class, field.field) {
+        (class::OPENFLOW_BASIC, 28 | 34) => 20,
+        (class::OPENFLOW_BASIC, 35) => 3,
+        (class::OPENFLOW_BASIC, 9) => 2,
+        _ => 8 * width as u16,
+    };
+    for (index, chunk) in field.value.rchunks(8).enumerate() {
+        let value = chunk.iter().fold(0, |n, &byte| n << 8 | u64::from(byte));
+        let offset = 64 * index as u16;
+        put_load(out, header, (offset, (bits - offset).min(64)), value);
+    }
+}

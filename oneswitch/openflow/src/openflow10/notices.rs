@@ -1,0 +1,116 @@
+//! Nicira's replies and notifications over OpenFlow 1.0
+//! (include/openflow/nicira-ext.h).
+
+use crate::flow::FlowRemoved;
+use crate::header::kind;
+use crate::packet::PacketIn;
+use crate::session::Role;
+use crate::wire::{padded, Put};
+use crate::NX_VENDOR;
+
+use super::frames::message;
+use super::matching::to_nxm;
+
+/// `nxt` subtypes.
+mod subtype {
+    pub const ROLE_REPLY: u32 = 11;
+    pub const FLOW_REMOVED: u32 = 14;
+    pub const PACKET_IN: u32 = 17;
+    pub const PACKET_IN2: u32 = 30;
+}
+
+/// Properties of a packet-in of the second format (`nx_packet_in2_prop_type`).
+mod property {
+    pub const PACKET: u16 = 0;
+    pub const FULL_LENGTH: u16 = 1;
+    pub const BUFFER_ID: u16 = 2;
+    pub const TABLE_ID: u16 = 3;
+    pub const COOKIE: u16 = 4;
+    pub const REASON: u16 = 5;
+    pub const METADATA: u16 = 6;
+}
+
+/// Starts a message of Nicira's.
+fn start(number: u32) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.put_u32(NX_VENDOR);
+    body.put_u32(number);
+    body
+}
+
+pub(super) fn role_reply(xid: u32, role: &Role) -> Vec<u8> {
+    let mut body = start(subtype::ROLE_REPLY);
+    body.put_u32(role.role.saturating_sub(Role::EQUAL));
+    message(kind::EXPERIMENTER, xid, &body)
+}
+
+pub(super) fn flow_removed(removed: &FlowRemoved) -> Vec<u8> {
+    let mut body = start(subtype::FLOW_REMOVED);
+    body.put_u64(removed.cookie);
+    body.put_u16(removed.priority);
+    body.put(&[removed.reason, removed.table_id.wrapping_add(1)]);
+    body.put_u32(removed.duration_sec);
+    body.put_u32(removed.duration_nsec);
+    body.put_u16(removed.idle_timeout);
+    let nxm = to_nxm(&removed.matching);
+    body.put_u16(u16::try_from(nxm.len()).unwrap_or(u16::MAX));
+    body.put_u64(removed.packet_count);
+    body.put_u64(removed.byte_count);
+    put_padded(&mut body, &nxm);
+    message(kind::EXPERIMENTER, 0, &body)
+}
+
+fn put_padded(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.put(bytes);
+    out.zeros(padded(bytes.len()) - bytes.len());
+}
+
+/// Encodes a packet-in in the first of Nicira's formats.
+pub(super) fn packet_in(packet: &PacketIn) -> Vec<u8> {
+    let mut body = start(subtype::PACKET_IN);
+    body.put_u32(packet.buffer_id);
+    body.put_u16(packet.total_len);
+    body.put(&[packet.reason, packet.table_id]);
+    body.put_u64(packet.cookie);
+    let nxm = to_nxm(&packet.matching);
+    body.put_u16(u16::try_from(nxm.len()).unwrap_or(u16::MAX));
+    body.zeros(6);
+    put_padded(&mut body, &nxm);
+    body.zeros(2);
+    body.put(&packet.data);
+    message(kind::EXPERIMENTER, 0, &body)
+}
+
+/// Encodes a packet-in in the second of Nicira's formats
+/// (`ofputil_put_packet_in`).
+pub(super) fn packet_in2(packet: &PacketIn) -> Vec<u8> {
+    let mut body = start(subtype::PACKET_IN2);
+    put_property(&mut body, property::PACKET, &packet.data);
+    if usize::from(packet.total_len) != packet.data.len() {
+        let length = u32::from(packet.total_len).to_be_bytes();
+        put_property(&mut body, property::FULL_LENGTH, &length);
+    }
+    if packet.buffer_id != crate::NO_BUFFER {
+        let id = packet.buffer_id.to_be_bytes();
+        put_property(&mut body, property::BUFFER_ID, &id);
+    }
+    put_property(&mut body, property::TABLE_ID, &[packet.table_id]);
+    if packet.cookie != u64::MAX {
+        let mut cookie = vec![0; 4];
+        cookie.put_u64(packet.cookie);
+        put_property(&mut body, property::COOKIE, &cookie);
+    }
+    put_property(&mut body, property::REASON, &[packet.reason]);
+    // In OXM, whatever the version.
+    put_property(&mut body, property::METADATA, packet.matching.as_oxm());
+    message(kind::EXPERIMENTER, 0, &body)
+}
+
+/// Writes a property. Its length does not count its padding.
+fn put_property(out: &mut Vec<u8>, kind: u16, content: &[u8]) {
+    let length = 4 + content.len();
+    out.put_u16(kind);
+    out.put_u16(u16::try_from(length).unwrap_or(u16::MAX));
+    out.put(content);
+    out.zeros(padded(length) - length);
+}

@@ -1,0 +1,225 @@
+//! Messages of OpenFlow 1.0: those of 1.3 that say the same, and back; no input causes a panic.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+#[path = "common/messages.rs"]
+mod messages;
+
+use messages::message;
+use openflow13::openflow10::{self, Formats, Modify, PacketInFormat, Request, StatsForm};
+use openflow13::*;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// A frame of version 1.0.
+fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = (8 + body.len()) as u16;
+    let mut frame = vec![openflow10::VERSION, kind];
+    frame.extend(length.to_be_bytes());
+    frame.extend([0, 0, 0, 7]);
+    frame.extend(body);
+    frame
+}
+
+/// `ofp_match` on TCP from 10.0.0.0/8 on port 1 with VLAN 5.
+fn tcp_match() -> Vec<u8> {
+    let fixed: u32 = 1 | 2 | 1 << 4 | 1 << 5 | 0x3f << 8 | 0x3f << 14;
+    let open = 0x003f_ffff & !fixed | 24 << 8 | 32 << 14;
+    let mut bytes = open.to_be_bytes().to_vec();
+    bytes.extend([0, 1]);
+    bytes.extend([0; 12]);
+    bytes.extend([
+        0, 5, 0, 0, 8, 0, 0, 6, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    ]);
+    assert_eq!(bytes.len(), 40);
+    bytes
+}
+
+/// A flow-mod with `command`, cookie 9 and priority 3.
+fn flow_mod(command: u16, actions: &[u8]) -> Vec<u8> {
+    let mut body = tcp_match();
+    body.extend(9u64.to_be_bytes());
+    body.extend(command.to_be_bytes());
+    body.extend([0, 0, 0, 0, 0, 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]);
+    body.extend(actions);
+    frame(openflow10::kind::FLOW_MOD, &body)
+}
+
+fn request(frame: &[u8]) -> Request {
+    openflow10::decode(frame, &Formats::default()).unwrap().0
+}
+
+#[test]
+fn an_add_goes_to_table_0_and_resets_counters() {
+    let Request::Message(Message::FlowMod(added)) = request(&flow_mod(0, &[])) else {
+        panic!()
+    };
+    assert_eq!((added.table_id, added.cookie, added.priority), (0, 9, 3));
+    assert_eq!(added.flags, FlowMod::RESET_COUNTS);
+    assert_eq!(
+        added.matching.to_string(),
+        "in_port=1,eth_type=0x800,vlan_vid=0x1005,nw_proto=6,nw_src=10.0.0.0/255.0.0.0"
+    );
+    let Request::Message(Message::FlowMod(deleted)) = request(&flow_mod(3, &[])) else {
+        panic!()
+    };
+    assert_eq!((deleted.table_id, deleted.cookie_mask), (ALL_TABLES, 0));
+}
+
+#[test]
+fn a_modification_has_a_new_cookie_and_all_tables() {
+    let Request::Modify(Modify {
+        flow_mod,
+        new_cookie,
+    }) = request(&flow_mod(2, &[0, 0, 0, 8, 0, 2, 0, 0]))
+    else {
+        panic!()
+    };
+    assert_eq!(flow_mod.command, FlowModCommand::ModifyStrict);
+    assert_eq!((flow_mod.table_id, new_cookie), (ALL_TABLES, Some(9)));
+    let formats = Formats {
+        table_id: true,
+        ..Formats::default()
+    };
+    let named = openflow10::decode(&self::flow_mod(0x0501, &[]), &formats).unwrap();
+    assert!(matches!(named.0, Request::Modify(m) if m.flow_mod.table_id == 5));
+}
+
+/// Actions of OpenFlow 1.0 that survive both translations.
+#[test]
+fn actions_come_back_as_they_were() {
+    let vendor = |subtype: u8, body: &[u8]| {
+        let mut action = vec![0xff, 0xff, 0, 0, 0, 0, 0x23, 0x20, 0, subtype];
+        action.extend(body);
+        action[3] = action.len() as u8;
+        action
+    };
+    let controller = [0, 0, 0, 8, 0xff, 0xfd, 0, 100];
+    for action in [
+        controller.to_vec(),
+        vec![0, 1, 0, 8, 0, 5, 0, 0],
+        vec![0, 2, 0, 8, 3, 0, 0, 0],
+        vec![0, 3, 0, 8, 0, 0, 0, 0],
+        vec![0, 11, 0, 16, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3],
+        vendor(4, &[0, 0, 0, 0, 0, 3]),
+        vendor(14, &[0xff, 0xf8, 4, 0, 0, 0]),
+        vendor(18, &[0; 6]),
+        vendor(23, &[0x88, 0x47, 0, 0, 0, 0]),
+        vendor(40, &[0, 0, 0, 0, 0, 7]),
+        [vendor(42, &[0; 6]), controller.to_vec()].concat(),
+    ] {
+        let mut action = action;
+        if action.len() > 24 - 1 {
+            action[3] = action.len() as u8; // a clone with what it contains
+        }
+        let Request::Message(Message::FlowMod(rule)) = request(&flow_mod(0, &action)) else {
+            panic!("{action:?}")
+        };
+        let stats = FlowStats {
+            table_id: 0,
+            duration_sec: 1,
+            duration_nsec: 2,
+            priority: rule.priority,
+            idle_timeout: 0,
+            hard_timeout: 0,
+            flags: 0,
+            cookie: rule.cookie,
+            packet_count: 3,
+            byte_count: 4,
+            matching: rule.matching.clone(),
+            instructions: rule.instructions.clone(),
+        };
+        let reply = Message::MultipartReply(Multipart::last(MultipartReply::Flow(vec![stats])));
+        let frames = openflow10::encode(7, &reply, &Formats::default(), StatsForm::Standard);
+        let [told] = &frames[..] else { panic!() };
+        assert_eq!(told[16..56], tcp_match(), "{action:?}");
+        assert_eq!(told[12 + 88..], action);
+    }
+}
+
+#[test]
+fn emergencies_and_bits_that_switches_cannot_be_told_are_refused() {
+    let mut emergency = flow_mod(0, &[]);
+    emergency[71] = 4;
+    let refused = |frame: &[u8]| {
+        openflow10::decode(frame, &Formats::default())
+            .unwrap_err()
+            .error
+    };
+    assert_eq!(refused(&emergency), ErrorCode::FLOW_MOD_FAILED_TABLE_FULL);
+    let no_flood = [
+        0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    let port_mod = frame(openflow10::kind::PORT_MOD, &no_flood);
+    assert_eq!(refused(&port_mod), ErrorCode::BAD_REQUEST_EPERM);
+}
+
+#[test]
+fn a_long_reply_is_split_between_rules() {
+    let rule = |cookie| FlowStats {
+        table_id: 0,
+        duration_sec: 0,
+        duration_nsec: 0,
+        priority: 1,
+        idle_timeout: 0,
+        hard_timeout: 0,
+        flags: 0,
+        cookie,
+        packet_count: 0,
+        byte_count: 0,
+        matching: Match::any(),
+        instructions: Instructions::none(),
+    };
+    let body = MultipartReply::Flow((0..1_000).map(rule).collect());
+    let reply = Message::MultipartReply(Multipart::last(body));
+    let frames = openflow10::encode(7, &reply, &Formats::default(), StatsForm::Standard);
+    let more: Vec<u8> = frames.iter().map(|frame| frame[11]).collect();
+    assert_eq!(more, [1, 0]);
+    let entries: usize = frames.iter().map(|frame| frame.len() - 12).sum();
+    assert_eq!(entries, 1_000 * 88);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    /// What a request becomes can be encoded, and what an error says can be read.
+    #[test]
+    fn arbitrary_requests_do_not_panic(kind in 0u8..32, body in vec(any::<u8>(), 0..200), table_id: bool) {
+        let frame = frame(kind, &body);
+        let formats = Formats { table_id, ..Formats::default() };
+        match openflow10::decode(&frame, &formats) {
+            Ok((Request::Message(message), _)) => {
+                prop_assert!(encode(7, &message).is_ok());
+            }
+            Ok(_) => {}
+            Err(refusal) => {
+                let error = encode_error(7, refusal.error, &frame);
+                prop_assert_eq!(frame_length(&error).unwrap(), Some(error.len()));
+                prop_assert_eq!(error[0], openflow10::VERSION);
+            }
+        }
+    }
+
+    #[test]
+    fn arbitrary_flow_mods_do_not_panic(body in vec(any::<u8>(), 24..200), nicira: bool) {
+        let frame = match nicira {
+            false => flow_mod(0, &body),
+            true => frame(4, &[&[0, 0, 0x23, 0x20, 0, 0, 0, 13][..], &body].concat()),
+        };
+        let _ = openflow10::decode(&frame, &Formats::default());
+    }
+
+    /// Every message of 1.3 becomes whole messages of 1.0, or none.
+    #[test]
+    fn messages_become_whole_messages(message in message(), nxm: bool, second: bool) {
+        let formats = Formats {
+            nxm,
+            packet_in: if second { PacketInFormat::Nicira2 } else { PacketInFormat::Nicira },
+            ..Formats::default()
+        };
+        let form = if nxm { StatsForm::Nicira } else { StatsForm::Standard };
+        for frame in openflow10::encode(7, &message, &formats, form) {
+            prop_assert_eq!(frame[0], openflow10::VERSION);
+            prop_assert_eq!(frame_length(&frame).unwrap(), Some(frame.len()));
+        }
+    }
+}

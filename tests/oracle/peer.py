@@ -1,0 +1,79 @@
+"""A raw connection to a switch, of any version of OpenFlow."""
+
+import socket
+import struct
+from pathlib import Path
+
+_ANSWER_S = 10.0
+_MARK = 0xABCD
+_ECHO_REQUEST = 2
+_BARRIER_REQUEST = {1: 18, 4: 20}
+
+
+def frame(kind: int, body: bytes = b"", version: int = 4, xid: int = 7) -> bytes:
+    """Return a message of any version."""
+    return struct.pack("!BBHI", version, kind, 8 + len(body), xid) + body
+
+
+class Peer:
+    """A raw connection.
+
+    Args:
+        path: unix socket of the switch.
+        hello: what to greet it with.
+        version: the version that it agrees on, of our own requests.
+    """
+
+    def __init__(self, path: Path, hello: bytes, version: int = 4) -> None:
+        self._version = version
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(_ANSWER_S)
+        self._socket.connect(str(path))
+        self._received = bytearray()
+        self.send(hello)
+        self.next()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Send messages; the switch may have disconnected."""
+        try:
+            self._socket.sendall(data)
+        except BrokenPipeError:
+            return
+
+    def answers(self) -> list[str]:
+        """Return the messages until the answer to an echo request of ours, or until the switch disconnects."""
+        self.send(frame(_ECHO_REQUEST, version=self._version, xid=_MARK))
+        # A switch that answers echoes at once may do so before other requests.
+        self.send(frame(_BARRIER_REQUEST[self._version], version=self._version, xid=_MARK))
+        answers: list[str] = []
+        waiting = 2
+        while waiting:
+            message = self.next()
+            if not message:
+                return [*answers, "disconnected"]
+            if message[4:8] == struct.pack("!I", _MARK):
+                waiting -= 1
+            else:
+                answers.append(message.hex())
+        return answers
+
+    def next(self) -> bytes:
+        """Return the next message; nothing if the switch has disconnected."""
+        while len(self._received) < 4 or len(self._received) < self._length():
+            try:
+                some = self._socket.recv(65536)
+            except ConnectionResetError:
+                some = b""
+            if not some:
+                return b""
+            self._received += some
+        message = bytes(self._received[: self._length()])
+        del self._received[: len(message)]
+        return message
+
+    def _length(self) -> int:
+        return int.from_bytes(self._received[2:4])
