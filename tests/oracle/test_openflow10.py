@@ -251,15 +251,16 @@ def test_other_statistics_are_those_of_one_bridge(targets: tuple[str, str]) -> N
         assert found[0] == found[1], number
 
 
-@pytest.mark.parametrize("form", ["openflow10", "nxt_packet_in", "nxt_packet_in2"])
-def test_monitor_shows_packets(targets: tuple[str, str], form: str) -> None:
+@pytest.mark.parametrize("version", [1, 4])
+@pytest.mark.parametrize("form", ["standard", "nxt_packet_in", "nxt_packet_in2"])
+def test_monitor_shows_packets(targets: tuple[str, str], form: str, version: int) -> None:
     shown: list[str] = []
     for target in targets:
         clear(target)
-        peer = Peer(Path(target.removeprefix("unix:")), frame(0, version=1), version=1)
-        number = {"openflow10": 0, "nxt_packet_in": 1, "nxt_packet_in2": 2}[form]
-        peer.send(frame(9, struct.pack("!HH", 0, 0xFFFF), version=1))
-        peer.send(frame(_VENDOR, struct.pack("!III", _NICIRA, 16, number), version=1))
+        peer = Peer(Path(target.removeprefix("unix:")), frame(0, version=version), version=version)
+        number = {"standard": 0, "nxt_packet_in": 1, "nxt_packet_in2": 2}[form]
+        peer.send(frame(9, struct.pack("!HH", 0, 0xFFFF), version=version))
+        peer.send(frame(_VENDOR, struct.pack("!III", _NICIRA, 16, number), version=version))
         peer.answers()
         rule = "table=3,in_port=1,cookie=5,actions=load:7->NXM_NX_REG1[],controller"
         assert not ofctl(target, "add-flow", rule)

@@ -19,6 +19,8 @@ use crate::flow::FlowMod;
 use crate::message::Message;
 use crate::port::port_no;
 
+pub use nicira::chosen_packet_in_format;
+pub use notices::encode_packet_in;
 pub use replies::{encode, encode_features};
 pub use requests::{decode, is_write};
 
@@ -50,7 +52,8 @@ pub enum PacketInFormat {
     Nicira2,
 }
 
-/// What a connection has chosen by Nicira's messages.
+/// What a connection has chosen by Nicira's messages; in OpenFlow 1.3 only the
+/// format of packet-ins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Formats {
     /// Whether rules that are removed are reported with NXM matches.

@@ -2,8 +2,8 @@
 
 use crate::api::{ControllerRole, Greeting};
 use crate::controllers::reply::Reply;
-use openflow13::openflow10::{self, Formats, StatsForm};
-use openflow13::{decode, frame_length, kind, AsyncMasks, VERSION};
+use openflow13::openflow10::{self, Formats, PacketInFormat, StatsForm};
+use openflow13::{decode, frame_length, kind, AsyncMasks, Message, VERSION};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use tracing::error;
@@ -214,7 +214,10 @@ impl Controller {
     /// Translates messages of OpenFlow 1.3 to the connection's version.
     pub fn in_version<'a>(&self, frames: &'a [u8], form: StatsForm) -> Cow<'a, [u8]> {
         if self.version == VERSION {
-            return Cow::Borrowed(frames);
+            return match self.in_format(frames) {
+                Some(packet_in) => Cow::Owned(packet_in),
+                None => Cow::Borrowed(frames),
+            };
         }
         let mut out = Vec::new();
         let mut rest = frames;
@@ -240,6 +243,20 @@ impl Controller {
             }
         }
         Cow::Owned(out)
+    }
+
+    /// Returns a packet-in of OpenFlow 1.3 in the format that the controller has chosen; `None`: as it is, like all other messages.
+    fn in_format(&self, frame: &[u8]) -> Option<Vec<u8>> {
+        let format = self.formats.packet_in;
+        if format == PacketInFormat::Standard || frame.get(1) != Some(&kind::PACKET_IN) {
+            return None;
+        }
+        match decode(frame) {
+            Ok((_, Message::PacketIn(packet))) => {
+                openflow10::encode_packet_in(VERSION, &packet, format)
+            }
+            _ => None,
+        }
     }
 
     /// Removes what may leave next, in the connection's version: errors, or one message of a reply.

@@ -11,8 +11,8 @@ use crate::switches::verdict::Origin;
 use crate::wire::wire;
 use openflow13::openflow10;
 use openflow13::{
-    decode, encode_error, fits_kind, kind, port_no, ErrorCode, Features, Header, Message, Role,
-    SwitchConfig,
+    decode, encode_error, fits_kind, kind, port_no, ErrorCode, Experimenter, Features, Header,
+    Message, Role, SwitchConfig,
 };
 use std::time::Instant;
 use tracing::{debug, info};
@@ -150,17 +150,31 @@ impl Core {
                 .set_async(incoming.origin.controller, masks),
             Message::QueueGetConfigRequest { port } => self.queue_config(incoming, port),
             Message::EchoRequest(data) => self.reply(incoming, Message::EchoReply(data)),
-            Message::Experimenter(m) => {
-                let (vendor, subtype) = (format!("{:#x}", m.vendor), m.subtype);
-                info!(target: "northbound", controller = incoming.origin.controller.0, vendor, subtype, "refuses an experimenter message (a bundle, a flow monitor, Nicira's): none is supported");
-                self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_EXPERIMENTER)
-            }
+            Message::Experimenter(m) => self.experimenter(incoming, &m),
             Message::EchoReply(_) => {}
             Message::Error(error) => {
                 debug!(target: "northbound", controller = incoming.origin.controller.0, error = %error.error, "controller reports");
                 self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_TYPE)
             }
             _ => self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_TYPE),
+        }
+    }
+
+    /// Takes Nicira's choice of a format for packet-ins, and refuses everything else.
+    fn experimenter(&mut self, incoming: Incoming<'_>, message: &Experimenter) {
+        let id = incoming.origin.controller;
+        match openflow10::chosen_packet_in_format(message) {
+            Some(Ok(format)) => {
+                if let Some(controller) = self.controllers.get_mut(id) {
+                    controller.formats.packet_in = format;
+                }
+            }
+            Some(Err(refusal)) => self.refuse(incoming, refusal.error),
+            None => {
+                let (vendor, subtype) = (format!("{:#x}", message.vendor), message.subtype);
+                info!(target: "northbound", controller = id.0, vendor, subtype, "refuses an experimenter message (a bundle, a flow monitor, Nicira's): it is not supported");
+                self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_EXPERIMENTER)
+            }
         }
     }
 

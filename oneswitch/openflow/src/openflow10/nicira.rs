@@ -2,7 +2,7 @@
 
 use crate::error::{ErrorCode, Refusal};
 use crate::message::Message;
-use crate::session::{AsyncMasks, Role};
+use crate::session::{AsyncMasks, Experimenter, Role};
 use crate::wire::{u32_at, Reader};
 use crate::NX_VENDOR;
 
@@ -65,13 +65,7 @@ pub(super) fn decode(body: &[u8], formats: &Formats) -> Result<Request, Refusal>
             })
         }
         subtype::SET_PACKET_IN_FORMAT => {
-            fixed(4)?;
-            let packet_in = match reader.u32()? {
-                0 => PacketInFormat::Standard,
-                1 => PacketInFormat::Nicira,
-                2 => PacketInFormat::Nicira2,
-                other => return Err(unknown("packet-in format", other)),
-            };
+            let packet_in = packet_in_format(reader.rest())?;
             Request::Formats(Formats {
                 packet_in,
                 ..*formats
@@ -86,6 +80,31 @@ pub(super) fn decode(body: &[u8], formats: &Formats) -> Result<Request, Refusal>
             return Err(Refusal::new(error, format!("Nicira message {other}")));
         }
     })
+}
+
+/// Decodes the body of NXT_SET_PACKET_IN_FORMAT.
+fn packet_in_format(body: &[u8]) -> Result<PacketInFormat, Refusal> {
+    let refuse = |error, detail: String| Err(Refusal::new(error, detail));
+    match <[u8; 4]>::try_from(body).map(u32::from_be_bytes) {
+        Ok(0) => Ok(PacketInFormat::Standard),
+        Ok(1) => Ok(PacketInFormat::Nicira),
+        Ok(2) => Ok(PacketInFormat::Nicira2),
+        Ok(other) => refuse(
+            ErrorCode::BAD_REQUEST_EPERM,
+            format!("unknown packet-in format {other}"),
+        ),
+        Err(_) => refuse(
+            ErrorCode::BAD_REQUEST_BAD_LEN,
+            format!("packet-in format of {} bytes", body.len()),
+        ),
+    }
+}
+
+/// Returns the format of packet-ins that an experimenter's message of any
+/// version chooses; `None` if it is about something else.
+pub fn chosen_packet_in_format(message: &Experimenter) -> Option<Result<PacketInFormat, Refusal>> {
+    let numbers = (message.vendor, message.subtype);
+    (numbers == (NX_VENDOR, subtype::SET_PACKET_IN_FORMAT)).then(|| packet_in_format(&message.body))
 }
 
 /// Converts `nx_role`, which counts from 0.

@@ -10,6 +10,7 @@ use crate::NX_VENDOR;
 
 use super::frames::message;
 use super::matching::to_nxm;
+use super::PacketInFormat;
 
 /// `nxt` subtypes.
 mod subtype {
@@ -65,8 +66,22 @@ fn put_padded(out: &mut Vec<u8>, bytes: &[u8]) {
     out.zeros(padded(bytes.len()) - bytes.len());
 }
 
+/// Encodes a packet-in for a peer of any version that has chosen one of
+/// Nicira's formats; `None`: it has not.
+pub fn encode_packet_in(version: u8, packet: &PacketIn, format: PacketInFormat) -> Option<Vec<u8>> {
+    let mut frame = match format {
+        PacketInFormat::Standard => return None,
+        PacketInFormat::Nicira => packet_in(packet),
+        PacketInFormat::Nicira2 => packet_in2(packet),
+    };
+    if let Some(slot) = frame.first_mut() {
+        *slot = version;
+    }
+    Some(frame)
+}
+
 /// Encodes a packet-in in the first of Nicira's formats.
-pub(super) fn packet_in(packet: &PacketIn) -> Vec<u8> {
+fn packet_in(packet: &PacketIn) -> Vec<u8> {
     let mut body = start(subtype::PACKET_IN);
     body.put_u32(packet.buffer_id);
     body.put_u16(packet.total_len);
@@ -83,7 +98,7 @@ pub(super) fn packet_in(packet: &PacketIn) -> Vec<u8> {
 
 /// Encodes a packet-in in the second of Nicira's formats
 /// (`ofputil_put_packet_in`).
-pub(super) fn packet_in2(packet: &PacketIn) -> Vec<u8> {
+fn packet_in2(packet: &PacketIn) -> Vec<u8> {
     let mut body = start(subtype::PACKET_IN2);
     put_property(&mut body, property::PACKET, &packet.data);
     if usize::from(packet.total_len) != packet.data.len() {

@@ -12,7 +12,7 @@ use crate::NX_VENDOR;
 
 use super::frames::message;
 use super::{actions, kind, matching, notices, to_port16};
-use super::{Formats, PacketInFormat, StatsForm, STATS_VENDOR};
+use super::{Formats, StatsForm, STATS_VENDOR, VERSION};
 
 /// Largest message.
 const MAX_MESSAGE: usize = 65_535;
@@ -46,11 +46,10 @@ pub fn encode(xid: u32, content: &Message, formats: &Formats, form: StatsForm) -
             message(kind::QUEUE_GET_CONFIG_REPLY, xid, &body)
         }
         Message::RoleReply(role) => notices::role_reply(xid, role),
-        Message::PacketIn(packet) => match formats.packet_in {
-            PacketInFormat::Standard => packet_in(packet),
-            PacketInFormat::Nicira => notices::packet_in(packet),
-            PacketInFormat::Nicira2 => notices::packet_in2(packet),
-        },
+        Message::PacketIn(packet) => {
+            let chosen = notices::encode_packet_in(VERSION, packet, formats.packet_in);
+            chosen.unwrap_or_else(|| packet_in(packet))
+        }
         Message::FlowRemoved(removed) if formats.nxm => notices::flow_removed(removed),
         Message::FlowRemoved(removed) => flow_removed(removed),
         Message::PortStatus(status) => port_status(status),
