@@ -92,6 +92,11 @@ COMMANDS = (
     ("mod-port", "2", "no-forward"),
     ("mod-port", "2", "forward"),
     ("mod-port", "17", "forward"),
+    ("ct-flush", "zone=5"),
+    ("-OOpenFlow13", "ct-flush", "zone=5"),
+    ("ct-flush",),
+    ("ct-flush", "ct_nw_src=10.0.0.1,ct_nw_proto=17,ct_tp_src=1"),
+    ("-OOpenFlow13", "ct-flush", "ct_nw_src=10.0.0.1,ct_nw_proto=17,ct_tp_src=1"),
     ("packet-out", "in_port=1,packet=ffffffffffff00000000000108000000,actions=output:2"),
 )
 """Commands whose results are compared: what they print, and the rules that they leave."""
@@ -113,6 +118,11 @@ BROKEN = {
     "emergency": frame(14, bytes(62) + b"\0\4", version=1),
     "flags": frame(14, bytes(62) + b"\0\x08", version=1),
     "packet-out's port": frame(13, struct.pack("!IHH", 0xFFFFFFFF, 0xFFFB, 0), version=1),
+    "flush": b"".join(
+        frame(_VENDOR, struct.pack("!II", _NICIRA, kind) + bytes(length), version=1, xid=10 + length)
+        for kind in (29, 32)
+        for length in range(0, 40, 4)
+    ),
     "second hello": frame(0, version=1),
     "OpenFlow 1.3": frame(7),
     "echo": frame(2, b"xyz", version=1),

@@ -55,6 +55,7 @@ fn error_of(error: ErrorCode) -> Code10 {
         (7, code @ 0..=1) => standard(4, code),
         (9, code @ 0..=2) => standard(5, code),
         (11, 2) => nicira(1, 513),
+        (13, 2..=4) => nicira(13, error.code),
         (0xffff, code @ 2..=3) => nicira(1, code + 254),
         (0xffff, code @ 4..=10) => nicira(1, code + 511),
         (0xffff, 11) => nicira(2, 256),
@@ -62,6 +63,7 @@ fn error_of(error: ErrorCode) -> Code10 {
         (0xffff, 15) => nicira(2, 526),
         (0xffff, code @ 16..=21) => nicira(1, code + 511),
         (0xffff, code @ 34..=36) => nicira(1, code + 499),
+        (0xffff, code @ 4443..=4448) => nicira(14, code - 4440),
         _ => nicira(1, 521),
     }
 }
@@ -94,6 +96,8 @@ mod tests {
             (ErrorCode::FLOW_MOD_FAILED_TABLE_FULL, standard(3, 0)),
             (ErrorCode::QUEUE_OP_FAILED_BAD_PORT, standard(5, 0)),
             (ErrorCode::ROLE_REQUEST_FAILED_BAD_ROLE, nicira(1, 513)),
+            (ErrorCode::TABLE_FEATURES_FAILED_BAD_LEN, nicira(13, 3)),
+            (ErrorCode::ONF_PROPERTY_DUP_TYPE, nicira(14, 4)),
             (ErrorCode::NX_NXM_BAD_TYPE, nicira(1, 257)),
             (ErrorCode::NX_MUST_BE_ZERO, nicira(1, 515)),
             (ErrorCode::NX_ACTION_MUST_BE_ZERO, nicira(2, 256)),

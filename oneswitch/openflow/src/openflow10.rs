@@ -19,7 +19,7 @@ use crate::flow::FlowMod;
 use crate::message::Message;
 use crate::port::port_no;
 
-pub use nicira::chosen_packet_in_format;
+pub use nicira::{chosen_packet_in_format, flushes_connections};
 pub use notices::encode_packet_in;
 pub use replies::{encode, encode_features};
 pub use requests::{decode, is_write};

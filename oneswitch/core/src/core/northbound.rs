@@ -150,6 +150,10 @@ impl Core {
                 .set_async(incoming.origin.controller, masks),
             Message::QueueGetConfigRequest { port } => self.queue_config(incoming, port),
             Message::EchoRequest(data) => self.reply(incoming, Message::EchoReply(data)),
+            Message::Experimenter(m) if openflow10::flushes_connections(&m) => {
+                let targets = self.server.executors.all();
+                self.operate(incoming, None, Request::Other, targets, now);
+            }
             Message::Experimenter(m) => self.experimenter(incoming, &m),
             Message::EchoReply(_) => {}
             Message::Error(error) => {

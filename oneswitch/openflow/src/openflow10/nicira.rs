@@ -18,6 +18,8 @@ mod subtype {
     pub const FLOW_MOD_TABLE_ID: u32 = 15;
     pub const SET_PACKET_IN_FORMAT: u32 = 16;
     pub const SET_ASYNC: u32 = 19;
+    pub const CT_FLUSH_ZONE: u32 = 29;
+    pub const CT_FLUSH: u32 = 32;
 }
 
 /// Decodes a vendor's message.
@@ -75,6 +77,13 @@ pub(super) fn decode(body: &[u8], formats: &Formats) -> Result<Request, Refusal>
             fixed(24)?;
             Request::Message(Message::SetAsync(AsyncMasks::decode(reader.rest())?))
         }
+        subtype::CT_FLUSH_ZONE | subtype::CT_FLUSH => {
+            Request::Message(Message::Experimenter(Experimenter {
+                vendor,
+                subtype: number,
+                body: reader.rest().into(),
+            }))
+        }
         other => {
             let error = ErrorCode::BAD_REQUEST_BAD_EXP_TYPE;
             return Err(Refusal::new(error, format!("Nicira message {other}")));
@@ -98,6 +107,13 @@ fn packet_in_format(body: &[u8]) -> Result<PacketInFormat, Refusal> {
             format!("packet-in format of {} bytes", body.len()),
         ),
     }
+}
+
+/// Tells whether an experimenter's message of any version removes tracked
+/// connections. Open vSwitch checks its content.
+pub fn flushes_connections(message: &Experimenter) -> bool {
+    message.vendor == NX_VENDOR
+        && matches!(message.subtype, subtype::CT_FLUSH_ZONE | subtype::CT_FLUSH)
 }
 
 /// Returns the format of packet-ins that an experimenter's message of any
