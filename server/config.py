@@ -62,10 +62,17 @@ class TlsConfig(_Section):
 
 
 class OneswitchdConfig(_Section):
-    """``[oneswitchd]``: the daemon's own addresses and files. ``api_token_file`` belongs to an API on TCP."""
+    """``[oneswitchd]``: the daemon's own addresses and files. ``api_token_file`` belongs to an API on TCP.
+
+    ``stateful``: whether all ports execute at one switch, ``gather_at``, while rules keep state that they share;
+    ``meters``: whether meters need that, too.
+    """
 
     datapath_id: Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{16}$")]
     executor: SwitchName = HOME
+    stateful: Literal["gather", "refuse"] = "gather"
+    gather_at: SwitchName | None = None
+    meters: Literal["per-executor", "gather"] = "per-executor"
     listen: list[Listen] = []
     controllers: list[Connect] = []
     api: ApiAddress = "unix:/run/oneswitch/oneswitchd.sock"
@@ -232,6 +239,7 @@ def _conflicts(config: ServerConfig) -> Iterator[Conflict]:
         if switch.name == HOME:
             yield ("switch", index, "name"), f"{HOME!r} is reserved: as executor it means a port's own switch"
     yield from _executor_conflicts(config, ("oneswitchd", "executor"), config.oneswitchd.executor)
+    yield from _gathering_conflicts(config)
     is_tcp, token_file = config.oneswitchd.api.startswith("tcp:"), config.oneswitchd.api_token_file
     if is_tcp and token_file is None:
         problem = "api_token_file is missing: a file with the token that clients of an API on TCP must send"
@@ -295,6 +303,17 @@ def _port_conflicts(config: ServerConfig, index: int, port: PortConfig) -> Itera
         yield ("port", index, "interface"), f"{port.interface!r} is the PCIe port of {port.switch!r}"
     elif _RESERVED.match(port.interface):
         yield ("port", index, "interface"), _reserved(port.interface)
+
+
+def _gathering_conflicts(config: ServerConfig) -> Iterator[Conflict]:
+    own = config.oneswitchd
+    names = [switch.name for switch in config.switch]
+    if own.gather_at is not None and own.gather_at not in names:
+        yield ("oneswitchd", "gather_at"), f"unknown switch {own.gather_at!r}; expected one of {', '.join(names)}"
+    given = {"gather_at": own.gather_at is not None, "meters": own.meters == "gather"}
+    for key, is_given in given.items():
+        if is_given and own.stateful == "refuse":
+            yield ("oneswitchd", key), 'needs stateful = "gather"'
 
 
 def _executor_conflicts(config: ServerConfig, key: KeyPath, executor: str | None) -> Iterator[Conflict]:

@@ -34,6 +34,8 @@ def _virtual_lines(status: Status, ports: list[VirtualPort]) -> Iterator[Line]:
     yield 1, f"oneswitchd {status.version}, up {duration(status.uptime_s)}, refused {status.refused} messages"
     virtual = status.virtual
     yield 1, f"{virtual.flows} flows, {virtual.groups} groups, {virtual.meters} meters"
+    if virtual.gathered:
+        yield 1, f"all ports execute at {virtual.gathered.at}: {virtual.gathered.reason}"
     for method in status.listen:
         yield 1, f"listens on {method}"
     for controller in status.controllers:

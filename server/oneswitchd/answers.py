@@ -61,6 +61,14 @@ class SwitchState(Answer):
     repairs: int = 0
 
 
+class Gathered(Answer):
+    """Ports that have left their executors for ``at``, because all ports share state; ``reason`` says which."""
+
+    at: str
+    ports: tuple[int, ...] = ()
+    reason: str = ""
+
+
 class VirtualState(Answer):
     """The one switch that controllers see; ``executors`` are the switches whose ``virt`` runs pipelines."""
 
@@ -69,6 +77,7 @@ class VirtualState(Answer):
     groups: int = 0
     meters: int = 0
     executors: tuple[str, ...] = ()
+    gathered: Gathered | None = None
 
 
 class Offload(Answer):

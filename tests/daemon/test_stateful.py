@@ -1,6 +1,7 @@
-"""State shared by all ports behaves at their one executor as on one bridge."""
+"""State shared by all ports behaves as on one bridge: at their one executor, or where they are gathered for it."""
 
 import dataclasses
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -66,8 +67,26 @@ def _sent(spec: LabSpec, wires: Wires, port: int, frame: bytes, count: int) -> d
 
 @pytest.fixture
 def twin(lab_dir: Path) -> Iterator[Twin]:
+    yield from _twin(SPEC)
+
+
+@pytest.fixture
+def apart(lab_dir: Path) -> Iterator[Twin]:
+    """Return a server whose ports have executors of their own, and one bridge."""
+    yield from _twin(dataclasses.replace(SPEC, executor=HOME))
+
+
+@pytest.fixture
+def refusing(lab_dir: Path) -> Iterator[Twin]:
+    """Return a server that gathers no ports, and one bridge."""
+    yield from _twin(SPEC, "refuse")
+
+
+def _twin(spec: LabSpec, stateful: str = "gather") -> Iterator[Twin]:
     with ExitStack() as stack:
-        labs = (stack.enter_context(Lab(SPEC).start()), stack.enter_context(Lab(REFERENCE).start()))
+        labs = (stack.enter_context(Lab(spec).start()), stack.enter_context(Lab(REFERENCE).start()))
+        toml = labs[0].server_toml
+        toml.write_text(toml.read_text().replace('stateful = "gather"', f'stateful = "{stateful}"'))
         daemon = stack.enter_context(Oneswitchd(labs[0].server_toml))
         stack.enter_context(daemon.client)
         daemon.wait_up()
@@ -94,23 +113,60 @@ def test_a_meter_is_shared(twin: Twin) -> None:
     assert ours
 
 
-def test_a_configuration_that_splits_state_is_refused(twin: Twin) -> None:
-    twin.ofctl("add-flow", "actions=NORMAL")
-    client = twin.daemon.client
+def test_rules_with_normal_gather_the_ports_and_learn_as_one_bridge(apart: Twin) -> None:
+    """Ports 1 to 3 are on three switches. A rule with NORMAL is in force when its barrier is answered."""
+    client = apart.daemon.client
+    assert [port.executing for port in client.ports()] == ["hypervisor", "snic0", "snic1"]
+    apart.ofctl("add-flow", "actions=NORMAL")
+    assert {port.executing for port in client.ports()} == {"hypervisor"}
+    gathered = client.status().virtual.gathered
+    assert gathered is not None
+    assert (gathered.at, gathered.ports) == ("hypervisor", (2, 3))
+    for source, target in [(1, 2), (2, 1), (3, 1), (1, 3), (2, 3), (3, 2)]:
+        assert apart.send(source, frame(source, target))
+
+
+def test_connections_are_tracked_for_ports_of_several_switches(apart: Twin) -> None:
+    for rule in (
+        "priority=2,udp,in_port=1,actions=ct(commit),3",
+        "priority=2,udp,in_port=3,ct_state=-trk,actions=ct(table=1)",
+        "table=1,udp,ct_state=+est,actions=1",
+    ):
+        apart.ofctl("add-flow", rule)
+    back = frame(3, 1, "udp,nw_src=10.0.0.2,nw_dst=10.0.0.1,udp_src=53,udp_dst=4000")
+    assert apart.send(3, back) == {}
+    assert list(apart.send(1, frame(1, 3))) == [3]
+    assert list(apart.send(3, back)) == [1]
+
+
+def test_gathered_ports_survive_a_restart_and_refuse_to_part(apart: Twin) -> None:
+    apart.ofctl("add-flow", "actions=NORMAL")
+    apart.daemon.stop(signal.SIGKILL)
+    with Oneswitchd(apart.labs[0].server_toml) as daemon, daemon.client as client:
+        daemon.wait_up()
+        assert {port.executing for port in client.ports()} == {"hypervisor"}
+        with pytest.raises(ApiRefusedError) as refused:
+            client.change_executor(2, HOME, "done", 0)
+        assert refused.value.code == "stateful-rules"
+
+
+def test_a_configuration_that_splits_state_is_refused(refusing: Twin) -> None:
+    refusing.ofctl("add-flow", "actions=NORMAL")
+    client = refusing.daemon.client
     with pytest.raises(ApiRefusedError) as refused:
         client.change_executor(1, HOME, "done", 0)
     assert refused.value.code == "stateful-rules"
-    twin.ofctl("del-flows")
+    refusing.ofctl("del-flows")
     assert client.change_executor(1, HOME, "done", 0).executing == "hypervisor"
     with pytest.raises(AssertionError, match="OFPBAC_BAD_OUT_PORT"):
-        _ofctl("add-flow", twin.daemon.management, "actions=NORMAL")
+        _ofctl("add-flow", refusing.daemon.management, "actions=NORMAL")
     with pytest.raises(AssertionError, match="OFPBAC_BAD"):
-        _ofctl("add-flow", twin.daemon.management, "tcp,actions=ct(commit)")
+        _ofctl("add-flow", refusing.daemon.management, "tcp,actions=ct(commit)")
     # A journal that contradicts the configuration is refused.
     client.change_executor(1, "snic0", "done", 0)
-    _ofctl("add-flow", twin.daemon.management, "actions=NORMAL")
-    twin.daemon.stop()
-    lab = twin.labs[0]
+    _ofctl("add-flow", refusing.daemon.management, "actions=NORMAL")
+    refusing.daemon.stop()
+    lab = refusing.labs[0]
     state = lab.server_toml.with_name("ports.json")
     state.write_text(state.read_text().replace('"executor": "snic0"', f'"executor": "{HOME}"'))
     found = subprocess.run(

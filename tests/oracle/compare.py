@@ -49,7 +49,7 @@ class Comparison:
         mutant: an oneswitchd with a fault, in place of ``binary``. Each run then starts its own oneswitchd, so that
             remains of the previous run are not mistaken for faults.
         executor: the server's default.
-        stateful: draw rules that keep state for all ports; requires one executor as the default.
+        stateful: draw rules that keep state for all ports; without one executor for all, they gather the ports.
     """
 
     def __init__(
@@ -70,8 +70,9 @@ class Comparison:
         self._counters_differ = False
 
     def _start(self) -> None:
-        self.ours = OneSwitch(self.script.switches, self._binary, self.script.executor)
-        self.reference = OneBridge(self.ours.spec.reference(), self.ours.behind)
+        switches, executor = self.script.switches, self.script.executor
+        self.ours = OneSwitch(switches, self._binary, executor, stateful=self.stateful)
+        self.reference = OneBridge(self.ours.spec.reference(), self.ours.behind, stateful=self.stateful)
         self._broken = False
 
     def close(self) -> None:

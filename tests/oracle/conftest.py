@@ -11,10 +11,19 @@ from tests.oracle.compare import Comparison
 from tests.oracle.steps import Script
 
 # Switches, the executor that is the server's default, and whether rules may keep state that all ports share.
-_SERVERS = [(1, HOME, False), (2, HOME, False), (3, HOME, False), (2, "hypervisor", True), (3, "snic0", True)]
+_SERVERS = [
+    (1, HOME, False),
+    (2, HOME, False),
+    (3, HOME, False),
+    (2, "hypervisor", True),
+    (3, "snic0", True),
+    (3, HOME, True),
+]
 
 
-@pytest.fixture(scope="module", params=_SERVERS, ids=lambda server: f"{server[0]}-switches-{server[1]}")
+@pytest.fixture(
+    scope="module", params=_SERVERS, ids=lambda server: f"{server[0]}-switches-{server[1]}{'-stateful' * server[2]}"
+)
 def comparison(request: pytest.FixtureRequest) -> Iterator[Comparison]:
     """Both worlds, with oneswitchd over one, two and three switches."""
     switches, executor, stateful = request.param

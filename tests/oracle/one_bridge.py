@@ -18,12 +18,13 @@ class OneBridge(World):
     Args:
         spec: of its lab.
         behind: which ports a broken PCIe link would cut off.
+        stateful: rules may keep state that all ports share.
     """
 
-    def __init__(self, spec: LabSpec, behind: Callable[[int], list[int]]) -> None:
+    def __init__(self, spec: LabSpec, behind: Callable[[int], list[int]], *, stateful: bool = False) -> None:
         self._behind = behind
         self._cut_off: set[int] = set()
-        super().__init__(spec)
+        super().__init__(spec, stateful=stateful)
 
     def break_link(self, switch: int) -> None:
         up = {port for port, _, state in self._port_states() if not state & of.LINK_DOWN}

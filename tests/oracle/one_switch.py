@@ -21,15 +21,18 @@ class OneSwitch(World):
         switches: how many; the hypervisor is one of them.
         binary: None finds the installed oneswitchd.
         executor: the server's default; runs begin with it.
+        stateful: rules may keep state that all ports share.
     """
 
-    def __init__(self, switches: int, binary: Path | None = None, executor: str = HOME) -> None:
+    def __init__(
+        self, switches: int, binary: Path | None = None, executor: str = HOME, *, stateful: bool = False
+    ) -> None:
         self._binary = binary
         self._daemon: Oneswitchd | None = None
         self.spec = dataclasses.replace(server(switches), executor=executor)
         self._executed: set[int] = set()
         self._cut_off: set[int] = set()
-        super().__init__(self.spec)
+        super().__init__(self.spec, stateful=stateful)
 
     @property
     def daemon(self) -> Oneswitchd:

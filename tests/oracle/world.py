@@ -50,9 +50,10 @@ class World:
 
     Args:
         spec: of its lab.
+        stateful: rules may keep state that all ports share.
     """
 
-    def __init__(self, spec: LabSpec) -> None:
+    def __init__(self, spec: LabSpec, *, stateful: bool) -> None:
         self._stack = ExitStack()
         self.lab = self._stack.enter_context(Lab(spec).start())
         self.wires = self._stack.enter_context(Wires(self.lab.state))
@@ -65,7 +66,7 @@ class World:
         self.baseline = observation.Baseline()
         # NORMAL is possible. A cached flow learns again when its packets are counted, up to half a second late: after
         # what the next step's packets made Open vSwitch learn.
-        self._learns = spec.executor != HOME
+        self._learns = stateful
         self._modified: set[int] = set()
         self._down: set[int] = set()
         self._injected = False

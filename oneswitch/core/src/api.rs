@@ -63,8 +63,22 @@ pub struct CoreConfig {
     pub datapath_id: u64,
     /// The default executor of ports: [`HOME`] or the name of a switch.
     pub executor: String,
+    pub shared_state: SharedState,
     pub switches: Vec<SwitchConfig>,
     pub ports: Vec<PortConfig>,
+}
+
+/// The handling of rules, groups and packet-outs whose state all ports share (NORMAL, ct) while the ports have several executors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SharedState {
+    Refuse,
+    /// All ports execute at one switch as long as something needs it.
+    Gather {
+        /// The switch's name; `None`: the one that executes for most ports.
+        at: Option<String>,
+        /// Whether meters need it, too: otherwise each executor measures its own packets.
+        meters: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -89,6 +103,8 @@ pub struct PortConfig {
     pub interface: String,
     /// [`HOME`] or the name of a switch; `None`: the server's default.
     pub executor: Option<String>,
+    /// The executor to which it returns, if it has left that one for state that all ports share.
+    pub gathered_from: Option<String>,
     /// The program responsible for the port; see [`Claim`].
     pub owner: Option<String>,
 }
@@ -413,6 +429,17 @@ pub struct StatusView {
     pub executors: Vec<String>,
     /// Messages answered with an OpenFlow error since start.
     pub refused: u64,
+    /// `None`: all ports execute where they were told.
+    pub gathered: Option<GatheredView>,
+}
+
+/// Ports that execute at one switch for state that they share.
+#[derive(Clone, Debug)]
+pub struct GatheredView {
+    pub at: String,
+    /// Those that have left their own executors.
+    pub ports: Vec<u32>,
+    pub reason: &'static str,
 }
 
 /// The core's data about one controller, apart from its socket.

@@ -1,6 +1,7 @@
 //! The dispatcher: owns the rooms, gives them input, and routes their results. No room calls it.
 
 pub mod answers;
+pub mod held;
 pub mod management;
 pub mod northbound;
 pub mod offload;
@@ -10,7 +11,9 @@ pub mod southbound;
 pub mod tick;
 pub mod writes;
 
-use crate::api::{Bridge, ControllerId, CoreConfig, Destination, PortError, SwitchIndex};
+use crate::api::{
+    Bridge, ControllerId, CoreConfig, Destination, PortError, SharedState, SwitchIndex,
+};
 use crate::controllers::controller::Asynchronous;
 use crate::controllers::{Controllers, View};
 use crate::expiry::Expiry;
@@ -37,6 +40,7 @@ pub struct Core {
     controllers: Controllers,
     expiry: Expiry,
     moves: Moves,
+    held: held::Held,
     journal: Journal,
     /// Writers that wait for the switches of their ports.
     offload_hellos: Vec<(WriterId, OffloadHello)>,
@@ -58,6 +62,13 @@ impl Core {
         let switches = config.switches.into_iter();
         let switches = Switches::new(switches.map(|s| Switch::new(s.name, s.link, now)).collect());
         let default_executor = switches.executor_named(&config.executor)?;
+        let mut moves = Moves::default();
+        if let SharedState::Gather { at, meters } = &config.shared_state {
+            let chosen = at.as_deref().map(|name| switches.index_of(name));
+            moves.gathering.is_allowed = true;
+            moves.gathering.chosen = chosen.transpose()?;
+            moves.gathering.includes_meters = *meters;
+        }
         let mut ports = PortMap::default();
         for port in config.ports {
             let home = Location {
@@ -75,8 +86,12 @@ impl Core {
                 &port.switch,
                 chosen.unwrap_or(default_executor),
             )?;
+            let own = port.gathered_from.as_deref();
+            let own = own.map(|name| switches.executor_named(name)).transpose()?;
             if let Some(inserted) = ports.get_mut(port.number) {
-                inserted.executor_chosen = chosen.is_some();
+                inserted.executor_chosen =
+                    own.map_or(chosen.is_some(), |own| own != default_executor);
+                inserted.gathered_from = own;
                 inserted.owner = port.owner;
             }
         }
@@ -87,7 +102,8 @@ impl Core {
             switches,
             controllers: Controllers::default(),
             expiry: Expiry::default(),
-            moves: Moves::default(),
+            moves,
+            held: held::Held::default(),
             journal: Journal::default(),
             offload_hellos: Vec::new(),
             discarded: Vec::new(),
@@ -121,6 +137,7 @@ impl Core {
         self.switches.advance_flood(&mut self.server);
         self.with_moves(now, |moves, below| moves.advance_moves(below));
         self.leave_everywhere(now);
+        self.advance_gathering(now);
     }
 
     /// Borrows the rooms below moves and expiry beside these two.

@@ -1,6 +1,7 @@
 //! Moves of virtual ports and of their executors, and the copies of rules, groups and meters that follow them.
 
 pub mod copies;
+pub mod gather;
 pub mod requests;
 pub mod resume;
 pub mod stages;
@@ -15,6 +16,7 @@ pub struct Moves {
     /// Received statistics, per moving port. They count once all are received, together with the end of the move, or a restart in between
     /// would count them twice.
     folds: BTreeMap<u32, Vec<Fold>>,
+    pub gathering: gather::Gathering,
     /// A move has ended: controllers may see its port differently.
     pub ended: bool,
     /// Rules have several copies now, whose idle timeouts are watched here.

@@ -2,6 +2,7 @@
 
 mod ports;
 mod reader;
+mod shared_state;
 mod switches;
 #[cfg(test)]
 mod tests;
@@ -10,7 +11,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use oneswitch_core::{CoreConfig, PortConfig, SwitchConfig, HOME};
+use oneswitch_core::{CoreConfig, PortConfig, SharedState, SwitchConfig, HOME};
 
 use crate::endpoint::{unix_endpoint, Active, ApiEndpoint, Passive};
 use crate::log::Level;
@@ -18,6 +19,7 @@ pub use ports::Port;
 use ports::{check_executor, read_ports, EXECUTOR};
 pub use reader::Problem;
 use reader::{parse_one, Document, Field, Section, Seen};
+use shared_state::read_shared_state;
 use switches::{read_switches, Switch};
 
 /// The configuration: read, checked and with its defaults filled in.
@@ -28,6 +30,7 @@ pub struct Config {
     pub datapath_id: u64,
     /// The default executor of ports: [`HOME`] or a switch's name.
     pub executor: String,
+    pub shared_state: SharedState,
     pub listen: Vec<Passive>,
     pub controllers: Vec<Active>,
     pub api: ApiEndpoint,
@@ -111,6 +114,7 @@ impl Config {
         CoreConfig {
             datapath_id: self.datapath_id,
             executor: self.executor.clone(),
+            shared_state: self.shared_state.clone(),
             switches: switches
                 .map(|switch| SwitchConfig {
                     name: switch.name.clone(),
@@ -143,6 +147,9 @@ fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Confi
     own.only(&[
         "datapath_id",
         "executor",
+        "stateful",
+        "gather_at",
+        "meters",
         "listen",
         "controllers",
         "api",
@@ -161,6 +168,7 @@ fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Confi
     if let Some(field) = &executor {
         check_executor(document, field, &names);
     }
+    let shared_state = read_shared_state(document, &own, &names);
     let listen = own.strings("listen", "an array of strings");
     let listen = parse_all(document, listen, Passive::parse);
     let controllers = own.strings("controllers", "an array of strings");
@@ -198,6 +206,7 @@ fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Confi
         file: file.to_owned(),
         datapath_id: datapath_id?,
         executor: executor.map_or(HOME.into(), |field| field.value),
+        shared_state: shared_state?,
         listen,
         controllers,
         api: api?,

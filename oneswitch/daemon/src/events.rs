@@ -15,7 +15,8 @@ use tokio::sync::{mpsc, oneshot};
 pub use problem::Problem;
 pub use requests::{Answer, Reply, Request};
 pub use status::{
-    BridgeStatus, ControllerStatus, LinkStatus, OffloadStatus, Status, SwitchStatus, VirtualStatus,
+    BridgeStatus, ControllerStatus, GatheredStatus, LinkStatus, OffloadStatus, Status,
+    SwitchStatus, VirtualStatus,
 };
 pub use writers::{WriterCommand, WriterHandle};
 

@@ -44,6 +44,9 @@ struct SavedPort {
     /// `None`: the server's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     executor: Option<String>,
+    /// The executor to which it returns, if it has left that one for state that all ports share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gathered_from: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
 }
@@ -57,6 +60,7 @@ impl From<&PortConfig> for SavedPort {
             switch: port.switch,
             interface: port.interface,
             executor: port.executor,
+            gathered_from: port.gathered_from,
             owner: port.owner,
         }
     }
@@ -70,6 +74,7 @@ impl From<SavedPort> for PortConfig {
             switch: port.switch,
             interface: port.interface,
             executor: port.executor,
+            gathered_from: port.gathered_from,
             owner: port.owner,
         }
     }
@@ -95,8 +100,9 @@ pub fn ports(config: &Config) -> Result<Vec<PortConfig>, String> {
     let mut ports: Vec<PortConfig> = Vec::new();
     for port in saved.ports {
         let port = PortConfig::from(port);
-        let executor = port.executor.as_ref().filter(|name| *name != HOME);
-        for name in [&port.switch].into_iter().chain(executor) {
+        let executors = [&port.executor, &port.gathered_from].into_iter().flatten();
+        let executors = executors.filter(|name| *name != HOME);
+        for name in [&port.switch].into_iter().chain(executors) {
             if !config.switches.iter().any(|switch| switch.name == *name) {
                 return Err(format!(
                     "{file}: port {}: unknown switch \"{name}\" in {}; correct either file, or delete {file}",

@@ -1,8 +1,8 @@
 //! The port map at run time, and the operator's view.
 
 use crate::api::{
-    Claim, ExecutorRequest, MarkersRequest, MarkersSent, MoveRequest, MoveUntil, MoveView,
-    PortConfig, PortError, PortRequest, PortView, StatusView, SwitchIndex, SwitchView,
+    Claim, ExecutorRequest, GatheredView, MarkersRequest, MarkersSent, MoveRequest, MoveUntil,
+    MoveView, PortConfig, PortError, PortRequest, PortView, StatusView, SwitchIndex, SwitchView,
 };
 use crate::core::Core;
 use crate::layout::edge::patch_name;
@@ -25,7 +25,9 @@ impl Core {
         let chosen = chosen
             .map(|name| self.switches.executor_named(name))
             .transpose()?;
-        let executor = chosen.unwrap_or(self.server.default_executor);
+        let own = chosen.unwrap_or(self.server.default_executor);
+        let executor =
+            self.with_moves(now, |moves, below| moves.executor_beside(below, own, &home));
         self.server.release_retired_ids(now);
         let number = self.server.ports.insert(
             request.number,
@@ -36,6 +38,7 @@ impl Core {
         )?;
         if let Some(port) = self.server.ports.get_mut(number) {
             port.executor_chosen = chosen.is_some();
+            port.gathered_from = (executor != own).then_some(own);
             port.owner = request.owner;
         }
         let ready = self
@@ -230,7 +233,8 @@ impl Core {
     /// configuration changed between two starts can.
     pub fn splits_state(&self) -> Option<String> {
         let all = self.server.executors.all();
-        (all.len() > 1 && self.truth.is_stateful()).then(|| self.switches.switch_names(all))
+        let is_split = all.len() > 1 && self.truth.is_stateful();
+        (is_split && !self.moves.gathering.is_allowed).then(|| self.switches.switch_names(all))
     }
 
     pub fn status(&self) -> StatusView {
@@ -251,7 +255,25 @@ impl Core {
                 .map(|s| self.switches.list[s].name.clone())
                 .collect(),
             refused: self.controllers.refused,
+            gathered: self.gathered_view(),
         }
+    }
+
+    fn gathered_view(&self) -> Option<GatheredView> {
+        let ports = self.server.ports.gathered();
+        let ports: Vec<(u32, SwitchIndex)> = ports.map(|p| (p.number, p.executes_at())).collect();
+        let at = self.moves.gathered_at().or(ports.first().map(|p| p.1))?;
+        let reason = match (self.is_holding(), self.truth.is_stateful()) {
+            (true, _) => "messages with NORMAL or ct wait for it",
+            (false, true) => "rules or groups with NORMAL or ct share state",
+            _ if self.needs_one_executor() => "meters are shared",
+            _ => "nothing needs it any more: the ports go home soon",
+        };
+        Some(GatheredView {
+            at: self.switches.list[at].name.clone(),
+            ports: ports.into_iter().map(|(number, _)| number).collect(),
+            reason,
+        })
     }
 
     fn switch_view(&self, index: usize) -> SwitchView {

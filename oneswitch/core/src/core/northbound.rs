@@ -12,7 +12,7 @@ use crate::wire::wire;
 use openflow13::openflow10;
 use openflow13::{
     decode, encode_error, fits_kind, kind, port_no, ErrorCode, Experimenter, Features, Header,
-    Message, Role, SwitchConfig,
+    Message, MeterModCommand, Role, SwitchConfig,
 };
 use std::time::Instant;
 use tracing::{debug, info};
@@ -38,9 +38,10 @@ impl Core {
         }
     }
 
-    /// Tells whether the next message of controller `id` can be taken: neither its memory nor the switches' debt is too large.
+    /// Tells whether the next message of controller `id` can be taken: none waits, and neither its memory nor the switches' debt is too large.
     pub fn takes_messages_of(&self, id: ControllerId) -> bool {
-        self.kept_for(id) < BUDGET
+        !self.is_holding()
+            && self.kept_for(id) < BUDGET
             && self.in_flight() <= IN_FLIGHT_LIMIT
             && self.switches.verdicts.bytes_in_flight() <= IN_FLIGHT_BYTES
     }
@@ -69,6 +70,9 @@ impl Core {
 
     /// Handles `frame`, one complete message. Answers an invalid one with an error or a disconnect.
     pub fn controller_message(&mut self, id: ControllerId, frame: &[u8], now: Instant) {
+        if self.holds_behind_others(id, frame) {
+            return;
+        }
         let Some(controller) = self.controllers.get(id) else {
             return;
         };
@@ -126,6 +130,9 @@ impl Core {
             Message::FlowMod(m) => self.flow_mod(incoming, m, now),
             Message::GroupMod(m) => self.group_mod(incoming, m, now),
             Message::MeterMod(m) => {
+                if m.command == MeterModCommand::Add && self.holds_meter(incoming, now) {
+                    return;
+                }
                 let targets = self.server.executors.all();
                 self.operate(incoming, None, Request::Meter(m), targets, now);
             }

@@ -16,6 +16,7 @@ impl Core {
             .chain(self.switches.next_audit())
             .chain(self.switches.verdicts.deadline())
             .chain(self.server.offload.deadline())
+            .chain(self.gathering_deadline())
             .min()
     }
 
@@ -24,6 +25,7 @@ impl Core {
         self.switches.confirm_retired_ids(&mut self.server, now);
         self.switches.advance_flood(&mut self.server);
         self.with_moves(now, |moves, below| moves.advance_moves(below));
+        self.advance_gathering(now);
         self.with_expiry(now, |expiry, below| {
             expiry.removals.end_overdue_removals(below);
         });

@@ -86,6 +86,9 @@ impl Core {
             Err(refusal) => return self.refuse_malformed(incoming, refusal.error, now),
         };
         let facts = Facts::of_instructions(&message.instructions);
+        if self.holds_until_gathered(incoming, &facts, now) {
+            return;
+        }
         if let Some(error) = self.refuse_by_facts(incoming, "a rule", &facts) {
             return self.refuse(incoming, error);
         }
@@ -239,7 +242,7 @@ impl Core {
         warn!(
             target: "northbound",
             controller,
-            "refuses {what} with {action}: its state cannot be split, and the ports have several executors ({executors}); set executor = \"{}\" in [oneswitchd] of server.toml, and run `unoctl port execute` for each port that has another one",
+            "refuses {what} with {action}: its state cannot be split, and the ports have several executors ({executors}), which cannot be gathered, or may not be (stateful in server.toml); set executor = \"{}\" in [oneswitchd], and run `unoctl port execute` for each port that has another one",
             self.switches.list[HUB].name
         );
         Some(error)
@@ -280,6 +283,9 @@ impl Core {
             return self.refuse(incoming, ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP);
         }
         let facts = Facts::of_buckets(&message.buckets);
+        if self.holds_until_gathered(incoming, &facts, now) {
+            return;
+        }
         if let Some(error) = self.refuse_by_facts(incoming, "a group", &facts) {
             return self.refuse(incoming, error);
         }
@@ -332,6 +338,9 @@ impl Core {
         now: Instant,
     ) {
         let facts = Facts::of_actions(message.actions.as_actions());
+        if self.holds_until_gathered(incoming, &facts, now) {
+            return;
+        }
         if let Some(error) = self.refuse_by_facts(incoming, "a packet-out", &facts) {
             return self.refuse(incoming, error);
         }

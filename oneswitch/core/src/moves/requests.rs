@@ -39,8 +39,8 @@ impl Moves {
         if port.moving.is_some() {
             return Err(PortError::MoveInProgress(number));
         }
-        let port_executor = port.executor;
         let to = below.switches.locate(&request.switch, &request.interface)?;
+        let own = port.executor;
         if let Some(taken) = below.server.ports.at(&to) {
             let taken = taken.number;
             return Err(PortError::InterfaceTaken {
@@ -50,7 +50,15 @@ impl Moves {
             });
         }
         below.switches.check_present(&to, number)?;
-        self.check_state_stays_whole(below, number, port_executor.of(&to))?;
+        let executor = self.executor_beside(below, own, &to);
+        self.check_state_stays_whole(below, number, executor.of(&to))?;
+        if executor != own {
+            below.server.release_retired_ids(below.now);
+            below.server.ports.allocate_ingress(number)?;
+            if let Some(port) = below.server.ports.get_mut(number) {
+                port.gathered_from.get_or_insert(own);
+            }
+        }
         self.start_move(
             below,
             number,
@@ -58,7 +66,7 @@ impl Moves {
                 forced: request.force,
                 settle: request.settle,
                 grace: request.grace,
-                ..Move::new(to, port_executor, request.until)
+                ..Move::new(to, executor, request.until)
             },
         );
         info!(target: "core", port = number, to = %request.switch, interface = %request.interface, "move: preparing");
@@ -87,6 +95,10 @@ impl Moves {
             below.server.release_retired_ids(below.now);
             below.server.ports.allocate_ingress(number)?;
         }
+        if let Some(port) = below.server.ports.get_mut(number) {
+            // Its own executor is the one that was asked for.
+            port.gathered_from = None;
+        }
         self.start_move(
             below,
             number,
@@ -102,7 +114,7 @@ impl Moves {
     }
 
     /// Prepares the goal of a move: its rules, and the paths to them.
-    fn start_move(&mut self, below: &mut Below<'_>, number: u32, moving: Move) {
+    pub fn start_move(&mut self, below: &mut Below<'_>, number: u32, moving: Move) {
         self.outcomes.remove(&number);
         if let Some(port) = below.server.ports.get_mut(number) {
             port.moving = Some(moving);
@@ -213,7 +225,7 @@ impl Moves {
         executor: SwitchIndex,
     ) -> Result<(), PortError> {
         let all = below.server.executors.all().union(SwitchSet::of(executor));
-        if all.len() > 1 && below.truth.is_stateful() {
+        if all.len() > 1 && self.needs_one_executor(below) {
             let executor = below.switches.list[executor].name.clone();
             return Err(PortError::StatefulRules { number, executor });
         }

@@ -218,7 +218,7 @@ impl Moves {
         let Some(moving) = port.moving.as_mut() else {
             return;
         };
-        let (old, to, executor) = (port.home.clone(), moving.to.clone(), moving.executor);
+        let (old, to) = (port.home.clone(), moving.to.clone());
         moving.folding = 1;
         if old != to && below.switches.list[old.switch].edge.is_up() {
             let edge = &below.switches.list[old.switch].edge;
@@ -231,7 +231,14 @@ impl Moves {
         }
         let (truth, server) = (&*below.truth, &*below.server);
         let before = &server.executors;
-        let after = before.moved(number, executor.of(&to), server.default_executor);
+        // Ports that leave a switch at the same time take its copies away together.
+        let mut after = before.clone();
+        for port in server.ports.iter() {
+            if let Some(moving) = port.moving.as_ref().filter(|moving| moving.folding > 0) {
+                let executor = moving.executor.of(&moving.to);
+                after = after.moved(port.number, executor, server.default_executor);
+            }
+        }
         let switches = &mut below.switches;
         let questions = switches.read_lost_counters(truth, before, &after, Some(number));
         (0..questions).for_each(|_| self.expect_fold(below, number));

@@ -106,6 +106,8 @@ pub struct VirtualPort {
     pub executor: Executor,
     /// Whether the executor was chosen for this port; otherwise it is the server's default.
     pub executor_chosen: bool,
+    /// The executor to which it returns, if it has left that one for state that all ports share.
+    pub gathered_from: Option<Executor>,
     /// The program responsible for the port: others must not take it away by mistake.
     pub owner: Option<String>,
     pub moving: Option<Move>,
@@ -148,7 +150,12 @@ impl VirtualPort {
 
     /// Sets the result of a move.
     pub fn arrive(&mut self, home: Location, executor: Executor) {
-        self.executor_chosen |= self.executor != executor;
+        match self.gathered_from {
+            // Its own executor is still the one before.
+            Some(own) if own != executor => {}
+            Some(_) => self.gathered_from = None,
+            None => self.executor_chosen |= self.executor != executor,
+        }
         self.executor = executor;
         self.home = home;
     }
@@ -299,6 +306,11 @@ impl PortMap {
         self.ports.len()
     }
 
+    /// Returns the ports that have left their own executors for state that all ports share.
+    pub fn gathered(&self) -> impl Iterator<Item = &VirtualPort> {
+        self.iter().filter(|port| port.gathered_from.is_some())
+    }
+
     /// Returns the port that has a location as home or as the goal of a move.
     pub fn at(&self, location: &Location) -> Option<&VirtualPort> {
         self.ports
@@ -363,6 +375,7 @@ impl PortMap {
             home,
             executor,
             executor_chosen: false,
+            gathered_from: None,
             owner: None,
             moving: None,
             unsaved: None,
@@ -458,7 +471,7 @@ impl PortMap {
     }
 
     pub fn configs(&self, switch_name: impl Fn(SwitchIndex) -> String) -> Vec<PortConfig> {
-        let executor = |p: &VirtualPort| match p.executor {
+        let executor = |executor: Executor| match executor {
             Executor::Home => HOME.into(),
             Executor::At(switch) => switch_name(switch),
         };
@@ -468,7 +481,9 @@ impl PortMap {
                 name: p.name.clone(),
                 switch: switch_name(p.home.switch),
                 interface: p.home.interface.clone(),
-                executor: p.executor_chosen.then(|| executor(p)),
+                executor: (p.executor_chosen || p.gathered_from.is_some())
+                    .then(|| executor(p.executor)),
+                gathered_from: p.gathered_from.map(executor),
                 owner: p.owner.clone(),
             })
             .collect()

@@ -30,7 +30,7 @@ fn packets(lab: &mut Lab) -> Vec<u64> {
     flows.iter().map(|f| f.packet_count).collect()
 }
 
-fn check_paths(lab: &Lab, homes: &[(u32, (usize, u32))], executors: &[usize]) {
+pub fn check_paths(lab: &Lab, homes: &[(u32, (usize, u32))], executors: &[usize]) {
     let homes: BTreeMap<_, _> = homes.iter().copied().collect();
     let executors = homes.keys().copied().zip(executors.iter().copied());
     lab.check_executed_paths(&homes, &executors.collect());

@@ -5,7 +5,7 @@ use crate::fake::FakeBridge;
 use crate::verdicts::cookies;
 use oneswitch_core::{
     Bridge, ControllerId, Core, CoreConfig, Destination, Greeting, JournalError, LinkConfig,
-    MoveUntil, PortConfig, Restored, SwitchConfig, HOME,
+    MoveUntil, PortConfig, Restored, SharedState, SwitchConfig, HOME,
 };
 use openflow13::{decode, encode, Header, Message, Port};
 use std::collections::BTreeMap;
@@ -32,6 +32,7 @@ pub struct Lab {
     /// What each controller got and has not looked at.
     inboxes: BTreeMap<u64, Vec<Vec<u8>>>,
     pub disconnects: usize,
+    shared_state: SharedState,
     /// As the daemon keeps it.
     pub journal: Vec<u8>,
     /// Whether it saves the port map, too, in every round.
@@ -82,7 +83,7 @@ fn fake(index: usize, count: usize) -> Fake {
     Fake { virt, edge }
 }
 
-fn config(switches: usize, ports: Vec<PortConfig>) -> CoreConfig {
+fn config(switches: usize, shared_state: SharedState, ports: Vec<PortConfig>) -> CoreConfig {
     let link = |index: usize| LinkConfig {
         hypervisor: format!("pcie-snic{}", index - 1),
         local: "pf0hpf".into(),
@@ -94,6 +95,7 @@ fn config(switches: usize, ports: Vec<PortConfig>) -> CoreConfig {
     CoreConfig {
         datapath_id: 0xa1,
         executor: HOME.into(),
+        shared_state,
         switches: (0..switches).map(switch).collect(),
         ports,
     }
@@ -112,21 +114,41 @@ impl Lab {
 
     /// Nothing is connected yet.
     pub fn dark(switches: usize, homes: &[usize]) -> Self {
+        Self::dark_with(SharedState::Refuse, switches, homes)
+    }
+
+    /// As [`Self::new`], where ports are gathered for state that they share.
+    pub fn gathering(switches: usize, homes: &[usize], at: Option<usize>) -> Self {
+        let shared_state = SharedState::Gather {
+            at: at.map(switch_name),
+            meters: false,
+        };
+        let mut lab = Self::dark_with(shared_state, switches, homes);
+        (0..switches).for_each(|s| lab.connect(s));
+        lab.controller_up(1);
+        lab.run();
+        lab.take(1);
+        lab
+    }
+
+    fn dark_with(shared_state: SharedState, switches: usize, homes: &[usize]) -> Self {
         let ports = (1..).zip(homes).map(|(number, home)| PortConfig {
             number,
             name: format!("p{number}"),
             switch: switch_name(*home),
             interface: format!("if{number}"),
             executor: None,
+            gathered_from: None,
             owner: None,
         });
-        let config = config(switches, ports.collect());
+        let config = config(switches, shared_state.clone(), ports.collect());
         let now = Instant::now();
         let mut core = Core::new(config, now).unwrap();
         core.keep_journal(now, EPOCH);
         let journal = core.snapshot();
         Self {
             core,
+            shared_state,
             journal,
             saves_ports: true,
             start: now,
@@ -276,7 +298,7 @@ impl Lab {
         ports: Vec<PortConfig>,
         journal: &[u8],
     ) -> Result<(Core, Restored), JournalError> {
-        let config = config(self.switches.len(), ports);
+        let config = config(self.switches.len(), self.shared_state.clone(), ports);
         let mut core = Core::new(config, self.now).unwrap();
         core.keep_journal(self.now, self.wall());
         let restored = core.restore(journal, self.now, self.wall())?;

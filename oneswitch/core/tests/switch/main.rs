@@ -10,6 +10,7 @@ mod executors;
 mod fake;
 mod flow_ids;
 mod folds;
+mod gathering;
 mod idle;
 mod lab;
 mod liveness;

@@ -73,6 +73,7 @@ pub fn read_ports(
             switch: switch.value,
             interface: interface.value,
             executor: executor.map(|field| field.value),
+            gathered_from: None,
             owner: None,
         };
         ports.push(Port {
@@ -99,7 +100,7 @@ pub fn check_executor(document: &Document<'_>, field: &Field<String>, known: &[O
 }
 
 /// Checks that the switch exists; reports nothing while the names of some switches are unknown.
-fn check_switch(document: &Document<'_>, field: &Field<String>, known: &[Option<String>]) {
+pub fn check_switch(document: &Document<'_>, field: &Field<String>, known: &[Option<String>]) {
     let Some(known) = known.iter().cloned().collect::<Option<Vec<_>>>() else {
         return;
     };

@@ -114,7 +114,7 @@ fn every_complaint_names_file_line_and_key() {
         ("0000000000000001", "000000000000000g", "server.toml:2: oneswitchd.datapath_id: \"000000000000000g\"; expected"),
         ("\"0000000000000001\"", "1", "server.toml:2: oneswitchd.datapath_id: the number 1; expected 16 hex digits, not all zero"),
         ("datapath_id = \"0000000000000001\"\n", "", "server.toml:1: oneswitchd.datapath_id: missing; expected 16 hex digits"),
-        ("[[switch]]\n", "colour = 3\n[[switch]]\n", "server.toml:3: oneswitchd.colour: unknown key; expected one of: datapath_id, executor, listen,"),
+        ("[[switch]]\n", "colour = 3\n[[switch]]\n", "server.toml:3: oneswitchd.colour: unknown key; expected one of: datapath_id, executor, stateful, gather_at, meters, listen,"),
         ("[[switch]]\n", "listen = \"ptcp:\"\n[[switch]]\n", "server.toml:3: oneswitchd.listen: the string \"ptcp:\"; expected an array of strings"),
         ("[[switch]]\n", "listen = [\n\"ptcp:\",\n7]\n[[switch]]\n", "server.toml:5: oneswitchd.listen[1]: the number 7; expected"),
         ("[[switch]]\n", "listen = [\"tcp:1.2.3.4\"]\n[[switch]]\n", "server.toml:3: oneswitchd.listen[0]: \"tcp:1.2.3.4\" connects to a peer"),

@@ -5,8 +5,8 @@ use oneswitch_core::{BridgeState, ControllerId, ControllerRole, OffloadView, Swi
 use super::report::ReportedSwitch;
 use super::{BridgeLink, Engine, Session};
 use crate::events::{
-    BridgeStatus, ControllerStatus, Link, LinkStatus, OffloadStatus, Peer, Status, SwitchStatus,
-    VirtualStatus,
+    BridgeStatus, ControllerStatus, GatheredStatus, Link, LinkStatus, OffloadStatus, Peer, Status,
+    SwitchStatus, VirtualStatus,
 };
 
 impl Engine {
@@ -30,6 +30,11 @@ impl Engine {
                 groups: view.groups,
                 meters: view.meters,
                 executors: view.executors,
+                gathered: view.gathered.map(|gathered| GatheredStatus {
+                    at: gathered.at,
+                    ports: gathered.ports,
+                    reason: gathered.reason,
+                }),
             },
             refused: view.refused,
             offload: self.core.offload_views().into_iter().map(offload).collect(),

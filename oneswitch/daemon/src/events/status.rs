@@ -85,4 +85,14 @@ pub struct VirtualStatus {
     pub groups: usize,
     pub meters: usize,
     pub executors: Vec<String>,
+    pub gathered: Option<GatheredStatus>,
+}
+
+/// Ports that execute at one switch for state that they share.
+#[derive(Debug, Serialize)]
+pub struct GatheredStatus {
+    pub at: String,
+    /// Those that have left their own executors.
+    pub ports: Vec<u32>,
+    pub reason: &'static str,
 }

@@ -68,6 +68,7 @@ fn port(number: u32, name: &str, interface: &str) -> PortConfig {
         switch: "hypervisor".into(),
         interface: interface.into(),
         executor: None,
+        gathered_from: None,
         owner: None,
     }
 }

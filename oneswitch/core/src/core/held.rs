@@ -1,0 +1,106 @@
+//! Messages that wait until all ports execute at one switch; those after them wait, too, so that the order stays.
+
+use crate::api::ControllerId;
+use crate::controllers::Incoming;
+use crate::core::Core;
+use crate::model::facts::{Facts, Stateful};
+use crate::moves::gather::Gathered;
+use std::collections::VecDeque;
+use std::time::Instant;
+use tracing::warn;
+
+#[derive(Debug, Default)]
+pub struct Held {
+    frames: VecDeque<(ControllerId, Box<[u8]>)>,
+    since: Option<Instant>,
+    /// The ports could not be gathered: what needs it is refused.
+    is_refusing: bool,
+}
+
+impl Core {
+    /// Holds a message of a controller if others wait before it. Returns whether it does.
+    pub(in crate::core) fn holds_behind_others(&mut self, id: ControllerId, frame: &[u8]) -> bool {
+        let waits = self.held.since.is_some();
+        if waits {
+            self.held.frames.push_back((id, frame.into()));
+        }
+        waits
+    }
+
+    pub(in crate::core) fn is_holding(&self) -> bool {
+        self.held.since.is_some()
+    }
+
+    /// Holds a message that keeps state for all ports until they execute at one switch. Returns false if it can be handled, or refused, now.
+    pub(in crate::core) fn holds_until_gathered(
+        &mut self,
+        incoming: Incoming<'_>,
+        facts: &Facts,
+        now: Instant,
+    ) -> bool {
+        let is_shared = matches!(
+            facts.stateful,
+            Some(Stateful::Normal | Stateful::ConnectionTracking)
+        );
+        is_shared && self.holds(incoming, now)
+    }
+
+    /// As [`Self::holds_until_gathered`], for a new meter.
+    pub(in crate::core) fn holds_meter(&mut self, incoming: Incoming<'_>, now: Instant) -> bool {
+        self.moves.gathering.includes_meters && self.holds(incoming, now)
+    }
+
+    fn holds(&mut self, incoming: Incoming<'_>, now: Instant) -> bool {
+        if !self.moves.gathering.is_allowed || self.held.is_refusing {
+            return false;
+        }
+        match self.with_moves(now, |moves, below| moves.gather(below)) {
+            Ok(Gathered::Together) => false,
+            Ok(_) => {
+                let frame = (incoming.origin.controller, incoming.frame.into());
+                self.held.frames.push_back(frame);
+                self.held.since = Some(now);
+                true
+            }
+            Err(error) => {
+                warn!(target: "northbound", %error, "cannot gather the ports at one switch");
+                false
+            }
+        }
+    }
+
+    /// Continues gathering the ports, and handles the messages that waited for it.
+    pub(in crate::core) fn advance_gathering(&mut self, now: Instant) {
+        let since = self.held.since;
+        match self.with_moves(now, |moves, below| moves.advance_gathering(below, since)) {
+            Gathered::Apart => {}
+            Gathered::Together => self.replay(false, now),
+            Gathered::Failed(reason) => {
+                warn!(target: "core", %reason, "cannot gather the ports at one switch");
+                self.replay(true, now);
+            }
+        }
+    }
+
+    fn replay(&mut self, is_refusing: bool, now: Instant) {
+        if self.held.since.take().is_none() {
+            return;
+        }
+        self.held.is_refusing = is_refusing;
+        for (id, frame) in std::mem::take(&mut self.held.frames) {
+            self.controller_message(id, &frame, now);
+        }
+        self.held.is_refusing = false;
+    }
+
+    /// Tells whether something in the virtual tables needs all ports at one switch.
+    pub(in crate::core) fn needs_one_executor(&self) -> bool {
+        self.moves.gathering.is_needed_by(&self.truth)
+    }
+
+    pub(in crate::core) fn gathering_deadline(&self) -> Option<Instant> {
+        let is_away = self.server.ports.gathered().next().is_some();
+        self.moves
+            .gathering_deadline(is_away && !self.needs_one_executor(), self.held.since)
+    }
+}

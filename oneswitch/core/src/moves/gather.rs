@@ -1,0 +1,227 @@
+//! Gathering: all ports execute at one switch as long as something keeps state that they share (NORMAL, ct), and go home afterwards.
+//!
+//! Each port's executor changes make-before-break. What needs the state waits (core/held.rs) until no packet can be executed elsewhere.
+
+use crate::api::{MoveUntil, PortError, SwitchIndex};
+use crate::model::truth::Truth;
+use crate::moves::Moves;
+use crate::server::ports::{Executor, Location, Move, VirtualPort};
+use crate::switches::Below;
+use std::time::{Duration, Instant};
+use tracing::info;
+
+/// The time for which a message waits at most; then it is refused.
+const LIMIT: Duration = Duration::from_secs(10);
+/// The time from the last use of shared state until the ports go home.
+const REST: Duration = Duration::from_secs(30);
+/// The time for which data paths may use old flows, before the flip and after it: those of a client's change.
+const SETTLE: Duration = Duration::from_millis(100);
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The policy, and the present state.
+#[derive(Debug, Default)]
+pub struct Gathering {
+    /// Whether ports are gathered at all; otherwise what needs it is refused.
+    pub is_allowed: bool,
+    /// The chosen switch; `None`: the one that executes for most ports.
+    pub chosen: Option<SwitchIndex>,
+    /// Whether meters need it.
+    pub includes_meters: bool,
+    /// Where the ports are, or are to be.
+    goal: Option<SwitchIndex>,
+    /// The last time at which something needed it.
+    used: Option<Instant>,
+    /// Not before this time are ports moved again, after a failure.
+    pause: Option<Instant>,
+}
+
+impl Gathering {
+    /// Tells whether something in the virtual tables needs all ports at one switch.
+    pub fn is_needed_by(&self, truth: &Truth) -> bool {
+        truth.is_stateful() || self.includes_meters && !truth.meters.is_empty()
+    }
+}
+
+/// Where the ports execute.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Gathered {
+    Together,
+    /// They are on their way.
+    Apart,
+    Failed(String),
+}
+
+impl Moves {
+    pub fn needs_one_executor(&self, below: &Below<'_>) -> bool {
+        self.gathering.is_needed_by(below.truth)
+    }
+
+    /// Returns the executor for a port that is to be executed by `wanted`: another one, if it would leave the others.
+    pub fn executor_beside(
+        &self,
+        below: &Below<'_>,
+        wanted: Executor,
+        home: &Location,
+    ) -> Executor {
+        let gathers = self.gathering.is_allowed && self.needs_one_executor(below);
+        match below.server.executors.all().only() {
+            Some(only) if gathers && wanted.of(home) != only => Executor::At(only),
+            _ => wanted,
+        }
+    }
+
+    /// Starts to move all executors to one switch.
+    ///
+    /// # Errors
+    /// `SwitchDown`, `FlowIdsExhausted`.
+    pub fn gather(&mut self, below: &mut Below<'_>) -> Result<Gathered, PortError> {
+        self.gathering.used = Some(below.now);
+        if below.server.executors.all().len() == 1 {
+            return Ok(Gathered::Together);
+        }
+        let goal = self.choose(below);
+        below.switches.check_up(goal)?;
+        for port in below.server.ports.iter() {
+            below.switches.check_up(port.home.switch)?;
+        }
+        if self.gathering.goal.replace(goal) != Some(goal) {
+            let at = &below.switches.list[goal].name;
+            info!(target: "core", %at, "all ports execute at one switch from now on: they share state");
+        }
+        self.bring(below, goal)?;
+        Ok(Gathered::Apart)
+    }
+
+    fn choose(&self, below: &Below<'_>) -> SwitchIndex {
+        if let Some(chosen) = self.gathering.chosen.or(self.gathering.goal) {
+            return chosen;
+        }
+        let ports = |switch: &SwitchIndex| {
+            let executed = below.server.ports.iter();
+            executed.filter(|p| p.executes_at() == *switch).count()
+        };
+        let all = below.server.executors.all();
+        // Of several, the first: the hypervisor comes before the sNICs.
+        let most = all.iter().map(|switch| ports(&switch)).max();
+        let found = all.iter().find(|switch| Some(ports(switch)) == most);
+        found.unwrap_or(crate::server::executors::HUB)
+    }
+
+    /// Changes the executors of the ports that are elsewhere and not moving.
+    fn bring(&mut self, below: &mut Below<'_>, goal: SwitchIndex) -> Result<(), PortError> {
+        let is_elsewhere = |p: &&VirtualPort| p.moving.is_none() && p.executes_at() != goal;
+        let elsewhere = below.server.ports.iter().filter(is_elsewhere);
+        for number in elsewhere.map(|p| p.number).collect::<Vec<_>>() {
+            below.server.release_retired_ids(below.now);
+            below.server.ports.allocate_ingress(number)?;
+            if let Some(port) = below.server.ports.get_mut(number) {
+                port.gathered_from.get_or_insert(port.executor);
+            }
+            self.change_executor(below, number, Executor::At(goal));
+        }
+        Ok(())
+    }
+
+    fn change_executor(&mut self, below: &mut Below<'_>, number: u32, executor: Executor) {
+        let Some(home) = below.server.ports.get(number).map(|p| p.home.clone()) else {
+            return;
+        };
+        let change = Move {
+            settle: SETTLE,
+            grace: GRACE,
+            ..Move::new(home, executor, MoveUntil::Done)
+        };
+        self.start_move(below, number, change);
+    }
+
+    /// Continues what was started. `waits_since`: when the oldest message came that waits for it.
+    pub fn advance_gathering(
+        &mut self,
+        below: &mut Below<'_>,
+        waits_since: Option<Instant>,
+    ) -> Gathered {
+        let is_together = below.server.executors.all().len() == 1;
+        if waits_since.is_none() && !self.needs_one_executor(below) {
+            self.go_home(below);
+            return Gathered::Apart;
+        }
+        self.gathering.used = Some(below.now);
+        if is_together {
+            return Gathered::Together;
+        }
+        if !self.gathering.is_allowed || self.gathering.pause.is_some_and(|p| p > below.now) {
+            return Gathered::Apart;
+        }
+        let failed = match (self.failure(below), waits_since) {
+            (Some(failure), _) => failure,
+            (None, Some(since)) if since + LIMIT <= below.now => {
+                format!("it took longer than {} s", LIMIT.as_secs())
+            }
+            _ => match self.gather(below) {
+                Ok(gathered) => return gathered,
+                Err(error) => error.to_string(),
+            },
+        };
+        self.gathering.pause = Some(below.now + LIMIT);
+        Gathered::Failed(failed)
+    }
+
+    /// Returns why a port could not be moved to the goal.
+    fn failure(&mut self, below: &Below<'_>) -> Option<String> {
+        let gathered = below.server.ports.iter();
+        let gathered = gathered.filter(|p| p.gathered_from.is_some() && p.moving.is_none());
+        gathered
+            .filter_map(|p| self.outcomes.remove(&p.number))
+            .find_map(|outcome| outcome.err().map(|error| error.to_string()))
+    }
+
+    /// Returns the ports to their own executors, once nothing has needed one for all for a while.
+    fn go_home(&mut self, below: &mut Below<'_>) {
+        if below.server.ports.gathered().next().is_none() {
+            if self.gathering.goal.take().is_some() {
+                info!(target: "core", "all ports execute at their own executors again");
+            }
+            return;
+        }
+        // After a restart, the time begins anew.
+        let used = *self.gathering.used.get_or_insert(below.now);
+        if used + REST > below.now {
+            return;
+        }
+        // If a port cannot leave now, it is told again later.
+        self.gathering.used = Some(below.now);
+        if below.switches.verdicts.changes_in_flight() {
+            return;
+        }
+        let gathered = below.server.ports.gathered();
+        let still = gathered.filter(|port| port.moving.is_none());
+        let own = still.filter_map(|p| Some((p.number, p.gathered_from?, p.home.switch)));
+        for (number, executor, home) in own.collect::<Vec<_>>() {
+            let port = below.server.ports.get_mut(number);
+            if let Some(port) = port.filter(|port| port.executor == executor) {
+                // It never left.
+                port.gathered_from = None;
+                below.server.ports.revision += 1;
+            } else if below.switches.check_up(home).is_ok() {
+                self.outcomes.remove(&number);
+                self.change_executor(below, number, executor);
+            }
+        }
+    }
+
+    /// Returns when [`Self::advance_gathering`] next has work. `is_resting`: ports are away from their own executors, and need not be.
+    pub fn gathering_deadline(
+        &self,
+        is_resting: bool,
+        waits_since: Option<Instant>,
+    ) -> Option<Instant> {
+        let limit = waits_since.map(|since| since + LIMIT);
+        let rest = self.gathering.used.filter(|_| is_resting);
+        limit.into_iter().chain(rest.map(|used| used + REST)).min()
+    }
+
+    /// Returns where the ports are gathered, or are to be.
+    pub fn gathered_at(&self) -> Option<SwitchIndex> {
+        self.gathering.goal
+    }
+}

@@ -1,0 +1,193 @@
+//! Ports execute at one switch as long as rules keep state that they share, and go home afterwards.
+
+use crate::build::{
+    add, any, delete, executor_request, from, group, move_request, output, packet_out, port_request,
+};
+use crate::executors::check_paths;
+use crate::lab::{switch_name, Lab};
+use oneswitch_core::{ControllerId, MoveUntil, HOME};
+use openflow13::{port_no, ErrorCode, GroupModCommand, Message};
+use std::time::Duration;
+
+const REST: Duration = Duration::from_secs(30);
+const ON_THE_WAY: Duration = Duration::from_millis(50);
+const SOON: Duration = Duration::from_secs(2);
+
+fn normal(cookie: u64) -> Message {
+    Message::FlowMod(add(cookie, any(), &output(port_no::NORMAL)))
+}
+
+fn plain(cookie: u64) -> Message {
+    Message::FlowMod(add(cookie, from(1), &output(2)))
+}
+
+fn executed_at(lab: &Lab) -> Vec<String> {
+    let ports = lab.core.ports();
+    ports.into_iter().map(|port| port.executes_at).collect()
+}
+
+fn own(lab: &Lab) -> Vec<String> {
+    let ports = lab.core.ports();
+    ports.into_iter().map(|port| port.executor).collect()
+}
+
+fn homes(count: usize) -> Vec<String> {
+    vec![HOME.to_owned(); count]
+}
+
+#[test]
+fn a_rule_with_normal_is_in_force_once_all_ports_execute_at_one_switch() {
+    let mut lab = Lab::gathering(2, &[0, 1, 1], None);
+    lab.send(1, 1, &normal(1));
+    lab.send(1, 2, &Message::BarrierRequest);
+    lab.wait(ON_THE_WAY);
+    assert_eq!(lab.cookies(), [[], []] as [[u64; 0]; 2]);
+    assert!(lab.take(1).is_empty(), "answered before it is in force");
+    assert!(!lab.core.takes_messages_of(ControllerId(1)));
+    lab.wait(SOON);
+    // Most ports are on the sNIC.
+    assert_eq!(executed_at(&lab), vec![switch_name(1); 3]);
+    assert_eq!(lab.cookies(), [vec![], vec![1]]);
+    let answers: Vec<Message> = lab.take(1).into_iter().map(|(_, m)| m).collect();
+    assert!(
+        matches!(answers[..], [Message::BarrierReply]),
+        "{answers:?}"
+    );
+    check_paths(&lab, &[(1, (0, 1)), (2, (1, 2)), (3, (1, 3))], &[1, 1, 1]);
+}
+
+#[test]
+fn ports_go_home_a_while_after_the_last_such_rule() {
+    let mut lab = Lab::gathering(3, &[0, 1, 2], Some(2));
+    lab.send(1, 1, &normal(1));
+    lab.wait(SOON);
+    assert_eq!(executed_at(&lab), vec![switch_name(2); 3]);
+    lab.wait(2 * REST);
+    assert_eq!(executed_at(&lab), vec![switch_name(2); 3]);
+    lab.ask(2, &Message::FlowMod(delete(any())));
+    lab.wait(REST / 2);
+    assert_eq!(executed_at(&lab), vec![switch_name(2); 3]);
+    lab.wait(REST);
+    assert_eq!(own(&lab), homes(3));
+    check_paths(&lab, &[(1, (0, 1)), (2, (1, 2)), (3, (2, 3))], &[0, 1, 2]);
+    // And again.
+    lab.send(1, 3, &normal(4));
+    lab.wait(SOON);
+    assert_eq!(executed_at(&lab), vec![switch_name(2); 3]);
+}
+
+#[test]
+fn messages_behind_wait_in_their_order() {
+    let mut lab = Lab::gathering(2, &[0, 1], None);
+    lab.controller_up(2);
+    lab.run();
+    lab.take(2);
+    lab.send(1, 1, &normal(1));
+    lab.send(2, 2, &Message::FlowMod(delete(any())));
+    lab.send(2, 3, &Message::BarrierRequest);
+    lab.send(1, 4, &plain(7));
+    lab.wait(SOON);
+    assert_eq!(lab.cookies(), [vec![7], vec![]]);
+    assert_eq!(lab.take(2).len(), 1);
+}
+
+#[test]
+fn groups_and_packet_outs_gather_the_ports_too() {
+    let mut lab = Lab::gathering(2, &[0, 1], None);
+    lab.send(1, 1, &group(GroupModCommand::Add, 5, &[port_no::NORMAL]));
+    lab.wait(SOON);
+    assert_eq!(executed_at(&lab), vec![switch_name(0); 2]);
+    let mut lab = Lab::gathering(2, &[0, 1], None);
+    lab.send(1, 1, &packet_out(1, output(port_no::NORMAL)));
+    lab.wait(SOON);
+    assert_eq!(executed_at(&lab), vec![switch_name(0); 2]);
+    lab.wait(2 * REST);
+    assert_eq!(own(&lab), homes(2));
+}
+
+#[test]
+fn without_a_switch_it_is_refused() {
+    let mut lab = Lab::gathering(2, &[0, 1], None);
+    lab.disconnect(1);
+    lab.run();
+    lab.take(1);
+    let answers = lab.ask(1, &normal(1));
+    let [(_, Message::Error(error))] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(error.error, ErrorCode::BAD_ACTION_BAD_OUT_PORT);
+    // A switch that leaves while the ports are on their way.
+    lab.connect(1);
+    lab.run();
+    lab.take(1);
+    lab.send(1, 2, &normal(1));
+    lab.wait(ON_THE_WAY);
+    lab.disconnect(1);
+    lab.wait(Duration::from_secs(20));
+    let refused = lab
+        .take(1)
+        .into_iter()
+        .any(|(_, m)| matches!(m, Message::Error(_)));
+    assert!(refused);
+    assert!(lab.core.takes_messages_of(ControllerId(1)));
+}
+
+#[test]
+fn new_and_moved_ports_join_the_others() {
+    let mut lab = Lab::gathering(3, &[0, 0], None);
+    lab.ask(1, &normal(1));
+    assert_eq!(own(&lab), homes(2));
+    let now = lab.now;
+    assert_eq!(
+        lab.core
+            .add_port(port_request(5, &switch_name(2), None), now),
+        Ok(5)
+    );
+    lab.run();
+    let elsewhere = move_request(&switch_name(1), "if7", MoveUntil::Done);
+    lab.core.begin_move(2, elsewhere, now).unwrap();
+    lab.wait(SOON);
+    assert_eq!(lab.core.move_outcome(2), Some(Ok(())));
+    assert_eq!(executed_at(&lab), vec![switch_name(0); 3]);
+    let refused =
+        lab.core
+            .begin_executor_change(2, &executor_request(HOME, MoveUntil::Done), lab.now);
+    assert_eq!(refused.unwrap_err().code(), "stateful-rules");
+    lab.ask(2, &Message::FlowMod(delete(any())));
+    lab.wait(2 * REST);
+    assert_eq!(own(&lab), homes(3));
+}
+
+#[test]
+fn after_a_restart_the_ports_stay_together_and_go_home_later() {
+    let mut lab = Lab::gathering(2, &[0, 1], None);
+    lab.send(1, 1, &normal(1));
+    lab.wait(SOON);
+    lab.restart();
+    lab.run();
+    assert_eq!(executed_at(&lab), vec![switch_name(0); 2]);
+    assert_eq!(lab.cookies(), [vec![1], vec![]]);
+    lab.ask(2, &Message::FlowMod(delete(any())));
+    lab.restart();
+    lab.run();
+    lab.wait(2 * REST);
+    assert_eq!(own(&lab), homes(2));
+}
+
+#[test]
+fn a_restart_while_the_ports_are_on_their_way_ends_in_a_whole_state() {
+    for pause in [0, 50, 150, 400, 700] {
+        let mut lab = Lab::gathering(3, &[0, 1, 2], None);
+        lab.send(1, 1, &normal(1));
+        lab.wait(Duration::from_millis(pause));
+        lab.restart();
+        lab.wait(3 * REST);
+        let together = lab.cookies()[0] == [1];
+        let expected = if together {
+            vec![switch_name(0); 3]
+        } else {
+            (0..3).map(switch_name).collect()
+        };
+        assert_eq!(executed_at(&lab), expected, "after {pause} ms");
+    }
+}
