@@ -4,6 +4,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
 
+from server.names import HOME
 from tests.oracle.compare import Comparison, DifferenceError
 from tests.oracle.machine import Model, step
 
@@ -47,7 +48,7 @@ def _runs(comparison: Comparison, number: int) -> DifferenceError | None:
     @given(st.data())
     def run(data: st.DataObject) -> None:
         comparison.reset()
-        model = Model(comparison.stateful)
+        model = Model(comparison.stateful, comparison.stateful and comparison.script.executor == HOME)
         try:
             for _ in range(_RUN):
                 comparison.play(data.draw(step(model)))

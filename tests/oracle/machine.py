@@ -34,10 +34,12 @@ class Model:
     """The controller's view, a superset: good enough to draw messages that interact.
 
     ``stateful``: rules may keep state that all ports share. The executors then stay as they are, and switches are not
-    restarted: they would forget.
+    restarted: they would forget. ``gathers``: the ports have several executors until such a rule comes. It could take
+    ports away from a link that is cut.
     """
 
     stateful: bool = False
+    gathers: bool = False
 
     rules: list[FlowMod] = field(default_factory=list)
     groups: dict[int, int] = field(default_factory=dict)
@@ -378,7 +380,8 @@ def step(draw: Draw, model: Model) -> Step:
     if kind < 82:
         return Interface(draw(st.sampled_from(pools.PORTS)), draw(st.booleans()))
     if kind < 84:
-        messages = [maker(draw, model).hex() for maker in draw(st.lists(st.sampled_from(_MESSAGES), max_size=3))]
+        most = 0 if model.gathers else 3
+        messages = [maker(draw, model).hex() for maker in draw(st.lists(st.sampled_from(_MESSAGES), max_size=most))]
         return BreakLink(draw(st.integers(0, 1)), tuple(messages))
     return draw(_rare(model)) if kind < 85 else Check()
 

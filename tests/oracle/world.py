@@ -12,7 +12,6 @@ from lab.server import Lab
 from lab.spec import LabSpec
 from lab.unixctl import Unixctl
 from lab.wires import Place, Wires
-from server.names import HOME
 from tests.oracle import observation
 from tests.oracle import openflow as of
 from tests.oracle.channel import Channel, ChannelError

@@ -54,10 +54,14 @@ impl Core {
         if !self.moves.gathering.is_allowed || self.held.is_refusing {
             return false;
         }
+        if self.is_holding() {
+            // Another part of the same message of OpenFlow 1.0.
+            return true;
+        }
         match self.with_moves(now, |moves, below| moves.gather(below)) {
             Ok(Gathered::Together) => false,
             Ok(_) => {
-                let frame = (incoming.origin.controller, incoming.frame.into());
+                let frame = (incoming.origin.controller, incoming.sent.into());
                 self.held.frames.push_back(frame);
                 self.held.since = Some(now);
                 true

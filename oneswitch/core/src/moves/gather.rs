@@ -93,7 +93,9 @@ impl Moves {
     }
 
     fn choose(&self, below: &Below<'_>) -> SwitchIndex {
-        if let Some(chosen) = self.gathering.chosen.or(self.gathering.goal) {
+        let is_cut_off = |switch: &SwitchIndex| below.switches.link_dead(*switch);
+        let before = self.gathering.goal.filter(|goal| !is_cut_off(goal));
+        if let Some(chosen) = self.gathering.chosen.or(before) {
             return chosen;
         }
         let ports = |switch: &SwitchIndex| {
@@ -102,8 +104,9 @@ impl Moves {
         };
         let all = below.server.executors.all();
         // Of several, the first: the hypervisor comes before the sNICs.
-        let most = all.iter().map(|switch| ports(&switch)).max();
-        let found = all.iter().find(|switch| Some(ports(switch)) == most);
+        let connected = || all.iter().filter(|switch| !is_cut_off(switch));
+        let most = connected().map(|switch| ports(&switch)).max();
+        let found = connected().find(|switch| Some(ports(switch)) == most);
         found.unwrap_or(crate::server::executors::HUB)
     }
 
