@@ -56,7 +56,7 @@ def _await_requests(instance: MovingInstance) -> None:
 
 def _move(path: WebPath, home: Path, moves: int, *, ipv6: bool = False, workers: int = 1) -> None:
     stopped = threading.Event()
-    # A port rests for a minute after its connection: on a quiet machine, 500 connections a second use up the usual range.
+    # A port rests for a minute after its connection: 500 connections a second would use up the usual range.
     path.run(CLIENT, "sysctl", "-qw", "net.ipv4.ip_local_port_range=1024 65535")
     target = path.target6 if ipv6 else path.target
     plan = Plan(target, PORT, 1, _REQUESTS, connections=12, largest=_LARGEST, split=0.5, stalls=True)
