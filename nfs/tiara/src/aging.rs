@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use foldhash::fast::RandomState;
 use nf_offload::FlowKey;
 
 #[cfg(test)]
@@ -82,7 +83,7 @@ const MOST_PERIODS: u32 = 254;
 /// The ages of offloaded flows, at the load balancer. Its own records of them must outlive their entries.
 #[derive(Clone, Debug)]
 pub struct Aging {
-    numbers: HashMap<FlowKey, u32>,
+    numbers: HashMap<FlowKey, u32, RandomState>,
     /// The flow with each number.
     flows: Vec<FlowKey>,
     /// For each number, the periods until the flow counts as idle. 0: no flow, or one that has been told.
@@ -102,7 +103,7 @@ impl Aging {
     #[must_use]
     pub fn new(period: Duration, idle: Duration, now: u64) -> Self {
         let mut aging = Self {
-            numbers: HashMap::new(),
+            numbers: HashMap::default(),
             flows: Vec::new(),
             left: Vec::new(),
             free: Vec::new(),
