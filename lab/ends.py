@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -76,8 +75,6 @@ class End:
 
     def signal(self, number: int) -> None:
         """Send the program a signal."""
-        if number == signal.SIGCONT:
-            os.kill(self._process.pid, number)  # nsenter stops with its program
         self._process.send_signal(number)
 
     def close(self) -> None:

@@ -317,6 +317,8 @@ class HostProcess(subprocess.Popen[Any]):
         """Send a signal to the program, if it has not ended."""
         if self.poll() is not None:
             return
+        if sig == signal.SIGCONT:
+            os.kill(self.pid, sig)  # nsenter stops with its program
         for child in children(self.pid) or [self.pid]:
             try:
                 os.kill(child, sig)

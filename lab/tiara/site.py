@@ -126,6 +126,14 @@ class Site:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
+    def hang(self, name: str) -> None:
+        """Stop the function of a host, which goes on after `resume`."""
+        self._functions[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Let a function go on that hangs."""
+        self._functions[name].send_signal(signal.SIGCONT)
+
     def socket(self, name: str) -> Path:
         """Return the control socket of a host's function."""
         return self.home / f"{name}.sock"

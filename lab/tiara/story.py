@@ -47,8 +47,8 @@ class Story:
     def checks(self) -> list[Callable[[], Check]]:
         """Return the checks, in order."""
         return [
-            self.three_tiers, self.fast_path, self.nic_killed, self.nic_back, self.mux_killed, self.mux_back,
-            self.removed, self.hung, self.killed, self.counted,
+            self.three_tiers, self.fast_path, self.nic_killed, self.nic_back, self.nic_hung, self.mux_killed,
+            self.mux_back, self.mux_hung, self.removed, self.hung, self.killed, self.counted,
         ]  # fmt: skip
 
     def numbers(self) -> list[tuple[str, str]]:
@@ -104,6 +104,24 @@ class Story:
         check = self._event("the T-NIC is back", back)
         hits = share_of_hits(dict.fromkeys(self._counters(NIC), 0), self._counters(NIC))
         return Check(check.title, check.holds and hits > 0, f"{check.detail}; {self._entries():.0f} entries")
+
+    def nic_hung(self) -> Check:
+        """Let the T-NIC hang: the switch sends everything to the load balancers until it goes on, with its table."""
+        return self._hung("the T-NIC hangs", NIC)
+
+    def mux_hung(self) -> Check:
+        """Let a load balancer hang: its entries stay, and the other one takes the rest."""
+        return self._hung(f"{MUXES[1]} hangs", MUXES[1])
+
+    def _hung(self, event: str, name: str) -> Check:
+        def hang() -> None:
+            self._site.hang(name)
+            self._site.until(lambda: not self._alive()[name])
+
+        check = self._event(event, hang)
+        self._site.resume(name)
+        back = self._site.until(lambda: self._alive()[name] and self._sessions() == len(MUXES))
+        return Check(check.title, check.holds and back, check.detail)
 
     def mux_killed(self) -> Check:
         """Kill a load balancer: its entries stay, and the other one takes its new connections."""
