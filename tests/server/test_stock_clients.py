@@ -70,7 +70,7 @@ def test_monitor_sees_packets_ports_and_removals(demo) -> None:
         # Its set-config and our packet-out use different connections, so repeat until it receives one.
         demo.add_flows("in_port=3,send_flow_rem,actions=controller")
         heard = ""
-        while "OFPT_PACKET_IN" not in heard:
+        while "PACKET_IN" not in heard:
             demo.ofctl("packet-out", f"in_port=3,packet={PACKET},actions=table")
             if select.select([monitor.stdout], [], [], 0.5)[0]:
                 heard = monitor.stdout.readline()
