@@ -38,14 +38,7 @@ impl Pass<'_> {
         let before = (connection.answers.owned, connection.answers.top);
         let used = match self.answer_parts(connection, segment.seq, payload) {
             Ok(used) => used,
-            Err(fault) if connection.answered == 0 => {
-                self.fail(connection, fault);
-                return Fate::Stays;
-            }
-            Err(_) => {
-                self.abandon(connection);
-                return Fate::Ends;
-            }
+            Err(fault) => return self.end_wrong_answer(connection, fault),
         };
         if used == payload.len() && segment.has(tcp_flags::FIN) {
             return self.take_answer_fin(connection, segment.end());

@@ -5,7 +5,7 @@ use nf_packet::tcp_flags;
 
 use crate::{
     finish::End,
-    pass::{Pass, LINGER},
+    pass::{Fate, Pass, LINGER},
     record::{framing, reversed, stage, Connection, Size},
     segments::{Outgoing, ACK},
     tables::Event,
@@ -74,6 +74,16 @@ const fn reason(status: u16) -> &'static str {
 }
 
 impl Pass<'_> {
+    /// Answers in place of a malformed answer, or ends the connection if its head has passed.
+    pub(crate) fn end_wrong_answer(&mut self, connection: &mut Connection, fault: Fault) -> Fate {
+        if connection.answered == 0 {
+            self.fail(connection, fault);
+            return Fate::Stays;
+        }
+        self.abandon(connection);
+        Fate::Ends
+    }
+
     /// Answers the first request held, whose head has this length, and discards it. `answer`: status, header lines, body. Returns whether the next one may follow.
     pub(crate) fn answer(
         &mut self,

@@ -291,16 +291,8 @@ impl Pass<'_> {
             } else {
                 self.pass_kept_answer(connection, begin, &bytes)
             };
-            match used {
-                Ok(()) => {}
-                Err(fault) if connection.answered == 0 => {
-                    self.fail(connection, fault);
-                    return Fate::Stays;
-                }
-                Err(_) => {
-                    self.abandon(connection);
-                    return Fate::Ends;
-                }
+            if let Err(fault) = used {
+                return self.end_wrong_answer(connection, fault);
             }
         }
         Fate::Stays

@@ -24,7 +24,7 @@ pub trait Model: Default + std::fmt::Debug {
     fn carry(&self, flow: FlowKey, fades_too: bool) -> Option<TargetId>;
     /// Works on the oldest request. `refuses`: an install gets this answer.
     fn work(&self, refuses: Option<Refused>);
-    /// Loses the device's next answer: what was asked is done, and nobody learns it.
+    /// Loses the device's next answer: the device does what it was asked, but the driver is not told.
     fn lose_answer(&self) {}
     /// Ends the fading of all removed rules: packets on the way have left.
     fn settle(&self);

@@ -186,7 +186,7 @@ impl Moves {
             }
             return;
         }
-        // After a restart, the time begins anew.
+        // A restart does not keep the time of the last use.
         let used = *self.gathering.used.get_or_insert(below.now);
         if used + REST > below.now {
             return;

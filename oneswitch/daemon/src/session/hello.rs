@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(unknown[8..12], [0, 0, 0, 0]);
         assert!(unknown.ends_with(b"no common versions."));
         let nothing = error(&offer(0, &[]));
-        assert!(nothing.is_empty(), "there is no version to answer in");
+        assert!(nothing.is_empty(), "an answer needs a version");
     }
 
     #[test]
