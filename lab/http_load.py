@@ -3,8 +3,8 @@
 Prints JSON lines: ``{"event": "ready"}`` when every kept connection is open, and ``{"event": "report", ...}`` at the
 end. Reads commands from standard input: ``rate KEPT NEW`` (requests per second over kept connections, and over
 connections of their own), ``phase NAME``, ``status``, ``await COUNT SECONDS SERVER [HOST/PATH...]`` (until this phase
-has so many answers of that server, or of any: ``-``), ``stop``. Each command is answered by an event. The end of
-standard input does not end the load.
+has so many answers of that server, or of any: ``-``), ``stop``. It prints an event for each command, and
+goes on when standard input ends.
 
 Each ``--request HOST/PATH`` is sent in turn: by each kept connection, and by the new connections together. The first
 word of an answer names the server, as `lab.web` does.
