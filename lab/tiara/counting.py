@@ -7,6 +7,7 @@ from typing import Any
 
 from lab.checks import Check
 
+EVICTED, FULL = (f'operations{{outcome="{name}"}}' for name in ("evicted", "full"))
 HIT, MISS, SLOW = (f'packets{{event="{name}"}}' for name in ("hit", "miss", "slow path only"))
 
 
@@ -37,11 +38,15 @@ class Summary:
 
     Attributes:
         fast_share: of the packets of established connections, while nothing fails.
+        flooded_share: the same, during a flood of SYNs.
+        evicted: entries that gave their place to other connections, in a table that is too small.
         events: in order.
         sent, failed: requests of the whole story.
     """
 
     fast_share: float | None = None
+    flooded_share: float | None = None
+    evicted: int | None = None
     events: list[Event] = field(default_factory=list)
     sent: int = 0
     failed: int = 0
@@ -67,6 +72,8 @@ class Summary:
             "lost": self.lost,
             "failed_with_their_server": self.failed - self.lost,
             "fast_share": self.fast_share,
+            "flooded_share": self.flooded_share,
+            "evicted": self.evicted,
             "events": [dataclasses.asdict(event) | {"lost": event.lost} for event in self.events],
         }
 
@@ -75,16 +82,26 @@ class Summary:
         rows = [("HTTP requests", f"{self.sent} sent, {self.lost} lost")]
         if self.fast_share is not None:
             rows.append(("fast path", f"{100 * self.fast_share:.1f} % of the packets of established connections"))
+        if self.flooded_share is not None:
+            rows.append(("in a flood of SYNs", f"{100 * self.flooded_share:.1f} % of them"))
+        if self.evicted is not None:
+            rows.append(("small table", f"{self.evicted} idle connections gave their places to others"))
         for event in self.events:
             explained = f", {event.failed - event.lost} failed with their server" if event.failed else ""
             rows.append((event.name, f"{event.sent} requests, {event.lost} lost{explained}"))
         return rows
 
 
-def share_of_hits(before: Mapping[str, float], after: Mapping[str, float]) -> float:
-    """Return the share of the packets between two readings of the T-NIC's counters that took the fast path."""
+def share_of_hits(before: Mapping[str, float], after: Mapping[str, float], syns: int = 0) -> float:
+    """Return the share of the packets between two readings of the T-NIC's counters that took the fast path.
+
+    Args:
+        before: the first reading.
+        after: the second.
+        syns: packets of a flood that do not count. If some of them got lost, the share may exceed 1.
+    """
     hit, miss, slow = (after[name] - before[name] for name in (HIT, MISS, SLOW))
-    return hit / max(hit + miss + slow, 1)
+    return hit / max(hit + miss + slow - syns, 1)
 
 
 def kept_at(answers: Mapping[str, int], kept: int) -> dict[str, int]:

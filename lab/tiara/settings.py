@@ -18,6 +18,8 @@ MTU = 1600
 """Of the datacenter: a full packet, with the tunnel's headers or the metadata."""
 PERIOD_S, ORPHANS_S = 2, 10
 """The detection period, and the time after which the entries of a dead load balancer are removed."""
+DEPTH, WIDTH = 4096, 2
+"""The connection table's indexes, and the entries at each."""
 CHECK_MS, FALL = 500, 2
 
 
@@ -60,8 +62,8 @@ def switch_config() -> dict[str, Any]:
     }
 
 
-def nic_config(home: Path) -> dict[str, Any]:
-    """Configure the T-NIC."""
+def nic_config(home: Path, depth: int = DEPTH) -> dict[str, Any]:
+    """Configure the T-NIC, with a table of so many indexes."""
     muxes = [
         {"name": name, "address": address, "socket": str(home / f"{name}.table")}
         for name, address in MUX_ADDRESSES.items()
@@ -70,7 +72,7 @@ def nic_config(home: Path) -> dict[str, Any]:
         "interfaces": [{"addresses": [f"{NIC_ADDRESS}/24"], "mtu": MTU}],
         "tswitch": {"address": VTEP, "control": str(home / f"{SWITCH}.sock")},
         "muxes": muxes,
-        "table": {"depth": 4096, "width": 2, "period": f"{PERIOD_S}s", "orphans": f"{ORPHANS_S}s"},
+        "table": {"depth": depth, "width": WIDTH, "period": f"{PERIOD_S}s", "orphans": f"{ORPHANS_S}s"},
     }
 
 
@@ -93,6 +95,6 @@ def mux_config(name: str, servers: tuple[Server, ...] = SERVERS) -> dict[str, An
         # Its first health checks must not wait for ARP: a load balancer that is back would take the servers for dead.
         "neighbours": [{"address": each.vtep, "mac": each.vtep_mac} for each in SERVERS],
         "vtep": {"addresses": [VTEP], "mac": VTEP_MAC},
-        "offload": {"begin": 0.0, "stop": 0.0, "heavy_packets_per_s": 1.0, "sampling": 1, "idle": "5s"},
+        "offload": {"begin": 0.0, "stop": 0.0, "heavy_packets_per_s": 1.0, "sampling": 1, "idle": "20s"},
         "vips": [vip | {"when_down": "move", "health": health, "backends": backends}],
     }

@@ -21,6 +21,7 @@ from lab.server import HostProcess
 from lab.tiara.settings import (
     CLIENT,
     CLIENT_ADDRESS,
+    DEPTH,
     FABRIC,
     MTU,
     MUXES,
@@ -100,12 +101,17 @@ class Site:
         server = next(each for each in SERVERS if each.name == name)
         self.webs[name] = End(self.hosts, name, "lab.web", [f"--name={name}", f"--port={server.port}", "--size=512"])
 
-    def start(self, name: str) -> None:
-        """Start the function of a host, and wait until its control socket answers."""
+    def start(self, name: str, depth: int = DEPTH) -> None:
+        """Start the function of a host, and wait until its control socket answers.
+
+        Args:
+            name: of the host.
+            depth: of the T-NIC's table.
+        """
         kind, config = name, switch_config()
         more: list[str] = []
         if name == NIC:
-            config = nic_config(self.home)
+            config = nic_config(self.home, depth)
         elif name in MUXES:
             kind, config = "l4lb", mux_config(name)
             more = ["--offload", f"tnic:{self.home}/{name}.table"]

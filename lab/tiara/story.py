@@ -2,19 +2,20 @@
 
 import signal
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
 
 from lab.checks import Check
+from lab.ends import End
 from lab.errors import ControlError
 from lab.http_report import told
 from lab.http_traffic import HttpClient
 from lab.story import tell
-from lab.tiara.counting import Event, Summary, kept_at, share_of_hits
-from lab.tiara.settings import CLIENT, MUXES, NIC, SERVERS, SWITCH, VIP, mux_config
+from lab.tiara.counting import EVICTED, FULL, Event, Summary, kept_at, share_of_hits
+from lab.tiara.settings import CLIENT, MUXES, NIC, PORT, SERVERS, SWITCH, VIP, WIDTH, mux_config
 from lab.tiara.site import Site
 
 _KEPT, _KEPT_RATE, _NEW_RATE = 12, 150.0, 20.0
@@ -28,6 +29,13 @@ _NOTICED = 5
 """Times that many answers may come before none is of a failed server any more."""
 _FAST = 0.9
 """The least share of the fast path, while nothing fails."""
+_FLOODED_RATE, _SYNS = 50.0, 1000.0
+"""Requests over kept connections, two packets each, and SYNs per second: 91 % of the packets are SYNs."""
+_FLOODED = 0.99
+"""The least share of the fast path in the flood: it costs established connections 1 % of their hits at most."""
+_SMALL = 4
+"""Indexes of a table that is too small for the kept connections."""
+_TRIES = 20
 _REMOVED, _HUNG, _KILLED = (server.name for server in SERVERS)
 
 
@@ -47,8 +55,9 @@ class Story:
     def checks(self) -> list[Callable[[], Check]]:
         """Return the checks, in order."""
         return [
-            self.three_tiers, self.fast_path, self.nic_killed, self.nic_back, self.nic_hung, self.mux_killed,
-            self.mux_back, self.mux_hung, self.removed, self.hung, self.killed, self.counted,
+            self.three_tiers, self.fast_path, self.flooded, self.nic_killed, self.nic_small, self.nic_back,
+            self.nic_hung, self.mux_killed, self.mux_back, self.mux_hung, self.removed, self.hung, self.killed,
+            self.counted,
         ]  # fmt: skip
 
     def numbers(self) -> list[tuple[str, str]]:
@@ -84,6 +93,28 @@ class Story:
         detail = f"{100 * share:.1f} % of the packets, with {self._entries():.0f} connections in the table"
         return Check("the fast path carries established connections", share >= _FAST, detail)
 
+    def flooded(self) -> Check:
+        """Send SYNs of unknown clients: they get no entries, and established connections keep the fast path."""
+        client = self._flow()
+        client.rate(_FLOODED_RATE, 0)
+        client.phase("flooded")
+        client.await_answers(1)
+        entries, before = self._entries(), self._counters(NIC)
+        arguments = [f"--to={VIP}", f"--port={PORT}", f"--rate={_SYNS}"]
+        flood = self._stack.enter_context(closing(End(self._site.hosts, CLIENT, "lab.tiara.syn_flood", arguments)))
+        self._stays()
+        syns = flood.ask("stop", "sent")["syns"]
+        client.await_answers(sum(client.answered().values()) + 1)
+        after = self._counters(NIC)
+        share = share_of_hits(before, after, syns)
+        self.summary.flooded_share = round(share, 4)
+        client.rate(_KEPT_RATE, _NEW_RATE)
+        detail = (
+            f"{syns} SYNs; {100 * share:.1f} % of the other packets; {self._entries():.0f} connections in the table"
+        )
+        holds = _FLOODED <= share <= 1 and self._entries() == entries
+        return Check("a flood of SYNs leaves them there", holds, detail)
+
     def nic_killed(self) -> Check:
         """Kill the T-NIC: the switch sends everything to the load balancers."""
 
@@ -92,6 +123,26 @@ class Story:
             self._site.until(lambda: not self._alive()[NIC])
 
         return self._event("the T-NIC is killed", kill)
+
+    def nic_small(self) -> Check:
+        """Start the T-NIC with a small table: idle connections give their places to others, which have requests."""
+        client = self._flow()
+        self._site.start(NIC, _SMALL)
+        self._site.until(lambda: self._alive()[NIC] and self._sessions() == len(MUXES))
+        full = self._site.until(lambda: self._counters(NIC)[FULL] >= _KEPT - _SMALL * WIDTH)
+        client.rate(0, 0)
+        # Each newcomer tries when it comes. Entries are idle after two detection periods.
+        tries = iter(range(_TRIES))
+        while self._counters(NIC)[EVICTED] < _SMALL and next(tries, None) is not None:
+            with HttpClient(self._site.hosts, CLIENT, VIP, _KEPT, [f"{VIP}/"], _TIMEOUT_S) as other:
+                other.rate(_KEPT_RATE, 0)
+                full &= other.await_answers(_SAME)
+        evicted = self.summary.evicted = int(self._counters(NIC)[EVICTED])
+        client.rate(_KEPT_RATE, _NEW_RATE)
+        self._site.kill(NIC)
+        self._site.until(lambda: not self._alive()[NIC])
+        detail = f"{evicted} gave their places to others, in a table with {_SMALL * WIDTH} entries"
+        return Check("idle connections leave a table that is full", full and evicted >= _SMALL, detail)
 
     def nic_back(self) -> Check:
         """Start the T-NIC again, with an empty table: connections are offloaded again."""
@@ -259,7 +310,7 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
     Raises:
         LabError: something did not start, or ended; with its name.
     """
-    console.print("[dim]... starting tswitch, tnic, two load balancers and three web servers behind VXLAN[/dim]")
+    console.print("[dim]... starting tswitch, tnic, two load balancers and three web servers[/dim]")
     with Site() as site:
         with Story(site) as story:
             holds = tell(story, site.require_running, console, as_json=as_json)

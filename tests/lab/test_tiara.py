@@ -28,4 +28,6 @@ def test_other_parts_notice_nothing_of_a_failure(run_as_user) -> None:
     assert figures["lost"] == 0
     assert [event["failed"] for event in figures["events"][:6]] == [0] * 6
     assert figures["fast_share"] >= 0.9
+    assert figures["flooded_share"] >= 0.99
+    assert figures["evicted"] >= 4
     assert figures["requests"] > 500

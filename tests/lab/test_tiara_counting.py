@@ -26,6 +26,7 @@ def test_the_share_counts_what_came_between() -> None:
     after = {HIT: 100, MISS: 10, SLOW: 6}
     assert share_of_hits(before, after) == 0.9
     assert share_of_hits(after, after) == 0
+    assert share_of_hits(before, after | {MISS: 110}, syns=100) == 0.9
 
 
 def test_kept_connections_are_rounded_up() -> None:
