@@ -132,8 +132,8 @@ const BULK: usize = 512;
 /// Measures the share of packets that hit, with and without eviction. All flows have been offloaded in an order that has nothing to do with their packets.
 /// A flow has a packet in a period, on average.
 pub fn zipf_hits(quick: bool) -> Value {
-    let (warm, measured) = if quick { (5, 3) } else { (24, 8) };
-    let flows = FLOWS / 16;
+    let (warm, measured, scale) = if quick { (5, 3, 16) } else { (24, 8, 1) };
+    let flows = FLOWS / scale;
     let share = BULK as f64 / f64::from(flows);
     let run = |evicts| {
         let mut system = System::new(
@@ -141,7 +141,7 @@ pub fn zipf_hits(quick: bool) -> Value {
                 evicts,
                 established_only: false,
             },
-            16,
+            scale,
         );
         // Any odd factor that 5 does not divide gives a permutation.
         let shuffled = |number: u32| (u64::from(number) * 0x9e37_79b1 % u64::from(flows)) as u32;
