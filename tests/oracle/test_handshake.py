@@ -17,6 +17,19 @@ _ECHO_REQUEST, _ECHO_REPLY, _SLAVE = 2, 3, 3
 _WRITES = (of.PACKET_OUT, of.FLOW_MOD, of.GROUP_MOD, of.PORT_MOD, of.TABLE_MOD, of.METER_MOD)
 
 
+_NICIRA, _EXPERIMENTER, _GET_ASYNC = 0x2320, 4, 26
+_MASKS = struct.pack("!6I", 7, 1, 7, 2, 63, 1)
+
+
+def _nicira(subtype: int, body: bytes = b"") -> bytes:
+    return frame(_EXPERIMENTER, struct.pack("!II", _NICIRA, subtype) + body)
+
+
+def _mask(kind: int, reasons: int) -> bytes:
+    """Return a property of NXT_SET_ASYNC_CONFIG2."""
+    return struct.pack("!HHI", kind, 8, reasons)
+
+
 def bitmap(versions: int) -> bytes:
     """Return the element of a HELLO that offers these versions."""
     return struct.pack("!HHI", 1, 8, versions)
@@ -44,6 +57,17 @@ MESSAGES = {
     "request of another version": frame(of.BARRIER_REQUEST, version=5) + frame(of.BARRIER_REQUEST, xid=8),
     "request of an unknown version": frame(of.BARRIER_REQUEST, version=9) + frame(of.BARRIER_REQUEST, xid=8),
     "configuration": frame(7),
+    "Nicira's asynchronous configuration": _nicira(19, _MASKS) + frame(_GET_ASYNC),
+    "reasons of later versions": _nicira(19, b"\xff" * 24) + frame(_GET_ASYNC),
+    "lengths of masks": b"".join(_nicira(19, bytes(length)) for length in range(0, 40, 4)) + frame(_GET_ASYNC),
+    "properties": _nicira(27) + _nicira(27, b"".join(_mask(kind, kind + 1) for kind in range(6))) + frame(_GET_ASYNC),
+    "unknown reasons": b"".join(_nicira(27, _mask(k, 1 << n)) for k in range(6) for n in range(32)) + frame(_GET_ASYNC),
+    "unknown property": _nicira(27, _mask(0, 4) + _mask(77, 1)) + _nicira(27, _mask(12, 0)) + frame(_GET_ASYNC),
+    "property of an experimenter": _nicira(27, struct.pack("!HHIII", 0xFFFF, 16, 1, 1, 1)),
+    "lengths of properties": b"".join(
+        _nicira(27, struct.pack("!HHI", 0, length, 1) + bytes(padding)) for length in range(20) for padding in (0, 4, 8)
+    )
+    + frame(_GET_ASYNC),
     "length 4": frame(of.BARRIER_REQUEST) + struct.pack("!BBHI", 4, of.BARRIER_REQUEST, 4, 9),
     "reply": frame(of.BARRIER_REPLY) + frame(of.FEATURES_REPLY, bytes(24)),
 }

@@ -4,6 +4,7 @@
 
 mod action;
 mod action_check;
+mod async_config;
 pub mod bundle;
 mod canonical;
 mod codes;
@@ -32,6 +33,7 @@ pub mod actions {
 }
 
 pub use action::{Action, ActionItem, ActionIter, ActionList, Actions};
+pub use async_config::chosen_async_masks;
 pub use canonical::CanonicalMatch;
 pub use error::{ErrorCode, Oversize, Refusal, EXPERIMENTER_ERROR};
 pub use field::class as oxm_class;

@@ -11,8 +11,8 @@ use crate::switches::verdict::Origin;
 use crate::wire::wire;
 use openflow13::openflow10;
 use openflow13::{
-    decode, encode_error, fits_kind, kind, port_no, ErrorCode, Experimenter, Features, Header,
-    Message, MeterModCommand, Role, SwitchConfig,
+    chosen_async_masks, decode, encode_error, fits_kind, kind, port_no, ErrorCode, Experimenter,
+    Features, Header, Message, MeterModCommand, Role, SwitchConfig,
 };
 use std::time::Instant;
 use tracing::{debug, info};
@@ -171,16 +171,23 @@ impl Core {
         }
     }
 
-    /// Takes Nicira's choice of a format for packet-ins, and refuses everything else.
+    /// Takes Nicira's choices of a format for packet-ins and of asynchronous messages, and refuses everything else.
     fn experimenter(&mut self, incoming: Incoming<'_>, message: &Experimenter) {
         let id = incoming.origin.controller;
-        match openflow10::chosen_packet_in_format(message) {
-            Some(Ok(format)) => {
-                if let Some(controller) = self.controllers.get_mut(id) {
-                    controller.formats.packet_in = format;
-                }
+        let Some(controller) = self.controllers.get_mut(id) else {
+            return;
+        };
+        let format = openflow10::chosen_packet_in_format(message)
+            .map(|chosen| chosen.map(|format| controller.formats.packet_in = format));
+        let current = controller.asynchronous;
+        let masks = chosen_async_masks(message, current)
+            .map(|chosen| chosen.map(|masks| self.controllers.set_async(id, masks)));
+        match format.or(masks) {
+            Some(Ok(())) => {}
+            Some(Err(refusal)) => {
+                info!(target: "northbound", controller = id.0, detail = %refusal.detail, "cannot take a message of Nicira's");
+                self.refuse(incoming, refusal.error)
             }
-            Some(Err(refusal)) => self.refuse(incoming, refusal.error),
             None => {
                 let (vendor, subtype) = (format!("{:#x}", message.vendor), message.subtype);
                 info!(target: "northbound", controller = id.0, vendor, subtype, "refuses an experimenter message (a bundle, a flow monitor, Nicira's): it is not supported");
