@@ -437,14 +437,17 @@ impl Pass<'_> {
 /// Returns the window field for a backend, and notes what it is told.
 fn tell_leg(connection: &mut Connection, leg: &Leg, ack: u32) -> u16 {
     let scale = leg.told_scale();
-    let takes_head = connection.edits != 0 && connection.answers.framing == framing::HEAD;
+    let takes_heads = connection.edits != 0;
     let answers = &mut connection.answers;
-    let mut edge = answers.map.back(answers.edge);
-    let own = ack.wrapping_add(HEAD_WINDOW);
-    if takes_head && is_after(own, edge) {
+    let least = match answers.framing {
         // The client's window cannot open before it gets the head.
-        edge = own;
-    }
+        framing::HEAD if takes_heads => HEAD_WINDOW,
+        // A backend that closes sends its FIN only if there is room. Otherwise it resets the next request.
+        framing::ENDED if ack == answers.seen => leg.told_mss.into(),
+        _ => 0,
+    };
+    let (edge, own) = (answers.map.back(answers.edge), ack.wrapping_add(least));
+    let edge = if is_after(own, edge) { own } else { edge };
     let window = field(ack, edge, scale);
     answers.tell(ack, u32::from(window) << scale);
     window

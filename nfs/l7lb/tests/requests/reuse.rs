@@ -110,6 +110,23 @@ fn a_leg_with_unacknowledged_bytes_is_not_handed_over() {
 }
 
 #[test]
+fn a_backend_has_room_for_its_fin_after_a_client_with_a_closed_window() {
+    let mut bed = Bed::of(config());
+    let mut client = bed.client(1);
+    client.say(&mut bed, GET);
+    let mut backend = bed.backend(A);
+    backend.hear(&bed.one(A));
+    backend.say(&mut bed, OK);
+    client.hear(&bed.one(CLIENT));
+    client.window = 0;
+    client.send(&mut bed, Flags::Fin, b"");
+    let told = bed.one(A);
+    assert_eq!(told.ack, Some(backend.seq));
+    assert!(told.window > 0);
+    assert_eq!(bed.counter("idle_backend_connections"), 1);
+}
+
+#[test]
 fn whatever_an_idle_backend_says_ends_its_leg() {
     for flags in [Flags::Fin, Flags::Rst, Flags::Ack] {
         let (mut bed, mut backend) = left();
