@@ -7,6 +7,7 @@ use crate::{
     answers::Fault,
     finish::End,
     heads::edits,
+    legs::Wanted,
     pass::{Fate, Pass},
     record::{framing, stage, Connection, Size},
     routes::Action,
@@ -163,8 +164,13 @@ impl Pass<'_> {
                 return self.answer(connection, end, (404, "", "no route\n"), last);
             }
         };
-        let (wanted, sets_cookie) = self.sticky_row(connection, pool, &request.head);
-        if !self.ready_leg(connection, id, pool, wanted) {
+        let (row, sets_cookie) = self.sticky_row(connection, pool, &request.head);
+        let wanted = Wanted {
+            pool,
+            row,
+            may_be_used: is_whole(request.body, held.len() - end),
+        };
+        if !self.ready_leg(connection, id, wanted) {
             return false;
         }
         let most = snapshot.config.limits.requests;
@@ -248,6 +254,16 @@ impl Pass<'_> {
         };
         connection.limit_at = self.now() + time.nanos();
         self.open_window(connection);
+    }
+}
+
+/// Tells whether the bytes held behind a head are the whole body.
+fn is_whole(body: Body, held: usize) -> bool {
+    match body {
+        Body::None => true,
+        Body::Length(length) => length <= held as u64,
+        // The end of the chunks is known only once they have been followed.
+        Body::Chunked => false,
     }
 }
 

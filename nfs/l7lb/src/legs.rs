@@ -62,29 +62,41 @@ impl Leg {
     }
 }
 
+/// The leg that a request needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub pool: usize,
+    /// The only backend that may get the request; None: any of the pool.
+    pub row: Option<u16>,
+    /// Whether it may be a leg that another client has left. If its backend is just closing it, only a request that is held as a whole can be sent again.
+    pub may_be_used: bool,
+}
+
 impl Pass<'_> {
-    /// Makes a leg to this backend, or to any of this pool, the one in use: an idle one, or a new one. Returns whether it is open; None: no backend takes it.
+    /// Makes a leg of this kind the one in use: an idle one, or a new one. Returns whether it is open; None: no backend takes it.
     pub(crate) fn take_leg(
         &mut self,
         connection: &mut Connection,
         id: SlabId,
-        (pool, wanted): (usize, Option<u16>),
+        wanted: Wanted,
         head_at: u32,
     ) -> Option<bool> {
         let snapshot = self.snapshot;
         self.reset_legs_to_down(connection);
-        let idle = connection
-            .legs
-            .iter()
-            .position(|leg| leg.phase == phase::OPEN && snapshot.serves(leg.row, pool, wanted));
+        let idle = connection.legs.iter().position(|leg| {
+            leg.phase == phase::OPEN && snapshot.serves(leg.row, wanted.pool, wanted.row)
+        });
         if let Some(index) = idle {
             self.resume_leg(connection, index, head_at);
             return Some(true);
         }
-        let row = wanted.or_else(|| snapshot.choose(pool, &self.tables.backends, None))?;
-        if let Some(index) = self.take_idle_leg(connection, id, row) {
-            self.resume_leg(connection, index, head_at);
-            return Some(true);
+        let any = || snapshot.choose(wanted.pool, &self.tables.backends, None);
+        let row = wanted.row.or_else(any)?;
+        if wanted.may_be_used {
+            if let Some(index) = self.take_idle_leg(connection, id, row) {
+                self.resume_leg(connection, index, head_at);
+                return Some(true);
+            }
         }
         self.open_leg(connection, id, row, head_at).then_some(false)
     }

@@ -6,6 +6,7 @@ use nf_runtime::state::SlabId;
 
 use crate::{
     finish::End,
+    legs::Wanted,
     pass::Pass,
     record::{framing, Connection, Size, NO_ROW},
     routes::Action,
@@ -54,7 +55,12 @@ impl Pass<'_> {
         let Some(Action::Pool(pool)) = route.map(|route| &route.action) else {
             return self.refuse_name(connection);
         };
-        if self.ready_leg(connection, id, *pool, None) {
+        let wanted = Wanted {
+            pool: *pool,
+            row: None,
+            may_be_used: false,
+        };
+        if self.ready_leg(connection, id, wanted) {
             self.splice(connection, held);
         }
     }

@@ -6,6 +6,7 @@ use nf_splice::{segment::is_after, Map};
 
 use crate::{
     answers::Fault,
+    legs::Wanted,
     pass::Pass,
     record::{phase, Connection},
 };
@@ -30,13 +31,12 @@ impl Pass<'_> {
         (row, row.is_none() && sticky.cookie().is_some())
     }
 
-    /// Makes the leg in use one to this backend, or to any of this pool. Returns false if the request must wait.
+    /// Makes the leg in use one of this kind. Returns false if the request must wait.
     pub(crate) fn ready_leg(
         &mut self,
         connection: &mut Connection,
         id: SlabId,
-        pool: usize,
-        wanted: Option<u16>,
+        wanted: Wanted,
     ) -> bool {
         if !connection.answers.outgoing.is_empty() {
             // Bytes that the function sends must follow each other.
@@ -51,7 +51,7 @@ impl Pass<'_> {
                 return false;
             }
             let is_same = leg.phase == phase::OPEN
-                && self.snapshot.serves(leg.row, pool, wanted)
+                && self.snapshot.serves(leg.row, wanted.pool, wanted.row)
                 && !self.tables.backends.is_down(leg.row);
             let (requests, answers) = (&connection.requests, &connection.answers);
             let follows = requests.map.forward(head_at) == requests.top
@@ -74,7 +74,7 @@ impl Pass<'_> {
         if is_after(connection.answers.top, connection.answers.acked) {
             return false;
         }
-        let taken = self.take_leg(connection, id, (pool, wanted), head_at);
+        let taken = self.take_leg(connection, id, wanted, head_at);
         if taken.is_none() {
             self.fail(connection, Fault::Unavailable);
         }

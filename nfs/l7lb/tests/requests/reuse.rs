@@ -203,6 +203,21 @@ fn a_request_that_a_closing_backend_did_not_take_is_sent_again() {
 }
 
 #[test]
+fn a_request_that_could_not_be_sent_again_gets_a_new_leg() {
+    let body = "Content-Length: 4\r\n\r\n";
+    let chunks = "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n";
+    for framing in [body, chunks] {
+        let (mut bed, _) = left();
+        let mut client = bed.client(2);
+        let request = format!("POST /x HTTP/1.1\r\nHost: web\r\n{framing}");
+        client.say(&mut bed, &request);
+        let mut backend = bed.backend(A);
+        assert!(backend.hear(&bed.one(A)).starts_with("POST /x "));
+        assert_eq!(bed.counter("idle_backend_connections"), 1);
+    }
+}
+
+#[test]
 fn a_request_that_a_backend_took_is_not_sent_again() {
     let (mut bed, mut backend) = left();
     let mut client = bed.client(2);
