@@ -17,7 +17,8 @@ _ECHO_REQUEST, _ECHO_REPLY, _SLAVE = 2, 3, 3
 _WRITES = (of.PACKET_OUT, of.FLOW_MOD, of.GROUP_MOD, of.PORT_MOD, of.TABLE_MOD, of.METER_MOD)
 
 
-_NICIRA, _EXPERIMENTER, _GET_ASYNC = 0x2320, 4, 26
+_NICIRA, _LOCAL = 0x2320, 0xFFFFFFFE
+_EXPERIMENTER, _GET_CONFIG, _MULTIPART_REQUEST, _GET_ASYNC = 4, 7, 18, 26
 _MASKS = struct.pack("!6I", 7, 1, 7, 2, 63, 1)
 
 
@@ -28,6 +29,10 @@ def _nicira(subtype: int, body: bytes = b"") -> bytes:
 def _mask(kind: int, reasons: int) -> bytes:
     """Return a property of NXT_SET_ASYNC_CONFIG2."""
     return struct.pack("!HHI", kind, 8, reasons)
+
+
+def _multipart(kind: int, body: bytes = b"", more: bool = False) -> bytes:
+    return frame(_MULTIPART_REQUEST, struct.pack("!HH4x", kind, more) + body)
 
 
 def bitmap(versions: int) -> bytes:
@@ -68,6 +73,36 @@ MESSAGES = {
         _nicira(27, struct.pack("!HHI", 0, length, 1) + bytes(padding)) for length in range(20) for padding in (0, 4, 8)
     )
     + frame(_GET_ASYNC),
+    "properties of later versions": b"".join(_nicira(27, _mask(k, 1 << n)) for k in range(6, 14) for n in range(32)),
+    "asynchronous configuration of a service": _nicira(27, _mask(1, 1)) + frame(_GET_CONFIG),
+    "controller ids": b"".join(_nicira(20, struct.pack("!6xH", n)) for n in (5, 0))
+    + b"".join(_nicira(20, body) for body in (b"", b"\1" * 8, bytes(16), struct.pack("!5xBH", 1, 5))),
+    "Nicira's role": b"".join(_nicira(10, struct.pack("!I", role)) for role in (1, 2, 0, 9, 3)) + _nicira(10),
+    "formats of flows": b"".join(_nicira(12, struct.pack("!I", n)) for n in (0, 2, 9)) + _nicira(12),
+    "tables of flow-mods": b"".join(_nicira(15, bytes(n)) for n in (0, 4, 8, 16)),
+    "ages of flows": _nicira(18) + _nicira(18, bytes(8)),
+    "formats of packet-ins": b"".join(_nicira(16, struct.pack("!I", n)) for n in range(4))
+    + _nicira(16)
+    + _nicira(16, bytes(8)),
+    "messages of other vendors": b"".join(
+        frame(_EXPERIMENTER, struct.pack("!II", vendor, number))
+        for vendor in (1, 0x4F4E4600, _NICIRA)
+        for number in (0, 9, 7777)
+    ),
+    "notifications": b"".join(_nicira(n, bytes(length)) for n in (11, 14, 17, 26, 30) for length in range(0, 48, 4)),
+    "truncated messages of a vendor": b"".join(frame(_EXPERIMENTER, bytes(length)) for length in (0, 4, 7)),
+    "statistics of vendors": b"".join(
+        _multipart(0xFFFF, struct.pack("!II", vendor, number) + bytes(length))
+        for vendor in (1, 0x4F4E4600, _NICIRA)
+        for number in (3, 4, 5, 6, 77)
+        for length in (0, 8)
+    )
+    + _multipart(0xFFFF),
+    "statistics of LOCAL": b"".join(
+        _multipart(5, struct.pack("!II", port, queue)) for port in (_LOCAL, 99) for queue in (0, 1, 0xFFFFFFFF)
+    ),
+    "parts of table features": _multipart(12, more=True) + _multipart(12, more=True) + _multipart(12, b"1234"),
+    "parts of other requests": _multipart(3, more=True) + _multipart(3) + _multipart(8, more=True) + _multipart(3),
     "length 4": frame(of.BARRIER_REQUEST) + struct.pack("!BBHI", 4, of.BARRIER_REQUEST, 4, 9),
     "reply": frame(of.BARRIER_REPLY) + frame(of.FEATURES_REPLY, bytes(24)),
 }

@@ -3,6 +3,7 @@
 pub mod controller;
 pub mod merge;
 pub mod merge_flows;
+pub mod multipart;
 pub mod reply;
 pub mod roles;
 pub mod sources;

@@ -1,6 +1,7 @@
 //! The dispatcher: owns the rooms, gives them input, and routes their results. No room calls it.
 
 pub mod answers;
+pub mod extensions;
 pub mod held;
 pub mod management;
 pub mod northbound;

@@ -10,6 +10,7 @@ mod canonical;
 mod codes;
 mod codes10;
 mod error;
+pub mod extension;
 mod field;
 mod flow;
 mod group;
@@ -33,7 +34,6 @@ pub mod actions {
 }
 
 pub use action::{Action, ActionItem, ActionIter, ActionList, Actions};
-pub use async_config::chosen_async_masks;
 pub use canonical::CanonicalMatch;
 pub use error::{ErrorCode, Oversize, Refusal, EXPERIMENTER_ERROR};
 pub use field::class as oxm_class;

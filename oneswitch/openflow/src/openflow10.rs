@@ -19,7 +19,6 @@ use crate::flow::FlowMod;
 use crate::message::Message;
 use crate::port::port_no;
 
-pub use nicira::{chosen_packet_in_format, flushes_connections};
 pub use notices::encode_packet_in;
 pub use replies::{encode, encode_features};
 pub use requests::{decode, is_write};
@@ -71,8 +70,6 @@ pub enum Request {
     Message(Message),
     /// A flow-mod that modifies rules, or adds one if there are none.
     Modify(Modify),
-    /// A request for a role of OpenFlow 1.3, without a generation.
-    Role(u32),
     /// Other formats from now on.
     Formats(Formats),
 }

@@ -1,6 +1,7 @@
 //! State of one controller connection: role, masks, the order of its replies, and their memory.
 
 use crate::api::{ControllerRole, Greeting};
+use crate::controllers::multipart::Partials;
 use crate::controllers::reply::Reply;
 use openflow13::openflow10::{self, Formats, PacketInFormat, StatsForm};
 use openflow13::{decode, frame_length, kind, AsyncMasks, Message, VERSION};
@@ -40,10 +41,13 @@ pub struct Controller {
     pub role: ControllerRole,
     pub asynchronous: AsyncMasks,
     pub miss_send_len: u16,
+    /// It gets the packet-ins of actions `controller` with this `id`; other actions and misses have 0.
+    pub packet_ins_of: u16,
     /// Formats that it has chosen, in OpenFlow 1.0.
     pub formats: Formats,
     /// The form of the reply to its current request, in OpenFlow 1.0.
     pub form: StatsForm,
+    pub partials: Partials,
     slots: VecDeque<Slot>,
     /// Number of `slots[0]`; they are numbered in order.
     first_slot: u64,
@@ -72,8 +76,10 @@ impl Controller {
             } else {
                 DEFAULT_MISS_SEND_LEN
             },
+            packet_ins_of: 0,
             formats: Formats::default(),
             form: StatsForm::default(),
+            partials: Partials::default(),
             slots: VecDeque::new(),
             first_slot: 0,
             kept: 0,
@@ -127,6 +133,13 @@ impl Controller {
         let mask = masks[usize::from(is_slave)];
         1u32.checked_shl(u32::from(reason))
             .is_some_and(|bit| mask & bit != 0)
+    }
+
+    /// Sends asynchronous messages to a service connection from now on, as Open vSwitch does when one chooses among them.
+    pub fn expect_asynchronous(&mut self) {
+        if self.is_service && self.miss_send_len == 0 {
+            self.miss_send_len = DEFAULT_MISS_SEND_LEN;
+        }
     }
 
     /// Returns the number of the next reply, which gives a message's place among the replies.

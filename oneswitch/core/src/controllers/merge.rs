@@ -197,6 +197,10 @@ impl View<'_> {
             let MultipartReply::Queue(list) = part else {
                 continue;
             };
+            if asked == port_no::LOCAL {
+                merged.extend(list);
+                continue;
+            }
             for queue in list {
                 match interfaces.get(&(switch, queue.port_no)) {
                     Some(port) if asked == port_no::ANY || asked == *port => {

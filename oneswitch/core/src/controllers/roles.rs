@@ -31,7 +31,7 @@ impl Controllers {
         &mut self,
         id: ControllerId,
         request: Role,
-    ) -> Result<Option<Message>, ErrorCode> {
+    ) -> Result<Option<Role>, ErrorCode> {
         if request.role > Role::SLAVE {
             return Err(ErrorCode::ROLE_REQUEST_FAILED_BAD_ROLE);
         }
@@ -50,7 +50,7 @@ impl Controllers {
     }
 
     /// Gives a controller a role without asking for the generation, as Nicira's requests do; returns the reply.
-    pub fn take_role(&mut self, id: ControllerId, role: u32) -> Option<Message> {
+    pub fn take_role(&mut self, id: ControllerId, role: u32) -> Option<Role> {
         let wanted = role_of(role);
         if wanted == Some(ControllerRole::Master) {
             self.demote_masters(id, self.role_generation.unwrap_or(u64::MAX));
@@ -63,10 +63,10 @@ impl Controllers {
             ControllerRole::Slave => Role::SLAVE,
         };
         let generation_id = self.role_generation.unwrap_or(u64::MAX);
-        Some(Message::RoleReply(Role {
+        Some(Role {
             role,
             generation_id,
-        }))
+        })
     }
 
     /// Makes all masters slaves, and notifies them as Open vSwitch does (`ofconn_send_role_status`, ofproto/connmgr.c).
@@ -83,6 +83,7 @@ impl Controllers {
 
     pub fn set_async(&mut self, id: ControllerId, masks: AsyncMasks) {
         if let Some(controller) = self.connections.get_mut(&id) {
+            controller.expect_asynchronous();
             controller.asynchronous = AsyncMasks {
                 packet_in: masks.packet_in.map(|mask| mask & PACKET_IN_REASONS),
                 port_status: masks.port_status.map(|mask| mask & PORT_STATUS_REASONS),

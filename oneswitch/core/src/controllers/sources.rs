@@ -5,6 +5,7 @@ use crate::controllers::View;
 use crate::model::hidden::is_hidden;
 use crate::server::executors::HUB;
 use crate::switch_set::SwitchSet;
+use openflow13::extension::statistics_error;
 use openflow13::{port_no, ErrorCode, MultipartRequest};
 
 impl View<'_> {
@@ -34,14 +35,15 @@ impl View<'_> {
     pub fn unknown_subject(&self, request: &MultipartRequest) -> Option<ErrorCode> {
         match request {
             MultipartRequest::Queue { port, .. }
-                if *port != port_no::ANY && self.server.ports.get(*port).is_none() =>
+                if !matches!(*port, port_no::ANY | port_no::LOCAL)
+                    && self.server.ports.get(*port).is_none() =>
             {
                 Some(ErrorCode::QUEUE_OP_FAILED_BAD_PORT)
             }
             MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter) => {
                 filter.matching.canonical().err().map(|r| r.error)
             }
-            MultipartRequest::Experimenter { .. } => Some(ErrorCode::BAD_REQUEST_BAD_EXPERIMENTER),
+            MultipartRequest::Experimenter(request) => Some(statistics_error(request)),
             _ => None,
         }
     }
@@ -73,10 +75,14 @@ impl View<'_> {
             MultipartRequest::Meter { .. } | MultipartRequest::Group { .. } => {
                 (Bridge::Virt, executors)
             }
-            MultipartRequest::PortStats { port } if *port == port_no::LOCAL => (
-                Bridge::Virt,
-                SwitchSet::of(HUB).intersection(self.switches.up()),
-            ),
+            MultipartRequest::PortStats { port } | MultipartRequest::Queue { port, .. }
+                if *port == port_no::LOCAL =>
+            {
+                (
+                    Bridge::Virt,
+                    SwitchSet::of(HUB).intersection(self.switches.up()),
+                )
+            }
             MultipartRequest::PortStats { port } | MultipartRequest::Queue { port, .. } => {
                 let port = self.server.ports.get(*port);
                 let homes = port.map(|p| p.locations().map(|l| l.switch).collect());
@@ -124,10 +130,12 @@ impl View<'_> {
             MultipartRequest::PortStats { port } if *port != port_no::LOCAL => {
                 MultipartRequest::PortStats { port: port_no::ANY }
             }
-            MultipartRequest::Queue { queue, .. } => MultipartRequest::Queue {
-                port: port_no::ANY,
-                queue: *queue,
-            },
+            MultipartRequest::Queue { port, queue } if *port != port_no::LOCAL => {
+                MultipartRequest::Queue {
+                    port: port_no::ANY,
+                    queue: *queue,
+                }
+            }
             // On the switches these outputs are the flood group, so the virtual tables filter.
             MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter)
                 if matches!(filter.out_port, port_no::FLOOD | port_no::ALL) =>

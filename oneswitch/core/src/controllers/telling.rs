@@ -9,6 +9,7 @@ use crate::wire::wire;
 use openflow13::openflow10::StatsForm;
 use openflow13::{encode_error, set_xid, Message, Port, PortStatus};
 use std::borrow::Cow;
+use std::time::Instant;
 use tracing::warn;
 
 impl Controllers {
@@ -31,6 +32,21 @@ impl Controllers {
 
     pub fn role(&self, id: ControllerId) -> Option<ControllerRole> {
         self.get(id).map(|c| c.role)
+    }
+
+    pub fn next_given_up(&self) -> Option<Instant> {
+        let controllers = self.connections.values();
+        controllers.filter_map(Controller::next_given_up).min()
+    }
+
+    /// See [`Controller::give_up_partials`].
+    pub fn give_up_partials(&mut self, now: Instant) -> Vec<(ControllerId, u32, Box<[u8]>)> {
+        let mut given_up = Vec::new();
+        for (id, controller) in &mut self.connections {
+            let late = controller.give_up_partials(now).into_iter();
+            given_up.extend(late.map(|(xid, frame)| (*id, xid, frame)));
+        }
+        given_up
     }
 
     /// Counts `bytes` of an answer being merged for a controller; returns whether it is still connected.
@@ -77,13 +93,14 @@ impl Controllers {
         }
     }
 
-    /// Relays a packet-in byte for byte: in `virt`, port numbers, cookies and tables are the virtual ones.
-    pub fn relay_packet_in(&mut self, frame: &[u8]) {
+    /// Relays a packet-in of an action with this `id` byte for byte: in `virt`, port numbers, cookies and tables are the virtual ones.
+    pub fn relay_packet_in(&mut self, frame: &[u8], id_of_action: u16) {
         /// Offset of ofp_packet_in.reason.
         const REASON: usize = 14;
         let reason = frame.get(REASON).copied().unwrap_or(0);
         for (id, controller) in &mut self.connections {
-            if !controller.wants(Asynchronous::PacketIn, reason) {
+            let is_meant = controller.packet_ins_of == id_of_action;
+            if !is_meant || !controller.wants(Asynchronous::PacketIn, reason) {
                 continue;
             }
             let to = Destination::Controller(*id);

@@ -12,6 +12,7 @@ use crate::switch_set::SwitchSet;
 use crate::switches::fold::{Fold, LostCopies};
 use crate::switches::offload::counting::{metered, see};
 use crate::switches::reads::{flows, Answer, ControllerQuestion, Parts, Payer, Purpose};
+use crate::switches::verdict::Origin;
 use openflow13::{
     encode_error, meter_no, ErrorCode, FlowRemoved, Header, Multipart, MultipartReply,
     MultipartRequest, PortStats,
@@ -26,11 +27,14 @@ impl Core {
         request: Multipart<MultipartRequest>,
         now: Instant,
     ) {
-        if request.more {
-            // Only table features could need several parts, and Open vSwitch does not accept them either.
-            return self.refuse(incoming, ErrorCode::BAD_REQUEST_MULTIPART_BUFFER_OVERFLOW);
-        }
-        let request = request.body;
+        let Some(controller) = self.controllers.get_mut(incoming.origin.controller) else {
+            return;
+        };
+        let request = match controller.assemble(incoming.origin.xid, incoming.sent, request, now) {
+            Ok(Some(request)) => request,
+            Ok(None) => return,
+            Err(error) => return self.refuse(incoming, error),
+        };
         if let Some(error) = self.view().unknown_subject(&request) {
             return self.refuse(incoming, error);
         }
@@ -66,6 +70,23 @@ impl Core {
         };
         let purpose = Purpose::Controller(question);
         self.switches.read(purpose, bridge, from, asked);
+    }
+
+    /// Refuses requests of which nothing has arrived for too long.
+    pub(in crate::core) fn give_up_partials(&mut self, now: Instant) {
+        for (controller, xid, frame) in self.controllers.give_up_partials(now) {
+            let origin = Origin {
+                controller,
+                xid,
+                place: 0,
+            };
+            let incoming = Incoming {
+                origin,
+                frame: &frame,
+                sent: &frame,
+            };
+            self.refuse(incoming, ErrorCode::ONF_MULTIPART_REQUEST_TIMEOUT);
+        }
     }
 
     /// Asks for the packets that offload rules carried, if they count for a controller's request. Meters that are gone by now are in no

@@ -11,8 +11,8 @@ use crate::switches::verdict::Origin;
 use crate::wire::wire;
 use openflow13::openflow10;
 use openflow13::{
-    chosen_async_masks, decode, encode_error, fits_kind, kind, port_no, ErrorCode, Experimenter,
-    Features, Header, Message, MeterModCommand, Role, SwitchConfig,
+    decode, encode_error, fits_kind, kind, port_no, ErrorCode, Features, Header, Message,
+    MeterModCommand, Role, SwitchConfig,
 };
 use std::time::Instant;
 use tracing::{debug, info};
@@ -157,42 +157,13 @@ impl Core {
                 .set_async(incoming.origin.controller, masks),
             Message::QueueGetConfigRequest { port } => self.queue_config(incoming, port),
             Message::EchoRequest(data) => self.reply(incoming, Message::EchoReply(data)),
-            Message::Experimenter(m) if openflow10::flushes_connections(&m) => {
-                let targets = self.server.executors.all();
-                self.operate(incoming, None, Request::Other, targets, now);
-            }
-            Message::Experimenter(m) => self.experimenter(incoming, &m),
+            Message::Experimenter(m) => self.extension(incoming, &m, now),
             Message::EchoReply(_) => {}
             Message::Error(error) => {
                 debug!(target: "northbound", controller = incoming.origin.controller.0, error = %error.error, "controller reports");
                 self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_TYPE)
             }
             _ => self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_TYPE),
-        }
-    }
-
-    /// Takes Nicira's choices of a format for packet-ins and of asynchronous messages, and refuses everything else.
-    fn experimenter(&mut self, incoming: Incoming<'_>, message: &Experimenter) {
-        let id = incoming.origin.controller;
-        let Some(controller) = self.controllers.get_mut(id) else {
-            return;
-        };
-        let format = openflow10::chosen_packet_in_format(message)
-            .map(|chosen| chosen.map(|format| controller.formats.packet_in = format));
-        let current = controller.asynchronous;
-        let masks = chosen_async_masks(message, current)
-            .map(|chosen| chosen.map(|masks| self.controllers.set_async(id, masks)));
-        match format.or(masks) {
-            Some(Ok(())) => {}
-            Some(Err(refusal)) => {
-                info!(target: "northbound", controller = id.0, detail = %refusal.detail, "cannot take a message of Nicira's");
-                self.refuse(incoming, refusal.error)
-            }
-            None => {
-                let (vendor, subtype) = (format!("{:#x}", message.vendor), message.subtype);
-                info!(target: "northbound", controller = id.0, vendor, subtype, "refuses an experimenter message (a bundle, a flow monitor, Nicira's): it is not supported");
-                self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_EXPERIMENTER)
-            }
         }
     }
 
@@ -264,7 +235,10 @@ impl Core {
     fn role_request(&mut self, incoming: Incoming<'_>, request: Role) {
         let id = incoming.origin.controller;
         match self.controllers.role_request(id, request) {
-            Ok(reply) => reply.into_iter().for_each(|r| self.reply(incoming, r)),
+            Ok(reply) => {
+                let reply = reply.map(Message::RoleReply);
+                reply.into_iter().for_each(|r| self.reply(incoming, r))
+            }
             Err(error) => self.refuse(incoming, error),
         }
     }
@@ -278,7 +252,8 @@ impl Core {
 
     /// Answers that virtual ports have no queues, like an Open vSwitch port without QoS.
     fn queue_config(&mut self, incoming: Incoming<'_>, port: u32) {
-        if port != port_no::ANY && self.server.ports.get(port).is_none() {
+        let may_have_queues = matches!(port, port_no::ANY | port_no::LOCAL);
+        if !may_have_queues && self.server.ports.get(port).is_none() {
             return self.refuse(incoming, ErrorCode::QUEUE_OP_FAILED_BAD_PORT);
         }
         let queues = Box::default();

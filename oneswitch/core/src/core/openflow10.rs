@@ -32,11 +32,6 @@ impl Core {
         };
         match request {
             Request::Formats(formats) => controller.formats = formats,
-            Request::Role(role) => {
-                if let Some(reply) = self.controllers.take_role(incoming.origin.controller, role) {
-                    self.reply(incoming, reply);
-                }
-            }
             Request::Modify(modify) => self.modify_or_add(incoming, modify, now),
             Request::Message(Message::FeaturesRequest) => {
                 let ports = self.view().port_descriptions();

@@ -63,7 +63,7 @@ impl Core {
                     .barrier_reply(header.xid, switch, bridge);
                 self.settle(now);
             }
-            kind::PACKET_IN if bridge == Bridge::Virt => self.controllers.relay_packet_in(frame),
+            kind::PACKET_IN if bridge == Bridge::Virt => self.controllers.relay_packet_in(frame, 0),
             _ => self.decoded_switch_message(switch, bridge, header, frame, now),
         }
     }

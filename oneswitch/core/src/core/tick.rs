@@ -17,6 +17,7 @@ impl Core {
             .chain(self.switches.verdicts.deadline())
             .chain(self.server.offload.deadline())
             .chain(self.gathering_deadline())
+            .chain(self.controllers.next_given_up())
             .min()
     }
 
@@ -30,6 +31,7 @@ impl Core {
             expiry.removals.end_overdue_removals(below);
         });
         self.tick_offload(now);
+        self.give_up_partials(now);
         self.switches.resync_overdue(now);
         self.switches.audit_overdue(now);
         self.switches.verdicts.hurry_overdue(now);

@@ -54,7 +54,7 @@ fn echoes_come_back_and_what_is_not_a_request_is_refused() {
         body: Box::default(),
     });
     for (message, error) in [
-        (experimenter, ErrorCode::BAD_REQUEST_BAD_EXPERIMENTER),
+        (experimenter, ErrorCode::BAD_REQUEST_BAD_EXP_TYPE),
         (Message::BarrierReply, ErrorCode::BAD_REQUEST_BAD_TYPE),
         (Message::Error(error), ErrorCode::BAD_REQUEST_BAD_TYPE),
         (

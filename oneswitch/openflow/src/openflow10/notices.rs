@@ -4,7 +4,6 @@
 use crate::flow::FlowRemoved;
 use crate::header::kind;
 use crate::packet::PacketIn;
-use crate::session::Role;
 use crate::wire::{padded, Put};
 use crate::NX_VENDOR;
 
@@ -14,7 +13,6 @@ use super::PacketInFormat;
 
 /// `nxt` subtypes.
 mod subtype {
-    pub const ROLE_REPLY: u32 = 11;
     pub const FLOW_REMOVED: u32 = 14;
     pub const PACKET_IN: u32 = 17;
     pub const PACKET_IN2: u32 = 30;
@@ -37,12 +35,6 @@ fn start(number: u32) -> Vec<u8> {
     body.put_u32(NX_VENDOR);
     body.put_u32(number);
     body
-}
-
-pub(super) fn role_reply(xid: u32, role: &Role) -> Vec<u8> {
-    let mut body = start(subtype::ROLE_REPLY);
-    body.put_u32(role.role.saturating_sub(Role::EQUAL));
-    message(kind::EXPERIMENTER, xid, &body)
 }
 
 pub(super) fn flow_removed(removed: &FlowRemoved) -> Vec<u8> {

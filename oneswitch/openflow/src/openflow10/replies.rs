@@ -45,7 +45,11 @@ pub fn encode(xid: u32, content: &Message, formats: &Formats, form: StatsForm) -
             body.zeros(6);
             message(kind::QUEUE_GET_CONFIG_REPLY, xid, &body)
         }
-        Message::RoleReply(role) => notices::role_reply(xid, role),
+        Message::Experimenter(content) if content.vendor == NX_VENDOR => {
+            let mut body = Vec::new();
+            content.put(&mut body);
+            message(k::EXPERIMENTER, xid, &body)
+        }
         Message::PacketIn(packet) => {
             let chosen = notices::encode_packet_in(VERSION, packet, formats.packet_in);
             chosen.unwrap_or_else(|| packet_in(packet))
