@@ -1,106 +1,26 @@
-"""The example controllers act as learning switches: on one Open vSwitch bridge, and on a server's one switch.
-
-Both are labs of dummy devices: no namespaces, no root; packets go in and come out as bytes.
-"""
+"""The example controllers act as learning switches: on one Open vSwitch bridge, and on a server's one switch."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from scapy.layers.l2 import Ether
-from scapy.packet import Raw
 
-from lab import Lab, LabError, LabSpec
-from lab.control_plane import Daemon, Oneswitchd, find_installed, free_port
-from lab.wires import Wires
+from lab.control_plane import Daemon, free_port
+from tests.examples.switches import ROOT, Switch, one_bridge, one_server, ryu_manager, wait_for
 
-ROOT = Path(__file__).parents[2]
-PATIENCE_S = 60.0
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
-# Ports 1 and 2 are on the hypervisor, 3 and 4 on the smart NIC.
-SPEC = LabSpec.star(1, 2, substrate="dummy")
 OTHERS = {1: {2, 3, 4}, 3: {1, 2, 4}}
-
-
-def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"not seen within {PATIENCE_S:.0f} s: {what}")
-        time.sleep(0.02)
-
-
-@dataclass
-class Switch:
-    """The controlled switch.
-
-    Attributes:
-        target: its OpenFlow management socket.
-    """
-
-    lab: Lab
-    wires: Wires
-    target: str
-    sent: int = 0
-
-    def flows(self) -> str:
-        command = ["ovs-ofctl", "-O", "OpenFlow13", "--no-names", "dump-flows", self.target]
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
-
-    def ports_of(self, in_port: int, src: str, dst: str, expected: set[int]) -> set[int]:
-        """Send a frame, wait for it at the expected ports, and return the ports by which it left."""
-        place = {port.number: (port.switch, port.interface) for port in self.lab.state.ports}
-        number = {at: port for port, at in place.items()}
-        self.sent += 1
-        frame = bytes(Ether(src=src, dst=dst, type=0x1234) / Raw(self.sent.to_bytes(46, "big")))
-        self.wires.inject(place[in_port], frame)
-        seen: set[int] = set()
-
-        def arrived() -> bool:
-            seen.update(number[at] for at, frames in self.wires.settle().items() if frame in frames)
-            return seen >= expected
-
-        wait_for(f"frame {self.sent} from port {in_port} at ports {expected}", arrived)
-        return seen
 
 
 def command_line(example: str) -> list[str]:
     """Return the command of an example; skip the test if it is not installed."""
     if example == "os-ken":
         return [sys.executable, str(ROOT / "examples/run_os_ken.py"), str(ROOT / "examples/learning_switch.py")]
-    manager = Path(os.environ.get("RYU_MANAGER", ROOT / ".venv/ryu/bin/ryu-manager"))
-    if not manager.exists():
-        pytest.skip(f"no {manager}: Ryu 4.34 needs a Python 3.9; docs/controllers.md has the recipe")
-    return [str(manager), str(ROOT / "examples/ryu_learning_switch.py")]
-
-
-@contextlib.contextmanager
-def one_bridge(controller: str) -> Iterator[Switch]:
-    with Lab(SPEC.reference()).start() as lab, lab.wires() as wires:
-        state = lab.state.switches[0]
-        command = ["ovs-vsctl", f"--db={state.ovsdb}", "--timeout=10", "set-controller", "br0", controller]
-        subprocess.run(command, check=True)
-        yield Switch(lab, wires, state.virt)
-
-
-@contextlib.contextmanager
-def one_server(controller: str) -> Iterator[Switch]:
-    try:
-        find_installed("oneswitchd")
-    except LabError as error:
-        pytest.skip(str(error))
-    spec = LabSpec.star(1, 2, substrate="dummy", controllers=(controller,))
-    with Lab(spec).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd, lab.wires() as wires:
-        oneswitchd.wait_up(controllers=1)
-        yield Switch(lab, wires, oneswitchd.management)
+    return [str(ryu_manager()), str(ROOT / "examples/ryu_learning_switch.py")]
 
 
 @pytest.fixture(params=[one_bridge, one_server])
