@@ -56,28 +56,42 @@ class Switch:
         self, in_port: int, frame: bytes, expected: Callable[[dict[int, list[bytes]]], bool]
     ) -> dict[int, list[bytes]]:
         """Send a frame, and return what left each port until it is as expected."""
-        place = {port.number: (port.switch, port.interface) for port in self.lab.state.ports}
-        number = {at: port for port, at in place.items()}
-        self.wires.inject(place[in_port], frame)
-        seen: dict[int, list[bytes]] = {}
+        seen = self._send(in_port, frame)
 
         def arrived() -> bool:
-            for at, frames in self.wires.settle().items():
-                seen.setdefault(number[at], []).extend(frames)
+            for port, frames in self._settle().items():
+                seen.setdefault(port, []).extend(frames)
             return expected(seen)
 
         wait_for(f"the effect of {frame.hex()} from port {in_port}", arrived)
         return seen
 
+    def _send(self, in_port: int, frame: bytes) -> dict[int, list[bytes]]:
+        """Send a frame, and return what left each port at once."""
+        place = {port.number: (port.switch, port.interface) for port in self.lab.state.ports}
+        self.wires.inject(place[in_port], frame)
+        return self._settle()
+
+    def _settle(self) -> dict[int, list[bytes]]:
+        number = {(port.switch, port.interface): port.number for port in self.lab.state.ports}
+        return {number[at]: frames for at, frames in self.wires.settle().items()}
+
+    def _next_frame(self, src: str, dst: str) -> bytes:
+        self.sent += 1
+        return bytes(Ether(src=src, dst=dst, type=0x1234) / Raw(self.sent.to_bytes(46, "big")))
+
     def ports_of(self, in_port: int, src: str, dst: str, expected: set[int]) -> set[int]:
         """Send a frame, wait for it at the expected ports, and return the ports by which it left."""
-        self.sent += 1
-        frame = bytes(Ether(src=src, dst=dst, type=0x1234) / Raw(self.sent.to_bytes(46, "big")))
+        frame = self._next_frame(src, dst)
 
         def ports(seen: dict[int, list[bytes]]) -> set[int]:
             return {port for port, frames in seen.items() if frame in frames}
 
         return ports(self.exchange(in_port, frame, lambda seen: ports(seen) >= expected))
+
+    def leaves_by(self, in_port: int, src: str, dst: str) -> set[int]:
+        """Send a frame, and return the ports by which any frame left at once."""
+        return set(self._send(in_port, self._next_frame(src, dst)))
 
 
 def ryu_manager() -> Path:

@@ -16,11 +16,13 @@ A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 OTHERS = {1: {2, 3, 4}, 3: {1, 2, 4}}
 
 
-def command_line(example: str) -> list[str]:
-    """Return the command of an example; skip the test if it is not installed."""
-    if example == "os-ken":
-        return [sys.executable, str(ROOT / "examples/run_os_ken.py"), str(ROOT / "examples/learning_switch.py")]
-    return [str(ryu_manager()), str(ROOT / "examples/ryu_learning_switch.py")]
+def command_line(framework: str, version: str = "1.3") -> list[str]:
+    """Return the command of a learning switch; skip the test if it is not installed."""
+    if framework == "os-ken":
+        app = {"1.3": "examples/learning_switch.py", "1.0": "tests/examples/openflow10_switch.py"}[version]
+        return [sys.executable, str(ROOT / "examples/run_os_ken.py"), str(ROOT / app)]
+    app = {"1.3": str(ROOT / "examples/ryu_learning_switch.py"), "1.0": "ryu.app.simple_switch"}[version]
+    return [str(ryu_manager()), app]
 
 
 @pytest.fixture(params=[one_bridge, one_server])
@@ -36,6 +38,21 @@ def switch(request: pytest.FixtureRequest, switches: Callable, tmp_path: Path) -
     with Daemon("controller", command, tmp_path) as controller, switches(f"tcp:127.0.0.1:{port}") as switch:
         wait_for("the table-miss flow", lambda: "CONTROLLER:65535" in switch.flows())
         yield switch
+        controller.require_running()
+
+
+@pytest.mark.parametrize("framework", ["os-ken", "ryu"])
+def test_applications_for_openflow_10_learn_from_packets_without_a_rule(
+    framework: str, switches: Callable, tmp_path: Path
+) -> None:
+    port = free_port()
+    command = [*command_line(framework, "1.0"), "--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", str(port)]
+    with Daemon("controller", command, tmp_path) as controller, switches(f"tcp:127.0.0.1:{port}") as switch:
+        wait_for("a flooded frame", lambda: switch.leaves_by(1, A, B) >= OTHERS[1])
+        assert switch.ports_of(3, B, A, {1}) == {1}
+        assert switch.ports_of(1, A, B, {3}) == {3}
+        for match in (f"in_port=3,dl_src={B},dl_dst={A}", f"in_port=1,dl_src={A},dl_dst={B}"):
+            assert match in switch.flows()
         controller.require_running()
 
 

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use oneswitch_core::{Bridge, ControllerId, Core, Destination, Greeting, SwitchIndex};
+use openflow13::openflow10;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep_until, Instant};
 use tracing::{debug, enabled, info, trace, Level};
@@ -25,7 +26,7 @@ use tracing::{debug, enabled, info, trace, Level};
 use crate::aside::drop_aside;
 use crate::events::{Dialled, Event, Handle, Link, Peer};
 use crate::journal::{wall_clock, Journal};
-use crate::session::{is_private, messages};
+use crate::session::{is_echo, is_private, messages};
 use crate::state::Saver;
 pub use report::Report;
 use waiting::Waiting;
@@ -68,6 +69,8 @@ pub struct Engine {
     waiting: Waiting,
     writers: Writers,
     journal: Option<Journal>,
+    /// Whether a controller wants the packets that meet no rule; the connections for them follow it.
+    misses: watch::Sender<bool>,
     /// Signalled when all switches are in sync for the first time.
     in_step: Option<watch::Sender<bool>>,
 }
@@ -96,6 +99,7 @@ impl Engine {
             paused: Vec::new(),
             writers: Writers::default(),
             journal: None,
+            misses: watch::Sender::new(false),
             in_step: None,
         }
     }
@@ -107,6 +111,12 @@ impl Engine {
 
     pub fn with_writers(mut self, writers: Writers) -> Self {
         self.writers = writers;
+        self
+    }
+
+    /// Begins and ends the connections for packets that meet no rule by `misses`.
+    pub fn with_misses(mut self, misses: watch::Sender<bool>) -> Self {
+        self.misses = misses;
         self
     }
 
@@ -237,6 +247,7 @@ impl Engine {
                 }
                 self.core.switch_up(*switch, *bridge, now);
             }
+            Peer::Misses(_) => _ = handle.write(openflow10::subscribe_to_misses()),
         }
         self.set_link(&peer, Link::Connected);
         self.sessions.insert(
@@ -274,6 +285,31 @@ impl Engine {
                 // The session can use the memory again when it resumes reading.
                 drop(bytes);
                 session.handle.resume();
+            }
+            Peer::Misses(switch) => {
+                for (header, frame) in messages(&bytes) {
+                    if !is_echo(header) {
+                        self.core.packet_missed(switch, frame);
+                    }
+                }
+                session.handle.resume();
+            }
+        }
+    }
+
+    /// Begins or ends the connections for packets that meet no rule, as controllers want them.
+    fn follow_misses(&mut self) {
+        let wanted = self.core.wants_misses();
+        let has_changed = self.misses.send_if_modified(|before| {
+            let has_changed = *before != wanted;
+            *before = wanted;
+            has_changed
+        });
+        if has_changed && !wanted {
+            let sessions = self.sessions.values();
+            for session in sessions.filter(|session| matches!(session.peer, Peer::Misses(_))) {
+                let reason = "no controller wants packets that meet no rule";
+                session.handle.close(reason.into());
             }
         }
     }
@@ -318,6 +354,7 @@ impl Engine {
             }
         }
         self.writers.finish_round(&mut self.core, now);
+        self.follow_misses();
         self.resume_paused();
         self.ask_for_room();
         self.waiting.finish_round(&mut self.core);
@@ -360,6 +397,7 @@ impl Engine {
                 }
                 self.core.switch_down(switch, bridge, now);
             }
+            Peer::Misses(_) => {}
         }
         Some(session)
     }
@@ -370,7 +408,7 @@ impl Engine {
                 dialled: Some(index),
                 ..
             } => Dialled::Controller(*index),
-            Peer::Controller { dialled: None, .. } => return,
+            Peer::Controller { dialled: None, .. } | Peer::Misses(_) => return,
             Peer::Switch(switch, bridge) => Dialled::Switch(*switch, *bridge),
         };
         if let Some(slot) = self.link_mut(dialled) {
@@ -421,6 +459,7 @@ fn log_messages(direction: &str, connection: u64, peer: &Peer, bytes: &[u8]) {
     let peer = match peer {
         Peer::Controller { target, .. } => target.to_string(),
         Peer::Switch(switch, bridge) => format!("switch {switch} {bridge:?}").to_lowercase(),
+        Peer::Misses(switch) => format!("switch {switch} misses"),
     };
     for (header, frame) in messages(bytes) {
         let (kind, xid, length) = (kind_name(header.kind), header.xid, header.length);

@@ -120,6 +120,8 @@ pub enum Peer {
         address: String,
     },
     Switch(SwitchIndex, Bridge),
+    /// The bridge `virt` of a switch, which sends the packets that meet no rule.
+    Misses(SwitchIndex),
 }
 
 /// A command of the engine to a session.

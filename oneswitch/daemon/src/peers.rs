@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oneswitch_core::{Bridge, SwitchIndex};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout, Instant};
 use tracing::{debug, info, warn};
 
@@ -78,6 +78,32 @@ pub async fn dial_switch(
     .await;
 }
 
+/// Keeps a connection to `virt` of a switch for the packets that meet no rule, while a controller wants them.
+pub async fn dial_for_misses(
+    context: Context,
+    target: Active,
+    name: String,
+    switch: SwitchIndex,
+    mut wanted: watch::Receiver<bool>,
+) {
+    let peer = |_: &Stream| Peer::Misses(switch);
+    let mut last_error = None;
+    // Without an engine the program is about to end.
+    while wanted.wait_for(|wanted| *wanted).await.is_ok() {
+        let (ended, _) = connect(&context, &target, Timing::NETWORK, &peer).await;
+        if ended.established {
+            last_error = None;
+            continue;
+        }
+        let reason = Some(ended.reason);
+        if reason != last_error {
+            warn!(target: "southbound", "switch {name}, bridge virt ({target}): controllers of OpenFlow 1.0 do not get the packets that meet no rule, retrying: {}", reason.as_deref().unwrap_or_default());
+        }
+        last_error = reason;
+        sleep(LONGEST_PAUSE).await;
+    }
+}
+
 /// Keeps one configured controller connected.
 pub async fn dial_controller(context: Context, target: Active, index: usize) {
     let whom = format!("controller {target}");
@@ -121,29 +147,7 @@ async fn keep(
             },
         );
         let started = Instant::now();
-        let mut is_dead = false;
-        let ended = match timeout(
-            CONNECT_TIMEOUT,
-            Stream::connect(target, context.tls.as_ref()),
-        )
-        .await
-        {
-            Ok(Ok(stream)) => {
-                let peer = peer(&stream);
-                session::run(stream, context.number(), peer, timing, &context.events).await
-            }
-            Ok(Err(error)) => {
-                is_dead = matches!(
-                    error.kind(),
-                    io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
-                );
-                failed(error.to_string())
-            }
-            Err(_) => failed(format!(
-                "no connection within {} seconds",
-                CONNECT_TIMEOUT.as_secs()
-            )),
-        };
+        let (ended, is_dead) = connect(context, target, timing, &peer).await;
         if ended.established && started.elapsed() >= LASTING {
             pause = FIRST_PAUSE;
         }
@@ -159,6 +163,37 @@ async fn keep(
         last_error = Some(ended.reason);
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Connects once and runs the session; returns how it ended, and whether nothing listens there.
+async fn connect(
+    context: &Context,
+    target: &Active,
+    timing: Timing,
+    peer: &impl Fn(&Stream) -> Peer,
+) -> (Ended, bool) {
+    let connecting = Stream::connect(target, context.tls.as_ref());
+    match timeout(CONNECT_TIMEOUT, connecting).await {
+        Ok(Ok(stream)) => {
+            let peer = peer(&stream);
+            let session = session::run(stream, context.number(), peer, timing, &context.events);
+            (session.await, false)
+        }
+        Ok(Err(error)) => {
+            let is_dead = matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+            );
+            (failed(error.to_string()), is_dead)
+        }
+        Err(_) => {
+            let seconds = CONNECT_TIMEOUT.as_secs();
+            (
+                failed(format!("no connection within {seconds} seconds")),
+                false,
+            )
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::events::Event;
 use crate::journal::{self, Journal};
 use crate::log::Levels;
 use crate::offload;
-use crate::peers::{accept_controllers, dial_controller, dial_switch, Context};
+use crate::peers::{accept_controllers, dial_controller, dial_for_misses, dial_switch, Context};
 use crate::state::{self, Saver, StateFile};
 use crate::stream::Listener;
 use crate::tls::Tls;
@@ -75,7 +75,9 @@ async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
     let switches = config.switches.iter();
     let controls = switches.map(|switch| switch.control.clone()).collect();
     let (in_step, all_in_step) = watch::channel(false);
+    let (misses, wants_misses) = watch::channel(false);
     let engine = Engine::new(core, report, saver)
+        .with_misses(misses)
         .with_journal(journal)
         .with_writers(Writers::new(controls, events.clone()))
         .telling(in_step);
@@ -96,6 +98,13 @@ async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
                 bridge,
             ));
         }
+        tasks.spawn(dial_for_misses(
+            context.clone(),
+            switch.virt.clone(),
+            switch.name.clone(),
+            index,
+            wants_misses.clone(),
+        ));
     }
     for (index, target) in config.controllers.iter().enumerate() {
         let dialling = dial_controller(context.clone(), target.clone(), index);

@@ -74,7 +74,7 @@ where
     let reason = if events.send(up).is_err() {
         "the engine has stopped".to_owned()
     } else {
-        pump::Pump::new(connection, is_switch, timing, backlog, events)
+        pump::Pump::new(connection, version, is_switch, timing, backlog, events)
             .run(stream, buffer, commands)
             .await
     };

@@ -23,6 +23,7 @@ fuzz_target!(|input: &[u8]| {
         slot[0] = openflow10::VERSION;
         slot[2..].copy_from_slice(&length.to_be_bytes());
     }
+    let _ = openflow10::decode_miss(&frame);
     let message = match openflow10::decode(&frame, &formats) {
         Ok((Request::Message(message), _)) => message,
         Ok(_) => return,

@@ -10,7 +10,7 @@ use crate::wire::Reader;
 use crate::{NX_VENDOR, ONF_VENDOR};
 
 /// `nxt` subtypes.
-mod subtype {
+pub(crate) mod subtype {
     pub const ROLE_REQUEST: u32 = 10;
     pub const ROLE_REPLY: u32 = 11;
     pub const FLOW_REMOVED: u32 = 14;

@@ -10,6 +10,7 @@ mod actions;
 mod flow_mods;
 mod frames;
 mod matching;
+mod misses;
 mod nicira;
 mod notices;
 mod replies;
@@ -19,6 +20,7 @@ use crate::flow::FlowMod;
 use crate::message::Message;
 use crate::port::port_no;
 
+pub use misses::{decode_miss, subscribe_to_misses};
 pub use notices::encode_packet_in;
 pub use replies::{encode, encode_features};
 pub use requests::{decode, is_write};

@@ -95,6 +95,9 @@ impl PacketIn {
     pub const ACTION: u8 = 1;
     /// `OFPR_INVALID_TTL`.
     pub const INVALID_TTL: u8 = 2;
+    /// `OFPR_IMPLICIT_MISS`: a miss without a rule for it. Open vSwitch has this
+    /// reason internally; only peers before OpenFlow 1.3 get such packets.
+    pub const IMPLICIT_MISS: u8 = 7;
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
         let mut reader = Reader::new(body);

@@ -179,6 +179,33 @@ fn a_long_reply_is_split_between_rules() {
     assert_eq!(entries, 1_000 * 88);
 }
 
+#[test]
+fn packets_that_meet_no_rule_are_told_from_others() {
+    let packet = |reason| PacketIn {
+        buffer_id: NO_BUFFER,
+        total_len: 60,
+        reason,
+        table_id: 3,
+        cookie: u64::MAX,
+        matching: Match::any().with_in_port(4),
+        data: vec![7; 14].into(),
+    };
+    let sent = |version, reason| {
+        let format = PacketInFormat::Nicira2;
+        openflow10::encode_packet_in(version, &packet(reason), format).unwrap()
+    };
+    let missed = packet(PacketIn::IMPLICIT_MISS);
+    let decoded = openflow10::decode_miss(&sent(1, PacketIn::IMPLICIT_MISS));
+    assert_eq!(decoded.unwrap(), Some(missed));
+    for reason in [PacketIn::NO_MATCH, PacketIn::ACTION, PacketIn::INVALID_TTL] {
+        // In OpenFlow 1.0, a rule for misses is like any other.
+        assert_eq!(openflow10::decode_miss(&sent(1, reason)), Ok(None));
+    }
+    assert_eq!(openflow10::decode_miss(&frame(3, &[])), Ok(None));
+    let error = encode_error(7, ErrorCode::BAD_REQUEST_EPERM, &frame(4, &[]));
+    assert!(openflow10::decode_miss(&error).is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     /// What a request becomes can be encoded, and what an error says can be read.
@@ -197,6 +224,12 @@ proptest! {
                 prop_assert_eq!(error[0], openflow10::VERSION);
             }
         }
+    }
+
+    #[test]
+    fn arbitrary_packets_without_a_rule_do_not_panic(body in vec(any::<u8>(), 0..100)) {
+        let frame = frame(4, &[&[0, 0, 0x23, 0x20, 0, 0, 0, 30][..], &body].concat());
+        let _ = openflow10::decode_miss(&frame);
     }
 
     #[test]

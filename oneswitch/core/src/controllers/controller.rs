@@ -4,7 +4,7 @@ use crate::api::{ControllerRole, Greeting};
 use crate::controllers::multipart::Partials;
 use crate::controllers::reply::Reply;
 use openflow13::openflow10::{self, Formats, PacketInFormat, StatsForm};
-use openflow13::{decode, frame_length, kind, AsyncMasks, Message, VERSION};
+use openflow13::{decode, frame_length, kind, AsyncMasks, Message, PacketIn, VERSION};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use tracing::error;
@@ -70,7 +70,7 @@ impl Controller {
             version: greeting.version,
             is_service: greeting.is_service,
             role: ControllerRole::Equal,
-            asynchronous: default_masks(),
+            asynchronous: default_masks(greeting.version),
             miss_send_len: if greeting.is_service {
                 0
             } else {
@@ -90,15 +90,20 @@ impl Controller {
     }
 }
 
-/// As Open vSwitch for OpenFlow 1.3 (lib/ofp-connection.c, ofputil_async_cfg_default()): index 0 for master and equal, 1 for slave.
-fn default_masks() -> AsyncMasks {
+/// As Open vSwitch (lib/ofp-connection.c, ofputil_async_cfg_default()): index 0 for master and equal, 1 for slave.
+fn default_masks(version: u8) -> AsyncMasks {
     const NO_MATCH_AND_ACTION: u32 = 0b011;
     const ADD_DELETE_MODIFY: u32 = 0b111;
+    const TIMEOUTS_AND_DELETE: u32 = 0b0111;
     const ALL_REMOVALS: u32 = 0b1111;
+    let removals = match version {
+        openflow10::VERSION => TIMEOUTS_AND_DELETE,
+        _ => ALL_REMOVALS,
+    };
     AsyncMasks {
         packet_in: [NO_MATCH_AND_ACTION, 0],
         port_status: [ADD_DELETE_MODIFY; 2],
-        flow_removed: [ALL_REMOVALS, 0],
+        flow_removed: [removals, 0],
     }
 }
 
@@ -120,10 +125,24 @@ pub enum Asynchronous {
 }
 
 impl Controller {
+    pub fn wants_misses(&self) -> bool {
+        self.packet_ins_of == 0 && self.wants(Asynchronous::PacketIn, PacketIn::IMPLICIT_MISS)
+    }
+
     pub fn wants(&self, kind: Asynchronous, reason: u8) -> bool {
         if self.is_service && self.miss_send_len == 0 {
             return false;
         }
+        // One bit of the masks is for misses with and without a rule for them.
+        let reason = match (kind, reason) {
+            (Asynchronous::PacketIn, PacketIn::IMPLICIT_MISS) => {
+                if self.version != openflow10::VERSION {
+                    return false;
+                }
+                PacketIn::NO_MATCH
+            }
+            _ => reason,
+        };
         let masks = match kind {
             Asynchronous::PacketIn => self.asynchronous.packet_in,
             Asynchronous::PortStatus => self.asynchronous.port_status,

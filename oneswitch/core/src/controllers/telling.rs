@@ -93,6 +93,11 @@ impl Controllers {
         }
     }
 
+    /// Tells whether a controller wants packets that meet no rule.
+    pub fn want_misses(&self) -> bool {
+        self.connections.values().any(Controller::wants_misses)
+    }
+
     /// Relays a packet-in of an action with this `id` byte for byte: in `virt`, port numbers, cookies and tables are the virtual ones.
     pub fn relay_packet_in(&mut self, frame: &[u8], id_of_action: u16) {
         /// Offset of ofp_packet_in.reason.

@@ -64,6 +64,11 @@ impl Core {
         controller.map_or(0, |c| c.packet_ins_dropped)
     }
 
+    /// Tells whether a controller wants packets that meet no rule, as those of OpenFlow 1.0 do.
+    pub fn wants_misses(&self) -> bool {
+        self.controllers.want_misses()
+    }
+
     pub fn controller_role(&self, id: ControllerId) -> Option<ControllerRole> {
         self.controllers.role(id)
     }

@@ -5,7 +5,9 @@ use crate::core::Core;
 use crate::server::ports::VirtualPort;
 use crate::switch_set::SwitchSet;
 use crate::switches::verdict::{Refused, Settled, NOT_AN_OPERATION};
+use crate::wire::wire;
 use openflow13::config::PORT_DOWN;
+use openflow13::openflow10;
 use openflow13::{decode, kind, ErrorMessage, Header, Message, PortStatus};
 use std::time::Instant;
 use tracing::{debug, error, info, warn};
@@ -65,6 +67,21 @@ impl Core {
             }
             kind::PACKET_IN if bridge == Bridge::Virt => self.controllers.relay_packet_in(frame, 0),
             _ => self.decoded_switch_message(switch, bridge, header, frame, now),
+        }
+    }
+
+    /// Handles a message on a connection that [`openflow10::subscribe_to_misses`] has set up.
+    pub fn packet_missed(&mut self, switch: SwitchIndex, frame: &[u8]) {
+        match openflow10::decode_miss(frame) {
+            Ok(Some(packet)) => {
+                let frame = wire(0, &Message::PacketIn(packet));
+                self.controllers.relay_packet_in(&frame, 0);
+            }
+            Ok(None) => {}
+            Err(refusal) => {
+                let switch = &self.switches.list[switch].name;
+                error!(target: "southbound", %switch, detail = %refusal, "cannot take a packet that met no rule");
+            }
         }
     }
 

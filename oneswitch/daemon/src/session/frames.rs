@@ -103,8 +103,8 @@ fn echo_reply(frame: &[u8], header: Header) -> Vec<u8> {
 }
 
 /// Builds a message without a body.
-pub fn bare(kind: u8, xid: u32) -> Vec<u8> {
-    let mut frame = vec![VERSION, kind, 0, 8];
+pub fn bare(version: u8, kind: u8, xid: u32) -> Vec<u8> {
+    let mut frame = vec![version, kind, 0, 8];
     frame.extend_from_slice(&xid.to_be_bytes());
     frame
 }

@@ -6,10 +6,10 @@ use crate::events::Peer;
 
 /// The version on connections to switches.
 const SOUTHBOUND: u32 = 1 << VERSION;
+/// The version on connections for packets that meet no rule: Open vSwitch sends them only before OpenFlow 1.3.
+const MISSES: u32 = 1 << openflow10::VERSION;
 /// The versions that controllers may choose from.
-const NORTHBOUND: u32 = 1 << VERSION;
-/// The versions for management, such as by `ovs-ofctl` without options.
-const MANAGEMENT: u32 = NORTHBOUND | 1 << openflow10::VERSION;
+const NORTHBOUND: u32 = 1 << VERSION | 1 << openflow10::VERSION;
 
 /// The reason why no version was agreed on.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,9 +23,9 @@ pub struct Incompatible {
 /// Returns the versions that a peer may choose from, bit N for wire version N.
 pub fn supported(peer: &Peer) -> u32 {
     match peer {
-        Peer::Controller { target, .. } if target.starts_with("punix:") => MANAGEMENT,
         Peer::Controller { .. } => NORTHBOUND,
         Peer::Switch(..) => SOUTHBOUND,
+        Peer::Misses(_) => MISSES,
     }
 }
 
@@ -117,18 +117,19 @@ mod tests {
     }
 
     #[test]
-    fn only_management_may_choose_openflow_10() {
-        let peer = |target: &str| Peer::Controller {
-            target: target.into(),
+    fn controllers_may_choose_openflow_10_and_switches_may_not() {
+        let controller = Peer::Controller {
+            target: "ptcp:6653".into(),
             dialled: None,
             address: String::new(),
         };
-        let agreed = |peer, version| negotiate(&offer(version, &[]), supported(&peer)).ok();
-        assert_eq!(agreed(peer("punix:/x"), 1), Some(1));
-        assert_eq!(agreed(peer("punix:/x"), 6), Some(4));
-        assert_eq!(agreed(peer("ptcp:6653"), 1), None);
+        let agreed = |peer: &Peer, version| negotiate(&offer(version, &[]), supported(peer)).ok();
+        assert_eq!(agreed(&controller, 1), Some(1));
+        assert_eq!(agreed(&controller, 3), Some(1));
+        assert_eq!(agreed(&controller, 6), Some(4));
         let switch = Peer::Switch(0, oneswitch_core::Bridge::Virt);
-        assert_eq!(agreed(switch, 1), None);
+        assert_eq!(agreed(&switch, 1), None);
+        assert_eq!(agreed(&Peer::Misses(0), 6), Some(1));
     }
 
     #[test]

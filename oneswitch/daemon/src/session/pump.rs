@@ -50,6 +50,8 @@ impl Timing {
 
 pub struct Pump<'a> {
     connection: u64,
+    /// The agreed version of OpenFlow.
+    version: u8,
     /// A switch is read however much it has yet to read itself.
     is_switch: bool,
     timing: Timing,
@@ -81,6 +83,7 @@ pub struct Pump<'a> {
 impl<'a> Pump<'a> {
     pub fn new(
         connection: u64,
+        version: u8,
         is_switch: bool,
         timing: Timing,
         backlog: Arc<AtomicUsize>,
@@ -89,6 +92,7 @@ impl<'a> Pump<'a> {
         let now = Instant::now();
         Self {
             connection,
+            version,
             is_switch,
             timing,
             events,
@@ -337,7 +341,7 @@ impl<'a> Pump<'a> {
                 probe.as_secs()
             ));
         } else if self.probed.is_none() && now >= self.heard + probe {
-            self.push(bare(kind::ECHO_REQUEST, 0));
+            self.push(bare(self.version, kind::ECHO_REQUEST, 0));
             self.probed = Some(now);
         }
         None

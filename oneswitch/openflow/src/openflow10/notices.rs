@@ -1,8 +1,9 @@
 //! Nicira's replies and notifications over OpenFlow 1.0
 //! (include/openflow/nicira-ext.h).
 
+use crate::extension::subtype;
 use crate::flow::FlowRemoved;
-use crate::header::kind;
+use crate::header::{kind, VERSION_10};
 use crate::packet::PacketIn;
 use crate::wire::{padded, Put};
 use crate::NX_VENDOR;
@@ -11,15 +12,8 @@ use super::frames::message;
 use super::matching::to_nxm;
 use super::PacketInFormat;
 
-/// `nxt` subtypes.
-mod subtype {
-    pub const FLOW_REMOVED: u32 = 14;
-    pub const PACKET_IN: u32 = 17;
-    pub const PACKET_IN2: u32 = 30;
-}
-
 /// Properties of a packet-in of the second format (`nx_packet_in2_prop_type`).
-mod property {
+pub(super) mod property {
     pub const PACKET: u16 = 0;
     pub const FULL_LENGTH: u16 = 1;
     pub const BUFFER_ID: u16 = 2;
@@ -30,7 +24,7 @@ mod property {
 }
 
 /// Starts a message of Nicira's.
-fn start(number: u32) -> Vec<u8> {
+pub(super) fn start(number: u32) -> Vec<u8> {
     let mut body = Vec::new();
     body.put_u32(NX_VENDOR);
     body.put_u32(number);
@@ -61,10 +55,11 @@ fn put_padded(out: &mut Vec<u8>, bytes: &[u8]) {
 /// Encodes a packet-in for a peer of any version that has chosen one of
 /// Nicira's formats; `None`: it has not.
 pub fn encode_packet_in(version: u8, packet: &PacketIn, format: PacketInFormat) -> Option<Vec<u8>> {
+    let reason = reason(version, packet.reason);
     let mut frame = match format {
         PacketInFormat::Standard => return None,
-        PacketInFormat::Nicira => packet_in(packet),
-        PacketInFormat::Nicira2 => packet_in2(packet),
+        PacketInFormat::Nicira => packet_in(packet, reason),
+        PacketInFormat::Nicira2 => packet_in2(packet, reason),
     };
     if let Some(slot) = frame.first_mut() {
         *slot = version;
@@ -72,12 +67,22 @@ pub fn encode_packet_in(version: u8, packet: &PacketIn, format: PacketInFormat) 
     Some(frame)
 }
 
+/// Converts the reason of a packet-in (`encode_packet_in_reason`): before
+/// OpenFlow 1.3, a rule without a match is one like any other.
+pub(super) fn reason(version: u8, reason: u8) -> u8 {
+    match reason {
+        PacketIn::NO_MATCH if version == VERSION_10 => PacketIn::ACTION,
+        PacketIn::IMPLICIT_MISS => PacketIn::NO_MATCH,
+        other => other,
+    }
+}
+
 /// Encodes a packet-in in the first of Nicira's formats.
-fn packet_in(packet: &PacketIn) -> Vec<u8> {
+fn packet_in(packet: &PacketIn, reason: u8) -> Vec<u8> {
     let mut body = start(subtype::PACKET_IN);
     body.put_u32(packet.buffer_id);
     body.put_u16(packet.total_len);
-    body.put(&[packet.reason, packet.table_id]);
+    body.put(&[reason, packet.table_id]);
     body.put_u64(packet.cookie);
     let nxm = to_nxm(&packet.matching);
     body.put_u16(u16::try_from(nxm.len()).unwrap_or(u16::MAX));
@@ -90,7 +95,7 @@ fn packet_in(packet: &PacketIn) -> Vec<u8> {
 
 /// Encodes a packet-in in the second of Nicira's formats
 /// (`ofputil_put_packet_in`).
-fn packet_in2(packet: &PacketIn) -> Vec<u8> {
+fn packet_in2(packet: &PacketIn, reason: u8) -> Vec<u8> {
     let mut body = start(subtype::PACKET_IN2);
     put_property(&mut body, property::PACKET, &packet.data);
     if usize::from(packet.total_len) != packet.data.len() {
@@ -107,7 +112,7 @@ fn packet_in2(packet: &PacketIn) -> Vec<u8> {
         cookie.put_u64(packet.cookie);
         put_property(&mut body, property::COOKIE, &cookie);
     }
-    put_property(&mut body, property::REASON, &[packet.reason]);
+    put_property(&mut body, property::REASON, &[reason]);
     // In OXM, whatever the version.
     put_property(&mut body, property::METADATA, packet.matching.as_oxm());
     message(kind::EXPERIMENTER, 0, &body)
