@@ -4,98 +4,35 @@ import dataclasses
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from lab import Lab, LabSpec
 from lab.control_plane import Oneswitchd, find_installed
 from lab.unixctl import unixctl
-from lab.wires import Place, Wires
 from server.errors import ApiRefusedError
 from server.names import HOME
-from unoctl.trace.packet_text import to_bytes
-
-# Ports 1 to 3: on the hypervisor, on snic0, on snic1.
-SPEC = dataclasses.replace(LabSpec.star(2, 1, substrate="dummy"), executor="snic0")
-REFERENCE = SPEC.reference()
-
-
-@dataclass
-class Twin:
-    """A server whose ports all execute at one sNIC, and one bridge with the same ports."""
-
-    daemon: Oneswitchd
-    labs: tuple[Lab, Lab]
-    wires: tuple[Wires, Wires]
-
-    @property
-    def targets(self) -> tuple[str, str]:
-        return self.daemon.management, self.labs[1].state.switches[0].virt
-
-    def ofctl(self, command: str, *arguments: str) -> tuple[str, str]:
-        """Run the same ovs-ofctl command on both; return its answers."""
-        ours, reference = (_ofctl(command, target, *arguments) for target in self.targets)
-        return ours, reference
-
-    def send(self, port: int, frame: bytes, count: int = 1) -> dict[int, list[bytes]]:
-        """Inject a frame at the same port of both; return the frames that left each port, which must be equal."""
-        ours, reference = (
-            _sent(spec, wires, port, frame, count) for spec, wires in zip((SPEC, REFERENCE), self.wires, strict=True)
-        )
-        assert ours == reference
-        return ours
-
-
-def _ofctl(command: str, target: str, *arguments: str) -> str:
-    argv = ["ovs-ofctl", "-O", "OpenFlow13", command, target, *arguments]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def _sent(spec: LabSpec, wires: Wires, port: int, frame: bytes, count: int) -> dict[int, list[bytes]]:
-    places: dict[Place, int] = {(each.switch, each.interface): each.number for each in spec.ports}
-    into = next(place for place, number in places.items() if number == port)
-    for _ in range(count):
-        wires.inject(into, frame)
-    wires.purge()
-    return {places[place]: frames for place, frames in wires.settle().items()}
+from tests.daemon.twin import SPEC, Twin, frame, ofctl, start_twin
 
 
 @pytest.fixture
 def twin(lab_dir: Path) -> Iterator[Twin]:
-    yield from _twin(SPEC)
+    with start_twin(SPEC) as twin:
+        yield twin
 
 
 @pytest.fixture
 def apart(lab_dir: Path) -> Iterator[Twin]:
     """Return a server whose ports have executors of their own, and one bridge."""
-    yield from _twin(dataclasses.replace(SPEC, executor=HOME))
+    with start_twin(dataclasses.replace(SPEC, executor=HOME)) as twin:
+        yield twin
 
 
 @pytest.fixture
 def refusing(lab_dir: Path) -> Iterator[Twin]:
     """Return a server that gathers no ports, and one bridge."""
-    yield from _twin(SPEC, "refuse")
-
-
-def _twin(spec: LabSpec, stateful: str = "gather") -> Iterator[Twin]:
-    with ExitStack() as stack:
-        labs = (stack.enter_context(Lab(spec).start()), stack.enter_context(Lab(REFERENCE).start()))
-        toml = labs[0].server_toml
-        toml.write_text(toml.read_text().replace('stateful = "gather"', f'stateful = "{stateful}"'))
-        daemon = stack.enter_context(Oneswitchd(labs[0].server_toml))
-        stack.enter_context(daemon.client)
-        daemon.wait_up()
-        wires = (stack.enter_context(labs[0].wires()), stack.enter_context(labs[1].wires()))
-        yield Twin(daemon, labs, wires)
-
-
-def frame(source: int, target: int, more: str = "udp,nw_src=10.0.0.1,nw_dst=10.0.0.2,udp_src=4000,udp_dst=53") -> bytes:
-    return to_bytes(f"dl_src=02:00:00:00:00:0{source},dl_dst=02:00:00:00:00:0{target},{more}")
+    with start_twin(SPEC, "refuse") as twin:
+        yield twin
 
 
 def test_a_meter_is_shared(twin: Twin) -> None:
@@ -159,12 +96,12 @@ def test_a_configuration_that_splits_state_is_refused(refusing: Twin) -> None:
     refusing.ofctl("del-flows")
     assert client.change_executor(1, HOME, "done", 0).executing == "hypervisor"
     with pytest.raises(AssertionError, match="OFPBAC_BAD_OUT_PORT"):
-        _ofctl("add-flow", refusing.daemon.management, "actions=NORMAL")
+        ofctl("add-flow", refusing.daemon.management, "actions=NORMAL")
     with pytest.raises(AssertionError, match="OFPBAC_BAD"):
-        _ofctl("add-flow", refusing.daemon.management, "tcp,actions=ct(commit)")
+        ofctl("add-flow", refusing.daemon.management, "tcp,actions=ct(commit)")
     # A journal that contradicts the configuration is refused.
     client.change_executor(1, "snic0", "done", 0)
-    _ofctl("add-flow", refusing.daemon.management, "actions=NORMAL")
+    ofctl("add-flow", refusing.daemon.management, "actions=NORMAL")
     refusing.daemon.stop()
     lab = refusing.labs[0]
     state = lab.server_toml.with_name("ports.json")

@@ -31,6 +31,11 @@ def _mask(kind: int, reasons: int) -> bytes:
     return struct.pack("!HHI", kind, 8, reasons)
 
 
+def _tlv(command: int, *mappings: tuple[int, int, int, int]) -> bytes:
+    """Return a change of the fields for tunnels' options: class, type, length, and N of tunnel_metadataN."""
+    return struct.pack("!H6x", command) + b"".join(struct.pack("!HBBHxx", *mapping) for mapping in mappings)
+
+
 def _multipart(kind: int, body: bytes = b"", more: bool = False) -> bytes:
     return frame(_MULTIPART_REQUEST, struct.pack("!HH4x", kind, more) + body)
 
@@ -103,6 +108,21 @@ MESSAGES = {
     ),
     "parts of table features": _multipart(12, more=True) + _multipart(12, more=True) + _multipart(12, b"1234"),
     "parts of other requests": _multipart(3, more=True) + _multipart(3) + _multipart(8, more=True) + _multipart(3),
+    "tables of options": _nicira(25)
+    + _nicira(24, _tlv(0, (1, 2, 4, 0), (1, 3, 8, 5)))
+    + _nicira(25)
+    + b"".join(
+        _nicira(24, _tlv(0, (7, 7, 4, 1), entry))
+        for entry in ((1, 9, 4, 5), (1, 2, 4, 9), (2, 2, 3, 9), (2, 2, 128, 9))
+    )
+    + b"".join(_nicira(24, _tlv(0, (7, 7, 124, n), (7, 8, 124, n + 1), (7, 9, 4, n + 2))) for n in (10, 63))
+    + _nicira(24, _tlv(1, (0, 0, 0, 5), (0, 0, 0, 6)))
+    + _nicira(25)
+    + _nicira(24, _tlv(2))
+    + _nicira(25)
+    + b"".join(_nicira(24, body) for body in (b"", _tlv(3), _tlv(0) + bytes(4)))
+    + _nicira(25, b"1"),
+    "continuations of nothing": _nicira(28) + _nicira(28, b"x" * 8) + _nicira(28, b"x"),
     "length 4": frame(of.BARRIER_REQUEST) + struct.pack("!BBHI", 4, of.BARRIER_REQUEST, 4, 9),
     "reply": frame(of.BARRIER_REPLY) + frame(of.FEATURES_REPLY, bytes(24)),
 }

@@ -5,4 +5,5 @@ pub mod lookups;
 pub mod rule;
 pub mod rule_set;
 pub mod tables;
+pub mod tlv_table;
 pub mod truth;

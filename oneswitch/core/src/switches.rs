@@ -33,6 +33,8 @@ pub struct Switches {
     pub outbox: Outbox,
     /// The switches' treatment of fragments (OFPC_FRAG_*).
     pub fragment_flags: u16,
+    /// Whether they send packet-ins with what continues them, because a controller wants that.
+    continues_packets: bool,
     /// Bridges to disconnect, with the reason for the log.
     pub disconnects: Vec<(SwitchIndex, Bridge, String)>,
     reads: HashMap<u32, Read>,
@@ -48,6 +50,7 @@ impl Switches {
             verdicts: Verdicts::default(),
             outbox: Outbox::default(),
             fragment_flags: 0,
+            continues_packets: false,
             disconnects: Vec::new(),
             reads: HashMap::new(),
             questions: 0,

@@ -256,8 +256,9 @@ impl Storage {
         for (slot, chunk) in values.iter_mut().rev().zip(value.rchunks(8)) {
             *slot = number(chunk);
         }
-        let full = [0xff; 8 * OPTION_WORDS];
-        let mask = mask.or(full.get(..value.len())).unwrap_or(&full);
+        // Without a mask it is exact in all bytes that it is mapped to, whose number may differ (`nx_pull_entry__`).
+        let is_partial = |mask: &&[u8]| mask.iter().any(|&byte| byte != 0xff);
+        let mask = mask.filter(is_partial).unwrap_or(&[0xff; 8 * OPTION_WORDS]);
         for (slot, chunk) in masks.iter_mut().rev().zip(mask.rchunks(8)) {
             *slot = number(chunk);
         }

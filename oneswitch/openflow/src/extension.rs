@@ -4,29 +4,12 @@
 use crate::async_config;
 use crate::error::{ErrorCode, Refusal};
 use crate::message::Message;
+use crate::nicira::subtype;
 use crate::openflow10::PacketInFormat;
 use crate::session::{AsyncMasks, Experimenter, Role};
+use crate::tlv_table::TlvTableMod;
 use crate::wire::Reader;
 use crate::{NX_VENDOR, ONF_VENDOR};
-
-/// `nxt` subtypes.
-pub(crate) mod subtype {
-    pub const ROLE_REQUEST: u32 = 10;
-    pub const ROLE_REPLY: u32 = 11;
-    pub const FLOW_REMOVED: u32 = 14;
-    pub const FLOW_MOD_TABLE_ID: u32 = 15;
-    pub const SET_PACKET_IN_FORMAT: u32 = 16;
-    pub const PACKET_IN: u32 = 17;
-    pub const FLOW_AGE: u32 = 18;
-    pub const SET_ASYNC_CONFIG: u32 = 19;
-    pub const SET_CONTROLLER_ID: u32 = 20;
-    pub const TLV_TABLE_REPLY: u32 = 26;
-    /// A list of OpenFlow 1.4's properties.
-    pub const SET_ASYNC_CONFIG2: u32 = 27;
-    pub const CT_FLUSH_ZONE: u32 = 29;
-    pub const PACKET_IN2: u32 = 30;
-    pub const CT_FLUSH: u32 = 32;
-}
 
 /// `onft` subtypes: notifications, which controllers do not send.
 mod notification {
@@ -37,7 +20,7 @@ mod notification {
 }
 
 /// A controller's message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extension {
     /// A request for a role of OpenFlow 1.3, without a generation.
     Role(u32),
@@ -47,6 +30,12 @@ pub enum Extension {
     AsyncMasks(AsyncMasks),
     /// A choice of packet-ins by the `id` of their action `controller`.
     ControllerId(u16),
+    /// A change of the fields for tunnels' options.
+    TlvTableMod(TlvTableMod),
+    /// A request for these fields.
+    TlvTableRequest,
+    /// The continuation of a packet's processing (`continuation.rs`).
+    Resume,
     /// The removal of tracked connections. Open vSwitch checks its content.
     FlushConnections,
     /// Something that has an effect over OpenFlow 1.0 only.
@@ -88,10 +77,11 @@ fn length(vendor: u32, number: u32) -> Option<Length> {
         (NX_VENDOR, FLOW_REMOVED) => at_least(40, 8),
         (NX_VENDOR, FLOW_MOD_TABLE_ID | SET_CONTROLLER_ID) => exactly(8),
         (NX_VENDOR, PACKET_IN) => at_least(24, 1),
-        (NX_VENDOR, FLOW_AGE) => exactly(0),
+        (NX_VENDOR, FLOW_AGE | TLV_TABLE_REQUEST) => exactly(0),
+        (NX_VENDOR, TLV_TABLE_MOD) => at_least(8, 8),
         (NX_VENDOR, SET_ASYNC_CONFIG) => exactly(24),
         (NX_VENDOR, TLV_TABLE_REPLY) => at_least(16, 8),
-        (NX_VENDOR, SET_ASYNC_CONFIG2 | PACKET_IN2) => at_least(0, 8),
+        (NX_VENDOR, SET_ASYNC_CONFIG2 | PACKET_IN2 | RESUME) => at_least(0, 8),
         (NX_VENDOR, CT_FLUSH_ZONE | CT_FLUSH) => at_least(0, 1),
         (ONF_VENDOR, MONITOR_PAUSED | MONITOR_RESUMED) => exactly(0),
         (ONF_VENDOR, ROLE_STATUS) => at_least(16, 8),
@@ -138,6 +128,9 @@ pub fn decode(message: &Experimenter, current: AsyncMasks) -> Result<Extension, 
             }
             Extension::ControllerId(reader.u16()?)
         }
+        (NX_VENDOR, subtype::TLV_TABLE_MOD) => Extension::TlvTableMod(TlvTableMod::decode(body)?),
+        (NX_VENDOR, subtype::TLV_TABLE_REQUEST) => Extension::TlvTableRequest,
+        (NX_VENDOR, subtype::RESUME) => Extension::Resume,
         (NX_VENDOR, subtype::CT_FLUSH_ZONE | subtype::CT_FLUSH) => Extension::FlushConnections,
         (NX_VENDOR, subtype::FLOW_MOD_TABLE_ID | subtype::FLOW_AGE) => Extension::Nothing,
         _ => {
@@ -166,6 +159,20 @@ pub fn role_reply(role: u32) -> Message {
         vendor: NX_VENDOR,
         subtype: subtype::ROLE_REPLY,
         body: role.saturating_sub(Role::EQUAL).to_be_bytes().into(),
+    })
+}
+
+/// Returns the message that chooses a format of packet-ins.
+pub fn set_packet_in_format(format: PacketInFormat) -> Message {
+    let number: u32 = match format {
+        PacketInFormat::Standard => 0,
+        PacketInFormat::Nicira => 1,
+        PacketInFormat::Nicira2 => 2,
+    };
+    Message::Experimenter(Experimenter {
+        vendor: NX_VENDOR,
+        subtype: subtype::SET_PACKET_IN_FORMAT,
+        body: number.to_be_bytes().into(),
     })
 }
 

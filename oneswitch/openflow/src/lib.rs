@@ -9,6 +9,7 @@ pub mod bundle;
 mod canonical;
 mod codes;
 mod codes10;
+pub mod continuation;
 mod error;
 pub mod extension;
 mod field;
@@ -19,11 +20,13 @@ mod instruction;
 mod message;
 mod meter;
 mod multipart;
+mod nicira;
 pub mod openflow10;
 mod oxm;
 mod packet;
 mod port;
 mod session;
+pub mod tlv_table;
 mod wire;
 
 /// Actions as on the wire, and lists of them to build.

@@ -3,6 +3,7 @@
 
 use crate::action::ActionList;
 use crate::error::{ErrorCode, Refusal};
+use crate::header::VERSION_10;
 use crate::oxm::Match;
 use crate::port::{is_representable, port_no};
 use crate::wire::{Put, Reader};
@@ -98,6 +99,16 @@ impl PacketIn {
     /// `OFPR_IMPLICIT_MISS`: a miss without a rule for it. Open vSwitch has this
     /// reason internally; only peers before OpenFlow 1.3 get such packets.
     pub const IMPLICIT_MISS: u8 = 7;
+
+    /// Converts a reason for a peer of a version (`encode_packet_in_reason`):
+    /// before OpenFlow 1.3, a rule without a match is one like any other.
+    pub(crate) fn reason_in(version: u8, reason: u8) -> u8 {
+        match reason {
+            Self::NO_MATCH if version == VERSION_10 => Self::ACTION,
+            Self::IMPLICIT_MISS => Self::NO_MATCH,
+            other => other,
+        }
+    }
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
         let mut reader = Reader::new(body);

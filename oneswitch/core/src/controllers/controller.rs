@@ -154,6 +154,11 @@ impl Controller {
             .is_some_and(|bit| mask & bit != 0)
     }
 
+    /// Tells whether it has chosen the format of packet-ins that carries what continues them.
+    pub fn continues_packets(&self) -> bool {
+        self.formats.packet_in == PacketInFormat::Nicira2
+    }
+
     /// Sends asynchronous messages to a service connection from now on, as Open vSwitch does when one chooses among them.
     pub fn expect_asynchronous(&mut self) {
         if self.is_service && self.miss_send_len == 0 {

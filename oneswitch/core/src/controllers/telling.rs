@@ -7,10 +7,10 @@ use crate::controllers::reply::Reply;
 use crate::switches::verdict::Refused;
 use crate::wire::wire;
 use openflow13::openflow10::StatsForm;
-use openflow13::{encode_error, set_xid, Message, Port, PortStatus};
+use openflow13::{continuation, encode_error, set_xid, Message, Port, PortStatus};
 use std::borrow::Cow;
 use std::time::Instant;
-use tracing::warn;
+use tracing::{error, warn};
 
 impl Controllers {
     pub fn connect(&mut self, id: ControllerId, greeting: Greeting) {
@@ -98,11 +98,25 @@ impl Controllers {
         self.connections.values().any(Controller::wants_misses)
     }
 
-    /// Relays a packet-in of an action with this `id` byte for byte: in `virt`, port numbers, cookies and tables are the virtual ones.
+    /// Tells whether some controller has chosen packet-ins that can be continued.
+    pub fn wants_continuations(&self) -> bool {
+        self.connections.values().any(Controller::continues_packets)
+    }
+
+    /// Relays a packet-in of an action with this `id`: in `virt`, port numbers, cookies and tables are the virtual ones. In the format that
+    /// a controller has chosen it stays as it is.
     pub fn relay_packet_in(&mut self, frame: &[u8], id_of_action: u16) {
         /// Offset of ofp_packet_in.reason.
         const REASON: usize = 14;
-        let reason = frame.get(REASON).copied().unwrap_or(0);
+        let standard = match continuation::properties_of(frame).map(continuation::packet_in) {
+            None => Cow::Borrowed(frame),
+            Some(Ok(packet)) => Cow::Owned(wire(0, &Message::PacketIn(packet))),
+            Some(Err(refusal)) => {
+                return error!(target: "southbound", detail = %refusal, "cannot read a packet-in; left out");
+            }
+        };
+        let is_continued = matches!(standard, Cow::Owned(_));
+        let reason = standard.get(REASON).copied().unwrap_or(0);
         for (id, controller) in &mut self.connections {
             let is_meant = controller.packet_ins_of == id_of_action;
             if !is_meant || !controller.wants(Asynchronous::PacketIn, reason) {
@@ -119,7 +133,12 @@ impl Controllers {
                     continue;
                 }
             }
-            match controller.in_version(frame, StatsForm::Standard) {
+            if is_continued && controller.continues_packets() {
+                let frame = continuation::in_version(frame, controller.version);
+                self.outbox.put(to, &frame);
+                continue;
+            }
+            match controller.in_version(&standard, StatsForm::Standard) {
                 Cow::Borrowed(frame) => _ = self.outbox.put_with_xid(to, frame, 0),
                 Cow::Owned(translated) => self.outbox.put(to, &translated),
             }

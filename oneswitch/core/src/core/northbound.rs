@@ -29,6 +29,7 @@ impl Core {
     pub fn controller_down(&mut self, id: ControllerId, _now: Instant) {
         self.controllers.disconnect(id);
         self.switches.forget_answers_for(id);
+        self.choose_packet_in_format();
     }
 
     /// Reports the unsent bytes of controller `id`'s connection: while they are many, its replies wait.

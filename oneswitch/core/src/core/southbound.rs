@@ -8,7 +8,7 @@ use crate::switches::verdict::{Refused, Settled, NOT_AN_OPERATION};
 use crate::wire::wire;
 use openflow13::config::PORT_DOWN;
 use openflow13::openflow10;
-use openflow13::{decode, kind, ErrorMessage, Header, Message, PortStatus};
+use openflow13::{continuation, decode, kind, ErrorMessage, Header, Message, PortStatus};
 use std::time::Instant;
 use tracing::{debug, error, info, warn};
 
@@ -65,7 +65,12 @@ impl Core {
                     .barrier_reply(header.xid, switch, bridge);
                 self.settle(now);
             }
-            kind::PACKET_IN if bridge == Bridge::Virt => self.controllers.relay_packet_in(frame, 0),
+            kind::PACKET_IN if bridge == Bridge::Virt => self.packet_in(switch, frame),
+            kind::EXPERIMENTER
+                if bridge == Bridge::Virt && continuation::properties_of(frame).is_some() =>
+            {
+                self.packet_in(switch, frame)
+            }
             _ => self.decoded_switch_message(switch, bridge, header, frame, now),
         }
     }
@@ -114,6 +119,9 @@ impl Core {
                 });
             }
             Message::PortStatus(status) => self.switch_port_changed(switch, bridge, status),
+            Message::Experimenter(message) if bridge == Bridge::Virt => {
+                self.switches.tlv_table_reported(switch, &message)
+            }
             Message::Experimenter(_) => {} // a bundle's progress; its errors come as errors
             Message::FeaturesReply(features) => {
                 self.switches.list[switch].features = Some(features)

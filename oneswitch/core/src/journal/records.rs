@@ -116,6 +116,7 @@ impl Journal {
             Request::Flow { message, .. } => Message::FlowMod(*message),
             Request::Group { message, .. } => Message::GroupMod(message),
             Request::Meter(message) => Message::MeterMod(message),
+            Request::TlvTable(message) => message.message(),
             Request::PacketOut | Request::Other => return,
         };
         put_change(&mut self.bytes, clock, at, &message);

@@ -3,13 +3,14 @@
 use crate::api::Restored;
 use crate::journal::moves::{self, array, SavedMove};
 use crate::journal::records::{
-    checksum, key_of, kind, put_group, put_meter, put_rule, Clock, Journal, JournalError, Settings,
-    FRAMING, HEAD, LENGTH_MAX, MAGIC,
+    checksum, key_of, kind, put_change, put_group, put_meter, put_rule, Clock, Journal,
+    JournalError, Settings, FRAMING, HEAD, LENGTH_MAX, MAGIC,
 };
 use crate::model::facts::Facts;
 use crate::model::in_flight::InFlight;
 use crate::model::rule::{Counters, Rule};
 use crate::model::truth::{Request, Truth};
+use openflow13::tlv_table::{TlvCommand, TlvTableMod};
 use openflow13::{decode, FlowMod, Message};
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,6 +25,14 @@ impl Journal {
         };
         out.reserve(size);
         // Messages in flight are not in it: until their verdict they do not count.
+        let tlv_table = in_flight.tlv_table.as_ref().unwrap_or(&truth.tlv_table);
+        let added = TlvTableMod {
+            command: TlvCommand::Add,
+            mappings: tlv_table.mappings(),
+        };
+        if !added.mappings.is_empty() {
+            put_change(&mut out, &clock, clock.now, &added.message());
+        }
         let settled = truth.groups.iter();
         settled
             .filter(|(id, _)| !in_flight.groups.contains_key(id))
@@ -216,6 +225,10 @@ impl Replay {
                 message,
             },
             Ok((_, Message::MeterMod(message))) => Request::Meter(message),
+            Ok((_, Message::Experimenter(message))) => {
+                let message = TlvTableMod::of(&message).ok_or("a vendor's message")?;
+                Request::TlvTable(message)
+            }
             _ => return Err("a message that changes nothing, or cannot be read"),
         };
         self.truth.apply(&request, at);

@@ -1,6 +1,7 @@
 //! State that messages without a verdict change.
 
 use crate::model::rule::{Rule, RuleKey};
+use crate::model::tlv_table::TlvTable;
 use crate::model::truth::{Changes, Group, Meter};
 use foldhash::HashMap;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ pub struct InFlight {
     pub rules: HashMap<RuleKey, Option<Arc<Rule>>>,
     pub groups: HashMap<u32, Option<Arc<Group>>>,
     pub meters: HashMap<u32, Option<Arc<Meter>>>,
+    pub tlv_table: Option<TlvTable>,
 }
 
 impl InFlight {
@@ -21,6 +23,9 @@ impl InFlight {
                     .entry(rule.key.clone())
                     .or_insert_with(|| change.before.clone());
             }
+        }
+        if self.tlv_table.is_none() {
+            self.tlv_table.clone_from(&changes.tlv_table);
         }
         for (id, before) in &changes.groups {
             self.groups.entry(*id).or_insert_with(|| before.clone());

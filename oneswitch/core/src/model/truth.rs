@@ -3,6 +3,8 @@
 use crate::model::facts::{self, Facts};
 use crate::model::rule::RuleKey;
 use crate::model::tables::{Change, Filter, FlowTables};
+use crate::model::tlv_table::TlvTable;
+use openflow13::tlv_table::TlvTableMod;
 use openflow13::{
     group_no, meter_no, Action, Buckets, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
     GroupMod, GroupModCommand, GroupStats, Instruction, Instructions, MeterMod, MeterModCommand,
@@ -47,6 +49,7 @@ pub enum Request {
         facts: Facts,
     },
     Meter(MeterMod),
+    TlvTable(TlvTableMod),
     /// Changes nothing; its verdict can wait.
     PacketOut,
     /// Changes no state kept here.
@@ -62,6 +65,7 @@ impl Request {
             }
             Self::Group { message, .. } => message.buckets.as_bytes().len(),
             Self::Meter(message) => message.bands.len(),
+            Self::TlvTable(message) => std::mem::size_of_val(&*message.mappings),
             Self::PacketOut | Self::Other => 0,
         }
     }
@@ -77,11 +81,16 @@ pub struct Changes {
     pub flows: Vec<Change>,
     pub groups: Vec<(u32, Option<Arc<Group>>)>,
     pub meters: Vec<(u32, Option<Arc<Meter>>)>,
+    /// As it was before.
+    pub tlv_table: Option<TlvTable>,
 }
 
 impl Changes {
     pub fn is_empty(&self) -> bool {
-        self.flows.is_empty() && self.groups.is_empty() && self.meters.is_empty()
+        self.flows.is_empty()
+            && self.groups.is_empty()
+            && self.meters.is_empty()
+            && self.tlv_table.is_none()
     }
 }
 
@@ -90,6 +99,7 @@ pub struct Truth {
     pub tables: FlowTables,
     pub groups: BTreeMap<u32, Arc<Group>>,
     pub meters: BTreeMap<u32, Arc<Meter>>,
+    pub tlv_table: TlvTable,
 }
 
 impl Truth {
@@ -142,6 +152,7 @@ impl Truth {
                     _ => None,
                 }
             }
+            Request::TlvTable(message) => self.tlv_table.changed_by(message).err(),
             Request::PacketOut | Request::Other => None,
         }
     }
@@ -213,6 +224,11 @@ impl Truth {
                 self.apply_group(message, *facts, now, &mut changes)
             }
             Request::Meter(message) => self.apply_meter(message, now, &mut changes),
+            Request::TlvTable(message) => {
+                if let Ok(after) = self.tlv_table.changed_by(message) {
+                    changes.tlv_table = Some(std::mem::replace(&mut self.tlv_table, after));
+                }
+            }
             Request::PacketOut | Request::Other => {}
         }
         changes
@@ -342,6 +358,9 @@ impl Truth {
     /// Undoes the latest changes.
     pub fn revert(&mut self, changes: Changes) {
         self.tables.revert(changes.flows);
+        if let Some(before) = changes.tlv_table {
+            self.tlv_table = before;
+        }
         for (id, old) in changes.groups.into_iter().rev() {
             match old {
                 Some(group) => self.groups.insert(id, group),

@@ -7,6 +7,8 @@ use crate::switch_set::SwitchSet;
 use crate::switches::sync::WHOLE_PACKET;
 use crate::switches::verdict::NOT_AN_OPERATION;
 use crate::wire::wire;
+use openflow13::extension::set_packet_in_format;
+use openflow13::openflow10::PacketInFormat;
 use openflow13::{FlowMod, GroupMod, Message, SwitchConfig};
 use std::time::Instant;
 
@@ -74,6 +76,27 @@ impl Switches {
             let to = Destination::Switch(switch, Bridge::Virt);
             self.outbox.put_with_xid(to, frame, xid);
         }
+    }
+
+    /// Chooses the format of packet-ins.
+    pub fn set_continues_packets(&mut self, wanted: bool) {
+        if self.continues_packets == wanted {
+            return;
+        }
+        self.continues_packets = wanted;
+        for switch in 0..self.list.len() {
+            if !self.list[switch].virt.is_down() {
+                self.send_packet_in_format(switch);
+            }
+        }
+    }
+
+    pub fn send_packet_in_format(&mut self, switch: SwitchIndex) {
+        let format = match self.continues_packets {
+            true => PacketInFormat::Nicira2,
+            false => PacketInFormat::Standard,
+        };
+        self.send_to(switch, Bridge::Virt, &set_packet_in_format(format));
     }
 
     /// Tells all switches how to treat fragments; returns whether that is new.

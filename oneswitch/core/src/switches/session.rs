@@ -4,6 +4,7 @@ use crate::api::{Bridge, BridgeState, LinkConfig, PortError, SwitchIndex, HOME};
 use crate::layout::compare::Memory;
 use crate::layout::edge::{patch_name, EdgeRules};
 use crate::layout::findings::Findings;
+use crate::model::tlv_table::TlvTable;
 use crate::server::executors::HUB;
 use crate::server::ports::{Executor, Location};
 use crate::switch_set::SwitchSet;
@@ -11,6 +12,7 @@ use crate::switches::doubt::Doubt;
 use crate::switches::offload::ChangedSince;
 use crate::switches::Switches;
 use foldhash::HashMap;
+use openflow13::continuation::BridgeId;
 use openflow13::{
     state, ErrorCode, Features, FlowStats, GroupDesc, Match, MeterConfig, Port, ALL_TABLES,
 };
@@ -38,6 +40,7 @@ pub struct Inventory {
     pub flows: Vec<FlowStats>,
     pub groups: Vec<GroupDesc>,
     pub meters: Vec<MeterConfig>,
+    pub tlv_table: TlvTable,
 }
 
 /// The last external changes of a bridge that were found and repaired.
@@ -179,6 +182,8 @@ pub struct Switch {
     pub virt: Session,
     pub edge: Session,
     pub features: Option<Features>,
+    /// Its `virt` in continuations of packets, once one was seen.
+    pub in_continuations: Option<BridgeId>,
     /// The rules sent to `edge`.
     pub installed: EdgeRules,
     pub bundles: u32,
@@ -199,6 +204,7 @@ impl Switch {
             virt: Session::new(now),
             edge: Session::new(now),
             features: None,
+            in_continuations: None,
             installed: EdgeRules::new(),
             bundles: 0,
             repairs: 0,

@@ -7,15 +7,17 @@ use crate::layout::messages::{everything, flood_group, physical_group};
 use crate::layout::repair::{self, before_flight};
 use crate::model::hidden::FLOOD_GROUP;
 use crate::model::in_flight::InFlight;
+use crate::model::tlv_table::TlvTable;
 use crate::model::truth::Truth;
 use crate::server::Server;
 use crate::switch_set::SwitchSet;
 use crate::switches::reads::Purpose;
 use crate::switches::session::{Inventory, SessionState};
 use crate::switches::Switches;
+use openflow13::tlv_table;
 use openflow13::{
-    meter_no, AsyncMasks, ErrorCode, FlowMod, GroupDesc, GroupMod, Message, MultipartReply,
-    MultipartRequest, SwitchConfig,
+    meter_no, AsyncMasks, ErrorCode, Experimenter, FlowMod, GroupDesc, GroupMod, Message,
+    MultipartReply, MultipartRequest, SwitchConfig,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -46,6 +48,7 @@ impl Switches {
                 flow_removed: [0b11_1111; 2],
             };
             self.send_to(switch, bridge, &Message::SetAsync(masks));
+            self.send_packet_in_format(switch);
             self.send_to(switch, bridge, &Message::FeaturesRequest);
         }
         let mut inventory = self.request_inventory(switch, bridge);
@@ -63,6 +66,10 @@ impl Switches {
         ];
         let (missing, since) = (requests.len(), self.verdicts.sequence());
         let begun = self.questions;
+        if bridge == Bridge::Virt {
+            // The answer arrives before those to the requests after it.
+            self.send_to(switch, bridge, &tlv_table::request());
+        }
         for request in requests {
             self.read(Purpose::Inventory, bridge, SwitchSet::of(switch), request);
         }
@@ -180,6 +187,14 @@ impl Switches {
         complete
     }
 
+    /// Notes the fields for tunnels' options of a `virt` that is being read.
+    pub fn tlv_table_reported(&mut self, switch: SwitchIndex, message: &Experimenter) {
+        let inventory = self.list[switch].virt.inventory_mut();
+        if let (Some(inventory), Some(reported)) = (inventory, tlv_table::reported(message)) {
+            inventory.tlv_table = TlvTable::of(reported);
+        }
+    }
+
     /// Ends the reading of a bridge, which is in service from now on.
     pub fn take_inventory(&mut self, switch: SwitchIndex, bridge: Bridge) -> Inventory {
         let session = self.list[switch].session_mut(bridge);
@@ -243,6 +258,11 @@ impl Switches {
         }
         for rule in flows.surplus {
             self.send_own_flow(rule, here, now);
+        }
+        // Rules may name its fields.
+        let wanted = in_flight.tlv_table.as_ref().unwrap_or(&truth.tlv_table);
+        for message in inventory.tlv_table.difference(wanted).into_iter().flatten() {
+            self.send_own(&message.message(), here, now);
         }
         let mut again = flows.again;
         let meters = match needed {

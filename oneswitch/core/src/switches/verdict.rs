@@ -117,6 +117,7 @@ fn wire(xid: u32, request: &Request) -> Vec<u8> {
             crate::wire::wire(xid, &Message::GroupMod(message.clone()))
         }
         Request::Meter(message) => crate::wire::wire(xid, &Message::MeterMod(message.clone())),
+        Request::TlvTable(message) => crate::wire::wire(xid, &message.message()),
         Request::PacketOut | Request::Other => Vec::new(),
     }
 }

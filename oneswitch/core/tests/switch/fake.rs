@@ -1,10 +1,12 @@
 //! One bridge of a fake switch: keeps a real flow table, answers as Open vSwitch does, and can be told to misbehave.
 
+use openflow13::openflow10::PacketInFormat;
+use openflow13::tlv_table::TlvMapping;
 use openflow13::{
     bundle, config, decode, encode, encode_error, group_no, meter_no, port_no, state, Action,
     Buckets, CanonicalMatch, ErrorCode, Features, FlowMod, FlowModCommand, FlowRemoved, GroupMod,
     GroupModCommand, Instructions, Match, Message, MeterMod, MeterModCommand, PacketOut, Port,
-    PortMod, PortStats, PortStatus, QueueStats, ALL_TABLES,
+    PortMod, PortStats, PortStatus, QueueStats, ALL_TABLES, NX_VENDOR,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -45,6 +47,9 @@ pub struct FakeBridge {
     pub max_meter: u32,
     pub packet_outs: Vec<PacketOut>,
     pub table_mods: usize,
+    pub tlv_table: BTreeMap<u16, TlvMapping>,
+    /// What it has chosen to send with packet-ins.
+    pub packet_in_format: PacketInFormat,
     pub refuse: Option<Refuser>,
     /// So many flow dumps of several parts end with an error behind the first one.
     pub broken_dumps: usize,
@@ -116,6 +121,7 @@ impl FakeBridge {
                 self.packet_outs.push(m);
             }
             Message::MultipartRequest(request) => self.multipart(xid, request)?,
+            Message::Experimenter(m) if m.vendor == NX_VENDOR => self.nicira(xid, &m)?,
             Message::Experimenter(m) => self.bundle(xid, &m)?,
             Message::TableMod(_) => self.table_mods += 1,
             _ => {}

@@ -31,4 +31,5 @@ mod resumed;
 mod roles;
 mod statistics;
 mod steps;
+mod vendors;
 mod verdicts;

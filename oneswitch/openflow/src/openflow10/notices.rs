@@ -1,9 +1,9 @@
 //! Nicira's replies and notifications over OpenFlow 1.0
 //! (include/openflow/nicira-ext.h).
 
-use crate::extension::subtype;
 use crate::flow::FlowRemoved;
-use crate::header::{kind, VERSION_10};
+use crate::header::kind;
+use crate::nicira::{property, subtype};
 use crate::packet::PacketIn;
 use crate::wire::{padded, Put};
 use crate::NX_VENDOR;
@@ -11,17 +11,6 @@ use crate::NX_VENDOR;
 use super::frames::message;
 use super::matching::to_nxm;
 use super::PacketInFormat;
-
-/// Properties of a packet-in of the second format (`nx_packet_in2_prop_type`).
-pub(super) mod property {
-    pub const PACKET: u16 = 0;
-    pub const FULL_LENGTH: u16 = 1;
-    pub const BUFFER_ID: u16 = 2;
-    pub const TABLE_ID: u16 = 3;
-    pub const COOKIE: u16 = 4;
-    pub const REASON: u16 = 5;
-    pub const METADATA: u16 = 6;
-}
 
 /// Starts a message of Nicira's.
 pub(super) fn start(number: u32) -> Vec<u8> {
@@ -55,7 +44,7 @@ fn put_padded(out: &mut Vec<u8>, bytes: &[u8]) {
 /// Encodes a packet-in for a peer of any version that has chosen one of
 /// Nicira's formats; `None`: it has not.
 pub fn encode_packet_in(version: u8, packet: &PacketIn, format: PacketInFormat) -> Option<Vec<u8>> {
-    let reason = reason(version, packet.reason);
+    let reason = PacketIn::reason_in(version, packet.reason);
     let mut frame = match format {
         PacketInFormat::Standard => return None,
         PacketInFormat::Nicira => packet_in(packet, reason),
@@ -65,16 +54,6 @@ pub fn encode_packet_in(version: u8, packet: &PacketIn, format: PacketInFormat) 
         *slot = version;
     }
     Some(frame)
-}
-
-/// Converts the reason of a packet-in (`encode_packet_in_reason`): before
-/// OpenFlow 1.3, a rule without a match is one like any other.
-pub(super) fn reason(version: u8, reason: u8) -> u8 {
-    match reason {
-        PacketIn::NO_MATCH if version == VERSION_10 => PacketIn::ACTION,
-        PacketIn::IMPLICIT_MISS => PacketIn::NO_MATCH,
-        other => other,
-    }
 }
 
 /// Encodes a packet-in in the first of Nicira's formats.

@@ -113,7 +113,7 @@ fn packet_in(packet: &PacketIn) -> Vec<u8> {
     body.put_u32(packet.buffer_id);
     body.put_u16(packet.total_len);
     body.put_u16(to_port16(packet.matching.in_port().unwrap_or(u32::MAX)));
-    body.put(&[notices::reason(VERSION, packet.reason), 0]);
+    body.put(&[PacketIn::reason_in(VERSION, packet.reason), 0]);
     body.put(&packet.data);
     message(k::PACKET_IN, 0, &body)
 }

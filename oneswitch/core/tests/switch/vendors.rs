@@ -1,0 +1,115 @@
+//! Nicira's messages: fields of tunnels' options are on every switch, and packet-ins come in the format that some controller wants.
+
+use crate::build::{add, from, output};
+use crate::fake::FakeBridge;
+use crate::lab::Lab;
+use openflow13::extension::{self, set_packet_in_format, Extension};
+use openflow13::openflow10::PacketInFormat;
+use openflow13::tlv_table::{self, TlvCommand, TlvMapping, TlvTableMod};
+use openflow13::{AsyncMasks, ErrorCode, Experimenter, Message};
+
+const MASKS: AsyncMasks = AsyncMasks {
+    packet_in: [0; 2],
+    port_status: [0; 2],
+    flow_removed: [0; 2],
+};
+
+impl FakeBridge {
+    pub fn nicira(&mut self, xid: u32, message: &Experimenter) -> Result<(), ErrorCode> {
+        match extension::decode(message, MASKS).map_err(|refusal| refusal.error)? {
+            Extension::PacketInFormat(format) => self.packet_in_format = format,
+            Extension::TlvTableRequest => {
+                let mappings: Vec<TlvMapping> = self.tlv_table.values().copied().collect();
+                self.reply(xid, tlv_table::reply(&mappings));
+            }
+            Extension::TlvTableMod(change) => {
+                for mapping in change.mappings {
+                    match change.command {
+                        TlvCommand::Add => self.tlv_table.insert(mapping.index, mapping),
+                        _ => self.tlv_table.remove(&mapping.index),
+                    };
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn mapping(index: u16) -> TlvMapping {
+    TlvMapping {
+        class: 1,
+        kind: index as u8,
+        length: 4,
+        index,
+    }
+}
+
+fn change(command: TlvCommand, indices: &[u16]) -> Message {
+    let mappings = indices.iter().map(|index| mapping(*index)).collect();
+    TlvTableMod { command, mappings }.message()
+}
+
+fn fields(lab: &mut Lab, switch: usize) -> Vec<u16> {
+    lab.virt(switch).tlv_table.keys().copied().collect()
+}
+
+#[test]
+fn fields_are_those_of_the_controllers_on_every_switch_and_after_restarts() {
+    let mut lab = Lab::new(3, &[0, 1, 2]);
+    lab.send(1, 1, &change(TlvCommand::Add, &[1, 2, 3]));
+    lab.send(1, 2, &change(TlvCommand::Delete, &[2]));
+    lab.run();
+    assert!(lab.take(1).is_empty());
+    lab.disconnect(1);
+    lab.send(1, 3, &change(TlvCommand::Add, &[4]));
+    lab.run();
+    let away = lab.virt(1);
+    away.tlv_table = [1, 7].map(|index| (index, mapping(index))).into();
+    lab.connect(1);
+    lab.run();
+    for switch in 0..3 {
+        assert_eq!(fields(&mut lab, switch), [1, 3, 4], "at switch {switch}");
+    }
+    lab.restart();
+    lab.run();
+    lab.take(1);
+    let answers = lab.ask(4, &tlv_table::request());
+    assert_eq!(answers[0].1, tlv_table::reply(&[1, 3, 4].map(mapping)));
+    for switch in 0..3 {
+        assert_eq!(fields(&mut lab, switch), [1, 3, 4], "at switch {switch}");
+    }
+}
+
+#[test]
+fn a_change_that_a_switch_refuses_is_undone() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.send(1, 1, &change(TlvCommand::Add, &[1]));
+    lab.run();
+    for switch in 0..2 {
+        lab.virt(switch).refuse = Some(Box::new(|message| {
+            let change = change(TlvCommand::Delete, &[1]);
+            (*message == change).then_some(ErrorCode::NX_TLV_INVALID_DEL)
+        }));
+    }
+    lab.send(1, 2, &change(TlvCommand::Delete, &[1]));
+    lab.run();
+    assert_eq!(lab.take(1).len(), 1);
+    let answers = lab.ask(3, &tlv_table::request());
+    assert_eq!(answers[0].1, tlv_table::reply(&[mapping(1)]));
+}
+
+#[test]
+fn packet_ins_come_with_what_continues_them_while_a_controller_wants_that() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.send(1, 1, &Message::FlowMod(add(1, from(1), &output(2))));
+    lab.controller_up(2);
+    let formats = |lab: &mut Lab| [0, 1].map(|switch| lab.virt(switch).packet_in_format);
+    assert_eq!(formats(&mut lab), [PacketInFormat::Standard; 2]);
+    lab.send(2, 1, &set_packet_in_format(PacketInFormat::Nicira2));
+    lab.run();
+    assert_eq!(formats(&mut lab), [PacketInFormat::Nicira2; 2]);
+    lab.controller_down(2);
+    lab.run();
+    assert_eq!(formats(&mut lab), [PacketInFormat::Standard; 2]);
+}

@@ -1,0 +1,157 @@
+//! Packet-ins of Nicira's second format, which carry the data of their action
+//! and the rest of a packet's processing (include/openflow/nicira-ext.h,
+//! lib/ofp-packet.c).
+
+use crate::error::Refusal;
+use crate::nicira::{property, subtype};
+use crate::oxm::Match;
+use crate::packet::PacketIn;
+use crate::wire::{padded, u16_at, u32_at, Reader};
+use crate::{kind, HEADER_LEN, NO_BUFFER, NX_VENDOR};
+
+/// A property of a continuation (`NXCPT_BRIDGE`).
+const BRIDGE: u16 = 0x8000;
+/// Vendor and subtype.
+const NUMBERS: usize = 8;
+/// Bytes of the property about the reason.
+const REASON_LENGTH: usize = 5;
+
+/// The identity of a bridge in continuations.
+pub type BridgeId = [u8; 16];
+
+/// Returns the properties of a packet-in of this format; `None`: it is another
+/// message.
+pub fn properties_of(frame: &[u8]) -> Option<&[u8]> {
+    let is_vendors = frame.get(1) == Some(&kind::EXPERIMENTER);
+    let numbers = (u32_at(frame, HEADER_LEN), u32_at(frame, HEADER_LEN + 4));
+    let is_packet_in = numbers == (Some(NX_VENDOR), Some(subtype::PACKET_IN2));
+    (is_vendors && is_packet_in).then(|| frame.get(HEADER_LEN + NUMBERS..))?
+}
+
+/// Decodes such properties, without the data and the continuation.
+///
+/// # Errors
+/// The property that cannot be read.
+pub fn packet_in(properties: &[u8]) -> Result<PacketIn, Refusal> {
+    let mut packet = PacketIn {
+        buffer_id: NO_BUFFER,
+        total_len: 0,
+        reason: PacketIn::NO_MATCH,
+        table_id: 0,
+        cookie: u64::MAX,
+        matching: Match::any(),
+        data: Box::default(),
+    };
+    let mut full_length = None;
+    for (kind, content) in Properties(properties) {
+        let mut reader = Reader::new(content);
+        match kind {
+            property::PACKET => packet.data = content.into(),
+            property::FULL_LENGTH => full_length = Some(reader.u32()?),
+            property::BUFFER_ID => packet.buffer_id = reader.u32()?,
+            property::TABLE_ID => packet.table_id = reader.u8()?,
+            property::COOKIE => {
+                reader.skip(4)?;
+                packet.cookie = reader.u64()?;
+            }
+            property::REASON => packet.reason = reader.u8()?,
+            property::METADATA => packet.matching = Match::from_oxm(content.to_vec())?,
+            _ => {}
+        }
+    }
+    let length = full_length.unwrap_or(packet.data.len() as u32);
+    packet.total_len = u16::try_from(length).unwrap_or(u16::MAX);
+    Ok(packet)
+}
+
+/// Returns a packet-in of this format for a peer of another version.
+pub fn in_version(frame: &[u8], version: u8) -> Vec<u8> {
+    let mut out = frame.to_vec();
+    let mut list = Properties(properties_of(frame).unwrap_or_default());
+    let found = list.find(|(kind, _)| *kind == property::REASON);
+    let reason = found.and_then(|(_, content)| content.first().copied());
+    // What precedes the reason, and the header of its property.
+    let before = frame.len() - list.0.len() - padded(REASON_LENGTH);
+    if let (Some(reason), Some(slot)) = (reason, out.get_mut(before + 4)) {
+        *slot = PacketIn::reason_in(version, reason);
+    }
+    if let Some(slot) = out.first_mut() {
+        *slot = version;
+    }
+    out
+}
+
+/// Returns the bridge that can continue a packet's processing.
+pub fn bridge_of(properties: &[u8]) -> Option<BridgeId> {
+    let mut outer = Properties(properties);
+    let (_, continuation) = outer.find(|(kind, _)| *kind == property::CONTINUATION)?;
+    // Padding precedes nested properties.
+    let inner = Properties(continuation.get(4..)?);
+    let mut bridges = inner.filter(|(kind, _)| *kind == BRIDGE);
+    bridges.next().and_then(|(_, id)| id.try_into().ok())
+}
+
+/// The properties of a list, with their contents; it ends before one whose
+/// length is wrong.
+struct Properties<'a>(&'a [u8]);
+
+impl<'a> Iterator for Properties<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (kind, length) = (u16_at(self.0, 0)?, usize::from(u16_at(self.0, 2)?));
+        let content = self.0.get(4..length)?;
+        self.0 = self.0.get(padded(length)..).unwrap_or_default();
+        Some((kind, content))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::openflow10::{self, encode_packet_in, PacketInFormat};
+    use crate::VERSION;
+
+    fn packet() -> PacketIn {
+        PacketIn {
+            buffer_id: NO_BUFFER,
+            total_len: 300,
+            reason: PacketIn::NO_MATCH,
+            table_id: 3,
+            cookie: 5,
+            matching: Match::any().with_in_port(7),
+            data: [1, 2, 3].into(),
+        }
+    }
+
+    fn encoded(version: u8) -> Vec<u8> {
+        encode_packet_in(version, &packet(), PacketInFormat::Nicira2).unwrap()
+    }
+
+    #[test]
+    fn a_packet_in_is_read_as_it_was_written() {
+        let frame = encoded(VERSION);
+        let properties = properties_of(&frame).unwrap();
+        assert_eq!(packet_in(properties), Ok(packet()));
+        assert_eq!(bridge_of(properties), None);
+    }
+
+    #[test]
+    fn a_peer_of_another_version_gets_its_reasons() {
+        let frame = encoded(VERSION);
+        assert_eq!(in_version(&frame, VERSION), frame);
+        let old = openflow10::VERSION;
+        assert_eq!(in_version(&frame, old), encoded(old));
+    }
+
+    #[test]
+    fn the_bridge_of_a_continuation_is_found() {
+        let mut list = vec![0, 5, 0, 5, 1, 0, 0, 0];
+        list.extend([0, 8, 0, 28, 0, 0, 0, 0, 0x80, 0, 0, 20]);
+        list.extend([9; 16]);
+        assert_eq!(bridge_of(&list), Some([9; 16]));
+        // Its length is wrong.
+        list[19] = 19;
+        assert_eq!(bridge_of(&list), None);
+    }
+}
