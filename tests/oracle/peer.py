@@ -22,12 +22,13 @@ class Peer:
         path: unix socket of the switch.
         hello: what to greet it with.
         version: the version that it agrees on, of our own requests.
+        answer_s: how long to wait for a message.
     """
 
-    def __init__(self, path: Path, hello: bytes, version: int = 4) -> None:
+    def __init__(self, path: Path, hello: bytes, version: int = 4, answer_s: float = _ANSWER_S) -> None:
         self._version = version
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(_ANSWER_S)
+        self._socket.settimeout(answer_s)
         self._socket.connect(str(path))
         self._received = bytearray()
         self.send(hello)

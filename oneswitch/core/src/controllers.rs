@@ -1,5 +1,6 @@
 //! The controllers: their connections, roles and replies, and merging several switches' answers into one.
 
+pub mod bundles;
 pub mod controller;
 pub mod merge;
 pub mod merge_flows;

@@ -1,6 +1,7 @@
 //! The dispatcher: owns the rooms, gives them input, and routes their results. No room calls it.
 
 pub mod answers;
+pub mod bundles;
 pub mod extensions;
 pub mod held;
 pub mod management;
@@ -42,6 +43,8 @@ pub struct Core {
     expiry: Expiry,
     moves: Moves,
     held: held::Held,
+    /// The bundle that is being committed.
+    commit: Option<bundles::Commit>,
     journal: Journal,
     /// Writers that wait for the switches of their ports.
     offload_hellos: Vec<(WriterId, OffloadHello)>,
@@ -105,6 +108,7 @@ impl Core {
             expiry: Expiry::default(),
             moves,
             held: held::Held::default(),
+            commit: None,
             journal: Journal::default(),
             offload_hellos: Vec::new(),
             discarded: Vec::new(),
@@ -139,6 +143,7 @@ impl Core {
         self.with_moves(now, |moves, below| moves.advance_moves(below));
         self.leave_everywhere(now);
         self.advance_gathering(now);
+        self.advance_commit(now);
     }
 
     /// Borrows the rooms below moves and expiry beside these two.

@@ -1,6 +1,7 @@
 //! The switches: their OpenFlow sessions, the messages and requests to them, and their verdicts.
 
 pub mod audit;
+pub mod bundles;
 pub mod doubt;
 pub mod fold;
 pub mod liveness;
@@ -31,6 +32,8 @@ pub struct Switches {
     pub list: Vec<Switch>,
     pub verdicts: Verdicts,
     pub outbox: Outbox,
+    /// What each `virt` gets in the bundle that is being made.
+    collecting: Option<bundles::Collecting>,
     /// The switches' treatment of fragments (OFPC_FRAG_*).
     pub fragment_flags: u16,
     /// Whether they send packet-ins with what continues them, because a controller wants that.
@@ -49,6 +52,7 @@ impl Switches {
             list,
             verdicts: Verdicts::default(),
             outbox: Outbox::default(),
+            collecting: None,
             fragment_flags: 0,
             continues_packets: false,
             disconnects: Vec::new(),

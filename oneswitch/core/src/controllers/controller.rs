@@ -1,6 +1,7 @@
 //! State of one controller connection: role, masks, the order of its replies, and their memory.
 
 use crate::api::{ControllerRole, Greeting};
+use crate::controllers::bundles::Bundles;
 use crate::controllers::multipart::Partials;
 use crate::controllers::reply::Reply;
 use openflow13::openflow10::{self, Formats, PacketInFormat, StatsForm};
@@ -48,6 +49,7 @@ pub struct Controller {
     /// The form of the reply to its current request, in OpenFlow 1.0.
     pub form: StatsForm,
     pub partials: Partials,
+    pub bundles: Bundles,
     slots: VecDeque<Slot>,
     /// Number of `slots[0]`; they are numbered in order.
     first_slot: u64,
@@ -80,6 +82,7 @@ impl Controller {
             formats: Formats::default(),
             form: StatsForm::default(),
             partials: Partials::default(),
+            bundles: Bundles::default(),
             slots: VecDeque::new(),
             first_slot: 0,
             kept: 0,

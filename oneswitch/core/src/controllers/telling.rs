@@ -79,6 +79,29 @@ impl Controllers {
         }
     }
 
+    /// Removes a part of a bundle that the switches cannot read.
+    pub fn strike_part(&mut self, id: ControllerId, part: u64) {
+        if let Some(controller) = self.connections.get_mut(&id) {
+            controller.bundles.strike(part);
+        }
+    }
+
+    /// Returns when the next bundle times out.
+    pub fn bundle_deadline(&self) -> Option<Instant> {
+        let controllers = self.connections.values();
+        controllers.filter_map(|c| c.bundles.deadline()).min()
+    }
+
+    /// Removes the bundles that have been idle for too long; returns the messages that opened them.
+    pub fn take_idle_bundles(&mut self, now: Instant) -> Vec<(ControllerId, Box<[u8]>)> {
+        let mut idle = Vec::new();
+        for (id, controller) in &mut self.connections {
+            let openers = controller.bundles.timed_out(now).into_iter();
+            idle.extend(openers.map(|opener| (*id, opener)));
+        }
+        idle
+    }
+
     /// Sends the error for a message that the switches refused.
     pub fn report_refusal(&mut self, refused: Refused) {
         let Some(origin) = refused.origin else {

@@ -46,6 +46,9 @@ impl Core {
         message: &Experimenter,
         now: Instant,
     ) {
+        if self.bundle_message(incoming, message, now).is_some() {
+            return;
+        }
         let id = incoming.origin.controller;
         let Some(controller) = self.controllers.get_mut(id) else {
             return;

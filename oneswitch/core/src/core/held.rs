@@ -13,6 +13,8 @@ use tracing::warn;
 pub struct Held {
     frames: VecDeque<(ControllerId, Box<[u8]>)>,
     since: Option<Instant>,
+    /// The batch that the first message waits for instead, which commits a bundle.
+    until: Option<u64>,
     /// The ports could not be gathered: what needs it is refused.
     is_refusing: bool,
 }
@@ -20,7 +22,7 @@ pub struct Held {
 impl Core {
     /// Holds a message of a controller if others wait before it. Returns whether it does.
     pub(in crate::core) fn holds_behind_others(&mut self, id: ControllerId, frame: &[u8]) -> bool {
-        let waits = self.held.since.is_some();
+        let waits = self.is_holding();
         if waits {
             self.held.frames.push_back((id, frame.into()));
         }
@@ -28,7 +30,23 @@ impl Core {
     }
 
     pub(in crate::core) fn is_holding(&self) -> bool {
-        self.held.since.is_some()
+        self.held.since.is_some() || self.held.until.is_some() || self.commit.is_some()
+    }
+
+    /// Holds a message until the messages of a batch are settled.
+    pub(in crate::core) fn hold_until_settled(&mut self, incoming: Incoming<'_>, batch: u64) {
+        let frame = (incoming.origin.controller, incoming.sent.into());
+        self.held.frames.push_back(frame);
+        self.held.until = Some(batch);
+    }
+
+    /// Handles the messages that wait neither for a batch nor for a commit any more.
+    pub(in crate::core) fn handle_settled_holds(&mut self, now: Instant) {
+        let verdicts = &self.switches.verdicts;
+        self.held.until = self.held.until.filter(|until| !verdicts.is_settled(*until));
+        if !self.is_holding() {
+            self.handle_held(now);
+        }
     }
 
     /// Holds a message that keeps state for all ports until they execute at one switch. Returns false if it can be handled, or refused, now.
@@ -54,7 +72,7 @@ impl Core {
         if !self.moves.gathering.is_allowed || self.held.is_refusing {
             return false;
         }
-        if self.is_holding() {
+        if self.held.since.is_some() {
             // Another part of the same message of OpenFlow 1.0.
             return true;
         }
@@ -91,10 +109,14 @@ impl Core {
             return;
         }
         self.held.is_refusing = is_refusing;
+        self.handle_held(now);
+        self.held.is_refusing = false;
+    }
+
+    fn handle_held(&mut self, now: Instant) {
         for (id, frame) in std::mem::take(&mut self.held.frames) {
             self.controller_message(id, &frame, now);
         }
-        self.held.is_refusing = false;
     }
 
     /// Tells whether something in the virtual tables needs all ports at one switch.

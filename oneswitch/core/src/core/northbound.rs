@@ -175,6 +175,9 @@ impl Core {
 
     /// Answers with an error, after the replies to everything sent before.
     pub(in crate::core) fn refuse(&mut self, incoming: Incoming<'_>, error: ErrorCode) {
+        if self.is_refused_part(error) {
+            return;
+        }
         self.controllers.refused += 1;
         let (origin, kind) = (incoming.origin, incoming.sent.get(1).copied());
         // As Open vSwitch does (ofconn_send_error(), ofproto/connmgr.c).

@@ -32,6 +32,9 @@ impl Core {
             .outbox
             .discard(Destination::Switch(switch, bridge));
         self.switches.verdicts.forget(switch, bridge);
+        if bridge == Bridge::Virt {
+            self.forget_trial(switch);
+        }
         for question in self.switches.forget_reads(switch, bridge) {
             let answer = self.switches.read_answered(question, switch);
             self.route_answer(answer, now);
@@ -59,6 +62,7 @@ impl Core {
             return;
         };
         match header.kind {
+            kind::BARRIER_REPLY if self.trial_answered(switch, header.xid) => self.settle(now),
             kind::BARRIER_REPLY => {
                 self.switches
                     .verdicts
@@ -145,6 +149,7 @@ impl Core {
             if !self.switches.verdicts.refuse(xid, switch, message) {
                 warn!(target: "southbound", switch = %self.switches.list[switch].name, %error, xid, "error about an unknown message");
             }
+        } else if self.bundle_error(switch, bridge, xid, &message) {
         } else if bridge == Bridge::Edge && self.is_refused_install(xid, error) {
             info!(target: "southbound", switch = %self.switches.list[switch].name, %error, "refused an offload rule");
         } else if self.switches.is_question(xid) {
@@ -172,6 +177,9 @@ impl Core {
             .into_iter()
             .partition(|refused| refused.origin.is_none());
         for refused in theirs {
+            if let (Some(origin), Some(part)) = (refused.origin, refused.part) {
+                self.controllers.strike_part(origin.controller, part);
+            }
             let by = self.switches.switch_names(refused.by);
             if let Some(origin) = refused.origin {
                 let (controller, kind) = (origin.controller.0, refused.message.get(1).copied());

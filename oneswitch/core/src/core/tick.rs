@@ -18,6 +18,7 @@ impl Core {
             .chain(self.server.offload.deadline())
             .chain(self.gathering_deadline())
             .chain(self.controllers.next_given_up())
+            .chain(self.controllers.bundle_deadline())
             .min()
     }
 
@@ -32,6 +33,7 @@ impl Core {
         });
         self.tick_offload(now);
         self.give_up_partials(now);
+        self.time_bundles_out(now);
         self.switches.resync_overdue(now);
         self.switches.audit_overdue(now);
         self.switches.verdicts.hurry_overdue(now);

@@ -1,6 +1,6 @@
 //! Messages that change the virtual switch or send packets.
 
-use crate::api::SwitchIndex;
+use crate::api::{ControllerId, SwitchIndex};
 use crate::controllers::Incoming;
 use crate::core::Core;
 use crate::layout::messages::group_removal;
@@ -249,7 +249,7 @@ impl Core {
     }
 
     /// Starts installing all rules at all executors, because any rule may apply at any of them.
-    fn enter_everywhere(&mut self, now: Instant) {
+    pub(in crate::core) fn enter_everywhere(&mut self, now: Instant) {
         if self.server.executors.is_everywhere() {
             return;
         }
@@ -293,6 +293,13 @@ impl Core {
             self.enter_everywhere(now);
         }
         let targets = self.server.executors.all();
+        if message.command == GroupModCommand::Delete && self.switches.is_collecting() {
+            let targets = targets.intersection(self.switches.up());
+            for rule in self.truth.users_of_group(message.group_id) {
+                let removal = Message::FlowMod(removal_of(&rule));
+                self.switches.put_to_trial(&removal, targets);
+            }
+        }
         if message.command == GroupModCommand::Delete && message.group_id == group_no::ALL {
             // One by one, to keep the hidden groups.
             self.switches
@@ -390,18 +397,34 @@ impl Core {
     }
 
     pub(in crate::core) fn port_mod(&mut self, incoming: Incoming<'_>, message: &PortMod) {
-        let Some(port) = self.server.ports.get_mut(message.port) else {
-            return self.refuse(incoming, ErrorCode::PORT_MOD_FAILED_BAD_PORT);
-        };
-        if port.hw_addr.is_some_and(|mac| mac != message.hw_addr) {
-            return self.refuse(incoming, ErrorCode::PORT_MOD_FAILED_BAD_HW_ADDR);
+        match self.port_of_mod(message) {
+            Ok(()) => self.change_port(incoming.origin.controller, message),
+            Err(error) => self.refuse(incoming, error),
         }
+    }
+
+    /// # Errors
+    /// `BAD_PORT`, `BAD_HW_ADDR`.
+    pub(in crate::core) fn port_of_mod(&self, message: &PortMod) -> Result<(), ErrorCode> {
+        let port = self.server.ports.get(message.port);
+        let port = port.ok_or(ErrorCode::PORT_MOD_FAILED_BAD_PORT)?;
+        match port.hw_addr.is_some_and(|mac| mac != message.hw_addr) {
+            true => Err(ErrorCode::PORT_MOD_FAILED_BAD_HW_ADDR),
+            false => Ok(()),
+        }
+    }
+
+    /// Changes a port's configuration for a controller.
+    pub(in crate::core) fn change_port(&mut self, by: ControllerId, message: &PortMod) {
+        let Some(port) = self.server.ports.get_mut(message.port) else {
+            return;
+        };
         let mask = message.mask & config::ALL;
         port.config = (port.config & !mask) | (message.config & mask);
         self.server.unsettled = true;
         self.switches.apply_port_config(&self.server, message.port);
         self.switches.refresh_paths(&mut self.server);
-        self.announce_ports(Some(incoming.origin.controller));
+        self.announce_ports(Some(by));
     }
 }
 

@@ -50,6 +50,8 @@ pub mod kind {
     pub const MOVES: u8 = 6;
     /// Quarantined flow-ids.
     pub const RETIRED: u8 = 7;
+    /// The number of bytes of the next records, which count only together: a bundle's.
+    pub const JOINED: u8 = 8;
 }
 
 /// A damaged journal.
@@ -117,9 +119,30 @@ impl Journal {
             Request::Group { message, .. } => Message::GroupMod(message),
             Request::Meter(message) => Message::MeterMod(message),
             Request::TlvTable(message) => message.message(),
-            Request::PacketOut | Request::Other => return,
+            Request::PacketOut | Request::Part(_) | Request::Other => return,
         };
         put_change(&mut self.bytes, clock, at, &message);
+    }
+
+    /// Returns the bytes that wait to be taken.
+    pub fn length(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Makes the records since `begun` count only together.
+    pub fn join(&mut self, begun: usize) {
+        let Some(clock) = &self.clock else {
+            return;
+        };
+        let now = clock.unix_nanos(clock.now);
+        let records = self.bytes.split_off(begun);
+        if !records.is_empty() {
+            let length = records.len() as u64;
+            put_record(&mut self.bytes, kind::JOINED, now, |out| {
+                out.extend(length.to_be_bytes());
+            });
+            self.bytes.extend(records);
+        }
     }
 
     pub fn folded(&mut self, rule: &Rule, more: Counters) {

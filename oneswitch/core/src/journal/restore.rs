@@ -91,7 +91,9 @@ pub fn replay(journal: &[u8], clock: Clock) -> Result<Replayed, JournalError> {
             offset,
             reason: reason.into(),
         };
-        reader.apply(body).map_err(reason)?;
+        if reader.apply(body).map_err(reason)? > (journal.len() - next) as u64 {
+            break; // records that count only together, and some were not written
+        }
         restored.records += 1;
         offset = next;
     }
@@ -158,7 +160,8 @@ struct Replay {
 }
 
 impl Replay {
-    fn apply(&mut self, body: &[u8]) -> Result<(), &'static str> {
+    /// Applies a record; returns the bytes behind it without which it does not count.
+    fn apply(&mut self, body: &[u8]) -> Result<u64, &'static str> {
         const SHORT: &str = "a record is too short";
         let input = &mut &*body;
         let [kind] = array(input).ok_or(SHORT)?;
@@ -166,7 +169,10 @@ impl Replay {
             .clock
             .instant(u64::from_be_bytes(array(input).ok_or(SHORT)?));
         match kind {
-            kind::CHANGE => self.change(input, time),
+            kind::JOINED => {
+                return array(input).map(u64::from_be_bytes).ok_or(SHORT);
+            }
+            kind::CHANGE => self.change(input, time)?,
             kind::RULE => {
                 let modified = u64::from_be_bytes(array(input).ok_or(SHORT)?);
                 let base = counters(input).ok_or(SHORT)?;
@@ -178,36 +184,31 @@ impl Replay {
                     base,
                     ..Rule::new(key, &message, facts, time)
                 }));
-                Ok(())
             }
             kind::FOLD => {
                 let more = counters(input).ok_or(SHORT)?;
                 let key = key_of(&flow_mod(input)?).ok_or("a rule's match cannot be read")?;
                 self.truth.tables.fold(&key, more.packets, more.bytes);
-                Ok(())
             }
             kind::COUNTED => match decode(input) {
                 Ok((_, Message::MultipartReply(reply))) => {
                     self.truth.fold_counted(reply.body);
-                    Ok(())
                 }
-                _ => Err("statistics that cannot be read"),
+                _ => return Err("statistics that cannot be read"),
             },
             kind::SETTINGS => {
                 let settings = Settings::decode(input);
                 self.settings = Some(settings.ok_or("the settings cannot be read")?);
-                Ok(())
             }
             kind::MOVES => {
                 self.moves = moves::decode(input).ok_or("the moves cannot be read")?;
-                Ok(())
             }
             kind::RETIRED => {
                 self.retired = input.to_vec();
-                Ok(())
             }
-            _ => Err("a record of unknown kind"),
+            _ => return Err("a record of unknown kind"),
         }
+        Ok(0)
     }
 
     fn change(&mut self, frame: &[u8], at: Instant) -> Result<(), &'static str> {

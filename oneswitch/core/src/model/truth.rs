@@ -1,7 +1,7 @@
 //! The virtual switch's state as written by its controllers: flow tables, groups and meters, with every change undoable.
 
 use crate::model::facts::{self, Facts};
-use crate::model::rule::RuleKey;
+use crate::model::rule::{Rule, RuleKey};
 use crate::model::tables::{Change, Filter, FlowTables};
 use crate::model::tlv_table::TlvTable;
 use openflow13::tlv_table::TlvTableMod;
@@ -52,6 +52,8 @@ pub enum Request {
     TlvTable(TlvTableMod),
     /// Changes nothing; its verdict can wait.
     PacketOut,
+    /// A part of a bundle, with its number: only checked until the bundle is committed.
+    Part(u64),
     /// Changes no state kept here.
     Other,
 }
@@ -66,7 +68,7 @@ impl Request {
             Self::Group { message, .. } => message.buckets.as_bytes().len(),
             Self::Meter(message) => message.bands.len(),
             Self::TlvTable(message) => std::mem::size_of_val(&*message.mappings),
-            Self::PacketOut | Self::Other => 0,
+            Self::PacketOut | Self::Part(_) | Self::Other => 0,
         }
     }
 
@@ -153,7 +155,7 @@ impl Truth {
                 }
             }
             Request::TlvTable(message) => self.tlv_table.changed_by(message).err(),
-            Request::PacketOut | Request::Other => None,
+            Request::PacketOut | Request::Part(_) | Request::Other => None,
         }
     }
 
@@ -229,7 +231,7 @@ impl Truth {
                     changes.tlv_table = Some(std::mem::replace(&mut self.tlv_table, after));
                 }
             }
-            Request::PacketOut | Request::Other => {}
+            Request::PacketOut | Request::Part(_) | Request::Other => {}
         }
         changes
     }
@@ -373,6 +375,15 @@ impl Truth {
                 None => self.meters.remove(&id),
             };
         }
+    }
+
+    /// Returns the rules that send to a group, or to any.
+    pub fn users_of_group(&self, id: u32) -> Vec<Arc<Rule>> {
+        let uses = |rule: &&Arc<Rule>| {
+            rule.facts.has_group
+                && (id == group_no::ALL || facts::uses_group(&rule.instructions, id))
+        };
+        self.tables.iter().filter(uses).cloned().collect()
     }
 
     /// Counts the references of rules to a group; Open vSwitch counts a rule that names it twice twice.

@@ -31,8 +31,7 @@ impl Switches {
         let frame = wire(xid, message);
         for switch in targets.iter() {
             self.list[switch].own_changes += 1;
-            let to = Destination::Switch(switch, Bridge::Virt);
-            self.outbox.put(to, &frame);
+            self.put_to_virt(switch, &frame, xid);
         }
     }
 
@@ -73,8 +72,7 @@ impl Switches {
     /// Sends a controller's message, or its removal by us, to `virt` of `targets` with the xid of its operation.
     pub fn send_operation(&mut self, frame: &[u8], targets: SwitchSet, xid: u32) {
         for switch in targets.iter() {
-            let to = Destination::Switch(switch, Bridge::Virt);
-            self.outbox.put_with_xid(to, frame, xid);
+            self.put_to_virt(switch, frame, xid);
         }
     }
 

@@ -28,6 +28,8 @@ pub(crate) const WHOLE_PACKET: u16 = 0xffff;
 /// Limit of resyncs of a bridge per [`PAUSE`], however often it disagrees: some disagreements cannot be repaired.
 const RESYNCS: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long to postpone reading a bridge that is trying a bundle.
+const TRIAL: Duration = Duration::from_millis(10);
 
 impl Switches {
     /// Requests the complete state of a newly connected bridge.
@@ -97,6 +99,11 @@ impl Switches {
         }
         if session.resync.is_some() {
             session.again = true;
+            return;
+        }
+        if self.verdicts.is_joining() {
+            // It would lack what it has only tried.
+            session.resync_at = Some(now + TRIAL);
             return;
         }
         if session

@@ -61,6 +61,8 @@ struct Operation {
     refusal: Option<Refusal>,
     /// Counters of what it created, or since it reset them.
     folded: Vec<Vanished>,
+    /// Whether it is part of a bundle.
+    is_joined: bool,
     /// Estimate of its bytes.
     size: usize,
 }
@@ -118,7 +120,7 @@ fn wire(xid: u32, request: &Request) -> Vec<u8> {
         }
         Request::Meter(message) => crate::wire::wire(xid, &Message::MeterMod(message.clone())),
         Request::TlvTable(message) => crate::wire::wire(xid, &message.message()),
-        Request::PacketOut | Request::Other => Vec::new(),
+        Request::PacketOut | Request::Part(_) | Request::Other => Vec::new(),
     }
 }
 
@@ -178,6 +180,8 @@ pub struct Verdicts {
     touched: Bridges,
     /// Whether the open batch must be closed: it changes something, or something waits for it.
     due: bool,
+    /// The number of the first operation of a bundle that is being tried. The open batch stays open until then.
+    joined: Option<u64>,
     /// The first packet-out of the open batch.
     since: Option<Instant>,
     closed: u64,
@@ -257,6 +261,7 @@ impl Verdicts {
             refused_by: SwitchSet::EMPTY,
             refusal: None,
             folded: Vec::new(),
+            is_joined: self.joined.is_some(),
             size,
         });
         self.open += 1;
@@ -351,7 +356,7 @@ impl Verdicts {
 
     /// Closes the open batch if it is due; returns the switches to send a barrier with `barrier` as xid.
     pub fn close(&mut self, barrier: u32) -> Option<(SwitchSet, SwitchSet)> {
-        if !std::mem::take(&mut self.due) || !self.is_open() {
+        if self.joined.is_some() || !std::mem::take(&mut self.due) || !self.is_open() {
             return None;
         }
         self.since = None;
@@ -414,9 +419,15 @@ impl Verdicts {
             self.redo(truth, batch.operations);
             settled.compare_removed(believed, self.removed_rules());
         }
+        let begun = journal.length();
+        let joins = |o: &Operation| o.is_joined;
+        let joined = self.operations.range(..batch.operations).any(joins);
         for operation in self.operations.drain(..batch.operations) {
             self.bytes -= operation.size;
             settled.add(operation, journal);
+        }
+        if joined {
+            journal.join(begun);
         }
         self.first = self.first.wrapping_add(batch.operations as u32) & !NOT_AN_OPERATION;
         self.settled = batch.number;
@@ -454,6 +465,7 @@ impl Verdicts {
 }
 
 mod folds;
+mod joined;
 mod settled;
 #[cfg(test)]
 mod tests;

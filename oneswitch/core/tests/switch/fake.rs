@@ -55,7 +55,7 @@ pub struct FakeBridge {
     pub broken_dumps: usize,
     /// Flow-removed messages come after the barrier reply, as from Open vSwitch (they wait for an RCU grace period).
     late: Vec<Vec<u8>>,
-    bundles: BTreeMap<u32, Vec<FlowMod>>,
+    bundles: BTreeMap<u32, Vec<Vec<u8>>>,
     /// State-changing messages that were accepted.
     pub accepted: usize,
 }
@@ -164,26 +164,22 @@ impl FakeBridge {
         use bundle::{Bundle, Control, ControlType};
         match bundle::decode(xid, m).expect("a bundle message") {
             Ok(Bundle::Add(add)) => {
-                let Ok((_, Message::FlowMod(inner))) = decode(add.inner) else {
-                    panic!("only flow-mods are bundled");
-                };
-                let open = self
-                    .bundles
-                    .get_mut(&add.bundle_id)
-                    .expect("an open bundle");
-                open.push(inner);
+                let open = self.bundles.get_mut(&add.bundle_id);
+                open.expect("an open bundle").push(add.inner.to_vec());
+                if let Err(refusal) = decode(add.inner) {
+                    self.bundles.get_mut(&add.bundle_id).unwrap().pop();
+                    return Err(refusal.error);
+                }
             }
             Ok(Bundle::Control(control)) => {
+                let parts = self.bundles.remove(&control.bundle_id);
                 match control.control_type {
                     ControlType::OpenRequest => {
+                        assert_eq!(parts, None, "opened twice");
                         self.bundles.insert(control.bundle_id, Vec::new());
                     }
-                    ControlType::CommitRequest => {
-                        let open = self.bundles.remove(&control.bundle_id);
-                        for flow_mod in open.expect("an open bundle") {
-                            self.flow_mod(&flow_mod)?;
-                        }
-                    }
+                    ControlType::CommitRequest => self.commit(&parts.expect("an open bundle"))?,
+                    ControlType::DiscardRequest => drop(parts.expect("an open bundle")),
                     other => panic!("{other:?}"),
                 }
                 let done = Control {
@@ -193,6 +189,29 @@ impl FakeBridge {
                 self.output.push(bundle::encode_control(xid, done));
             }
             Err(refusal) => return Err(refusal.error),
+        }
+        Ok(())
+    }
+
+    /// As Open vSwitch: all parts, or none and an error about the first one that fails. A port-mod always fails.
+    fn commit(&mut self, parts: &[Vec<u8>]) -> Result<(), ErrorCode> {
+        let before = (self.flows.clone(), self.groups.clone());
+        let (late, sent) = (self.late.len(), self.packet_outs.len());
+        for part in parts {
+            let (header, message) = decode(part).unwrap();
+            let refused = self.refuse.as_ref().and_then(|refuse| refuse(&message));
+            let result = match (refused, message) {
+                (Some(error), _) => Err(error),
+                (None, Message::PortMod(_)) => Err(ErrorCode::ONF_BUNDLE_MSG_FAILED),
+                (None, message) => self.act(header.xid, message),
+            };
+            if let Err(error) = result {
+                (self.flows, self.groups) = before;
+                self.late.truncate(late);
+                self.packet_outs.truncate(sent);
+                self.output.push(encode_error(header.xid, error, part));
+                return Err(ErrorCode::ONF_BUNDLE_MSG_FAILED);
+            }
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 mod answers;
 mod budget;
 mod build;
+mod bundles;
 mod check;
 mod confirmed;
 mod executors;

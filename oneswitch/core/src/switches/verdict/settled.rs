@@ -3,7 +3,7 @@
 use super::{Operation, Origin};
 use crate::journal::records::Journal;
 use crate::model::rule::Rule;
-use crate::model::truth::Changes;
+use crate::model::truth::{Changes, Request};
 use crate::switch_set::SwitchSet;
 use foldhash::HashMap;
 use openflow13::ErrorCode;
@@ -17,6 +17,8 @@ pub struct Refused {
     /// The message as the controller wrote it.
     pub message: Box<[u8]>,
     pub by: SwitchSet,
+    /// The number of the bundle's part that it was.
+    pub part: Option<u64>,
 }
 
 /// What a settled batch asks for.
@@ -62,11 +64,16 @@ impl Settled {
         operation.folded.into_iter().for_each(|f| f.tell(journal));
         let accepted_by = operation.targets.minus(operation.refused_by);
         self.repair = self.repair.union(accepted_by).union(operation.copied_to);
+        let part = match operation.request {
+            Request::Part(number) => Some(number),
+            _ => None,
+        };
         self.refused.push(Refused {
             origin: operation.origin,
             error: refusal.error,
             message: operation.original.unwrap_or(refusal.data),
             by: operation.refused_by,
+            part,
         });
     }
 }

@@ -1,0 +1,454 @@
+//! Bundles of controllers: all of their messages come into force, on all switches, or none does.
+//!
+//! Everything else waits during a commit, as in Open vSwitch. First the switches try the bundle (switches/bundles.rs); it is sent for good only
+//! if all of them would accept it. What a switch refuses nevertheless is taken back everywhere, as a message is that one switch refused.
+
+use crate::api::{Bridge, ControllerRole, SwitchIndex};
+use crate::controllers::bundles::Part;
+use crate::controllers::Incoming;
+use crate::core::Core;
+use crate::model::facts::Facts;
+use crate::model::truth::{Changes, Request};
+use crate::server::executors::HUB;
+use crate::switch_set::SwitchSet;
+use crate::switches::bundles::{Collected, Trial};
+use crate::switches::verdict::Origin;
+use openflow13::bundle::{self, Add, Bundle, Control, ControlType};
+use openflow13::{decode, ErrorCode, ErrorMessage, Experimenter, Message, PortMod, Refusal};
+use std::ops::Range;
+use std::time::Instant;
+use tracing::{info, warn};
+
+/// A bundle that is being committed.
+#[derive(Debug)]
+pub struct Commit {
+    origin: Origin,
+    /// The commit as the controller sent it.
+    sent: Box<[u8]>,
+    control: Control,
+    parts: Vec<Part>,
+    is_atomic: bool,
+    /// The number of the first operation of each part so far.
+    begins: Vec<u64>,
+    /// The error of the latest part, if no switch has to refuse it.
+    refused: Option<ErrorCode>,
+    port_mods: Vec<(Origin, PortMod)>,
+    operations: Range<u64>,
+    collected: Collected,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Its parts are being handled.
+    Collecting,
+    Trying(Trial),
+    /// Waits for this batch: refused, or sent with this xid.
+    Settling {
+        batch: u64,
+        commit: Option<u32>,
+        outcome: Result<(), Failure>,
+    },
+}
+
+/// The reason why a bundle does not come into force.
+#[derive(Debug)]
+enum Failure {
+    /// A part, and its error.
+    Part(usize, ErrorCode),
+    /// A switch refused all of it, or has disconnected.
+    Whole,
+}
+
+impl Core {
+    /// Handles a message about a bundle; `None`: it is not one.
+    pub(in crate::core) fn bundle_message(
+        &mut self,
+        incoming: Incoming<'_>,
+        message: &Experimenter,
+        now: Instant,
+    ) -> Option<()> {
+        let decoded = bundle::decode(incoming.origin.xid, message)?;
+        let role = self.controllers.role(incoming.origin.controller);
+        match decoded {
+            // Open vSwitch checks the length before the role, and that before the content.
+            Err(refusal) if refusal.error == ErrorCode::BAD_REQUEST_BAD_LEN => {
+                self.refuse_bundle_message(incoming, refusal)
+            }
+            _ if role == Some(ControllerRole::Slave) => {
+                self.refuse(incoming, ErrorCode::BAD_REQUEST_IS_SLAVE)
+            }
+            Err(refusal) => self.refuse_bundle_message(incoming, refusal),
+            Ok(Bundle::Add(add)) => self.add_to_bundle(incoming, add, now),
+            Ok(Bundle::Control(control)) => self.control_bundle(incoming, control, now),
+        }
+        Some(())
+    }
+
+    fn refuse_bundle_message(&mut self, incoming: Incoming<'_>, refusal: Refusal) {
+        info!(target: "northbound", controller = incoming.origin.controller.0, detail = %refusal.detail, "cannot take a message about a bundle");
+        self.refuse(incoming, refusal.error)
+    }
+
+    fn control_bundle(&mut self, incoming: Incoming<'_>, control: Control, now: Instant) {
+        let Some(controller) = self.controllers.get_mut(incoming.origin.controller) else {
+            return;
+        };
+        let bundles = &mut controller.bundles;
+        let result = match control.control_type {
+            ControlType::OpenRequest => bundles.open(control, incoming.sent, now),
+            ControlType::CloseRequest => bundles.close(control, now),
+            ControlType::DiscardRequest => bundles.discard(control.bundle_id),
+            ControlType::CommitRequest => return self.commit_bundle(incoming, control, now),
+            _ => Err(ErrorCode::ONF_BUNDLE_BAD_TYPE),
+        };
+        self.answer_control(incoming, control, result);
+    }
+
+    fn answer_control(
+        &mut self,
+        incoming: Incoming<'_>,
+        control: Control,
+        result: Result<(), ErrorCode>,
+    ) {
+        match (result, control.control_type.reply()) {
+            (Ok(()), Some(control_type)) => {
+                let (bundle_id, flags) = (control.bundle_id, 0);
+                let reply = Control {
+                    bundle_id,
+                    control_type,
+                    flags,
+                };
+                let frame = bundle::encode_control(incoming.origin.xid, reply);
+                self.reply_with(incoming, frame.into());
+            }
+            (Ok(()), None) => self.refuse(incoming, ErrorCode::ONF_BUNDLE_BAD_TYPE),
+            (Err(error), _) => self.refuse(incoming, error),
+        }
+    }
+
+    /// Adds a message to a bundle, if the hypervisor can read it: Open vSwitch finds most errors of a message now, and not at the commit.
+    fn add_to_bundle(&mut self, incoming: Incoming<'_>, add: Add<'_>, now: Instant) {
+        let checked = self.switches.verdicts.next_batch();
+        let Some(controller) = self.controllers.get_mut(incoming.origin.controller) else {
+            return;
+        };
+        let bundles = &mut controller.bundles;
+        let added = unacceptable(add.inner).map_or_else(
+            || bundles.add(add.bundle_id, add.flags, incoming.sent, checked, now),
+            Err,
+        );
+        let request = added.map_or(Request::Other, Request::Part);
+        let targets = SwitchSet::of(HUB).intersection(self.switches.up());
+        let (origin, sent) = (Some(incoming.origin), Some(incoming.sent.into()));
+        let verdicts = &mut self.switches.verdicts;
+        let xid = verdicts.push(origin, sent, request, Changes::default(), targets, now);
+        if !targets.is_empty() {
+            self.switches.check_part(HUB, add.inner, xid);
+        }
+        if let Err(error) = added {
+            self.switches.verdicts.expect_refusal(error);
+        }
+    }
+
+    fn commit_bundle(&mut self, incoming: Incoming<'_>, control: Control, now: Instant) {
+        let Some(controller) = self.controllers.get_mut(incoming.origin.controller) else {
+            return;
+        };
+        let bundle = match controller.bundles.committable(control) {
+            Ok(bundle) => bundle,
+            Err(error) => return self.refuse(incoming, error),
+        };
+        if !self.switches.verdicts.is_settled(bundle.checked) {
+            let checked = bundle.checked;
+            return self.hold_until_settled(incoming, checked);
+        }
+        let facts: Vec<Facts> = bundle.parts.iter().filter_map(facts_of).collect();
+        let mut facts_of_all = facts.iter();
+        if facts_of_all.any(|facts| self.holds_until_gathered(incoming, facts, now)) {
+            return;
+        }
+        if facts.iter().any(|facts| facts.moves_in_port) {
+            self.enter_everywhere(now);
+        }
+        let controller = self.controllers.get_mut(incoming.origin.controller);
+        let bundle = controller.and_then(|c| c.bundles.remove(control.bundle_id));
+        let Some(bundle) = bundle else { return };
+        let begin = self.switches.verdicts.sequence();
+        self.commit = Some(Commit {
+            origin: incoming.origin,
+            sent: incoming.sent.into(),
+            control,
+            parts: bundle.parts,
+            is_atomic: control.flags & bundle::ATOMIC != 0,
+            begins: Vec::new(),
+            refused: None,
+            port_mods: Vec::new(),
+            operations: begin..begin,
+            collected: Collected::default(),
+            stage: Stage::Collecting,
+        });
+        self.collect_parts(now);
+        self.advance_commit(now);
+    }
+
+    /// Handles the parts as if they came alone, up to one that is refused here; the messages to the switches are only tried.
+    fn collect_parts(&mut self, now: Instant) {
+        self.switches.verdicts.begin_joining();
+        self.switches.begin_bundle();
+        let mut index = 0;
+        while let Some(commit) = self.commit.as_mut().filter(|c| c.refused.is_none()) {
+            let Some(part) = commit.parts.get(index) else {
+                break;
+            };
+            let frame = part.frame.clone();
+            commit.begins.push(self.switches.verdicts.sequence());
+            let origin = part_origin(commit.origin, &frame);
+            self.handle_part(origin, &frame, now);
+            index += 1;
+        }
+        let collected = self.switches.end_bundle();
+        let trial = self.switches.try_bundle(&collected);
+        if let Some(commit) = &mut self.commit {
+            commit.operations.end = self.switches.verdicts.sequence();
+            commit.collected = collected;
+            commit.stage = Stage::Trying(trial);
+        }
+    }
+
+    fn handle_part(&mut self, origin: Origin, frame: &[u8], now: Instant) {
+        let Some(inner) = inner_of(frame) else {
+            return;
+        };
+        let incoming = Incoming {
+            origin,
+            frame: inner,
+            sent: frame,
+        };
+        match decode(inner) {
+            Ok((_, Message::PortMod(message))) => self.port_mod_in_bundle(incoming, message),
+            Ok((_, message)) => self.dispatch(incoming, message, now),
+            Err(refusal) => self.refuse(incoming, refusal.error),
+        }
+    }
+
+    /// Port-mods are not atomic in Open vSwitch, so atomic bundles cannot have them (do_bundle_commit()).
+    fn port_mod_in_bundle(&mut self, incoming: Incoming<'_>, message: PortMod) {
+        let known = self.port_of_mod(&message);
+        let Some(commit) = &mut self.commit else {
+            return;
+        };
+        match known {
+            _ if commit.is_atomic => commit.refused = Some(ErrorCode::ONF_BUNDLE_MSG_FAILED),
+            Ok(()) => commit.port_mods.push((incoming.origin, message)),
+            Err(error) => commit.refused = Some(error),
+        }
+    }
+
+    /// Takes an error as that of a bundle's part, if one is being handled.
+    pub(in crate::core) fn is_refused_part(&mut self, error: ErrorCode) -> bool {
+        let commit = self.commit.as_mut();
+        let Some(commit) = commit.filter(|c| matches!(c.stage, Stage::Collecting)) else {
+            return false;
+        };
+        commit.refused = Some(error);
+        true
+    }
+
+    /// Handles an error of a switch about a bundle as a whole; returns whether it is one.
+    pub(in crate::core) fn bundle_error(
+        &mut self,
+        switch: SwitchIndex,
+        bridge: Bridge,
+        xid: u32,
+        error: &ErrorMessage,
+    ) -> bool {
+        let Some(commit) = self.commit.as_mut().filter(|_| bridge == Bridge::Virt) else {
+            return false;
+        };
+        match &mut commit.stage {
+            Stage::Trying(trial) => trial.vote(xid, switch),
+            Stage::Settling {
+                commit: Some(sent),
+                outcome,
+                ..
+            } if *sent == xid => {
+                let switch_name = &self.switches.list[switch].name;
+                warn!(target: "southbound", switch = %switch_name, error = %error.error, "refused a bundle that it would have accepted; taking it back everywhere");
+                let verdicts = &mut self.switches.verdicts;
+                let first = verdicts.first_refused(&commit.operations);
+                *outcome =
+                    Err(first.map_or(Failure::Whole, |first| part_of(&commit.begins, first)));
+                verdicts.refuse_all(&commit.operations, switch);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Counts a barrier behind a trial; returns whether it is one.
+    pub(in crate::core) fn trial_answered(&mut self, switch: SwitchIndex, xid: u32) -> bool {
+        match self.commit.as_mut().map(|commit| &mut commit.stage) {
+            Some(Stage::Trying(trial)) => trial.barrier_reply(xid, switch),
+            _ => false,
+        }
+    }
+
+    /// A switch that has disconnected cannot say whether it would accept a bundle.
+    pub(in crate::core) fn forget_trial(&mut self, switch: SwitchIndex) {
+        if let Some(Stage::Trying(trial)) = self.commit.as_mut().map(|commit| &mut commit.stage) {
+            trial.forget(switch);
+        }
+    }
+
+    /// Goes on with a commit as far as the switches have answered.
+    pub(in crate::core) fn advance_commit(&mut self, now: Instant) {
+        self.conclude_trial(now);
+        let verdicts = &self.switches.verdicts;
+        let is_over = |commit: &mut Commit| matches!(commit.stage, Stage::Settling { batch, .. } if verdicts.is_settled(batch));
+        if let Some(commit) = self.commit.take_if(is_over) {
+            self.end_commit(commit);
+        }
+        self.handle_settled_holds(now);
+    }
+
+    fn conclude_trial(&mut self, now: Instant) {
+        let Some(commit) = &mut self.commit else {
+            return;
+        };
+        let Stage::Trying(trial) = &commit.stage else {
+            return;
+        };
+        let Some(is_accepted) = trial.outcome() else {
+            return;
+        };
+        let verdicts = &mut self.switches.verdicts;
+        let refused = verdicts.first_refused(&commit.operations);
+        let failure = match (refused, commit.refused) {
+            (Some(first), _) => Some(part_of(&commit.begins, first)),
+            (None, Some(error)) => Some(Failure::Part(commit.begins.len() - 1, error)),
+            (None, None) => (!is_accepted).then_some(Failure::Whole),
+        };
+        // Messages of ours have overtaken it: only a comparison tells what they came to.
+        let is_overtaken = verdicts.sequence() != commit.operations.end;
+        let asked = trial.asked;
+        let sent = match &failure {
+            Some(_) => {
+                verdicts.withdraw(&commit.operations);
+                None
+            }
+            None => Some(self.switches.commit_bundle(&commit.collected)),
+        };
+        commit.collected = Collected::default();
+        commit.stage = Stage::Settling {
+            batch: self.switches.verdicts.end_joining(),
+            commit: sent,
+            outcome: failure.map_or(Ok(()), Err),
+        };
+        if is_overtaken {
+            for switch in asked.intersection(self.switches.up()).iter() {
+                self.switches.request_resync(switch, Bridge::Virt, now);
+            }
+        }
+    }
+
+    fn end_commit(&mut self, commit: Commit) {
+        let Stage::Settling { outcome, .. } = commit.stage else {
+            return;
+        };
+        if self.controllers.get(commit.origin.controller).is_none() {
+            return;
+        }
+        let incoming = Incoming {
+            origin: commit.origin,
+            frame: &commit.sent,
+            sent: &commit.sent,
+        };
+        let result = match outcome {
+            Ok(()) => {
+                for (origin, message) in &commit.port_mods {
+                    self.change_port(origin.controller, message);
+                }
+                Ok(())
+            }
+            Err(Failure::Part(index, error)) => {
+                if let Some(part) = commit.parts.get(index) {
+                    let part = Incoming {
+                        origin: part_origin(commit.origin, &part.frame),
+                        frame: &part.frame,
+                        sent: &part.frame,
+                    };
+                    self.refuse(part, error);
+                }
+                Err(ErrorCode::ONF_BUNDLE_MSG_FAILED)
+            }
+            Err(Failure::Whole) => Err(ErrorCode::ONF_BUNDLE_MSG_FAILED),
+        };
+        self.answer_control(incoming, commit.control, result);
+    }
+
+    /// Refuses the bundles that have been idle for too long.
+    pub(in crate::core) fn time_bundles_out(&mut self, now: Instant) {
+        for (controller, opener) in self.controllers.take_idle_bundles(now) {
+            let Some(place) = self.controllers.get(controller).map(|c| c.place()) else {
+                continue;
+            };
+            let origin = Origin {
+                controller,
+                xid: 0,
+                place,
+            };
+            let incoming = Incoming {
+                origin: part_origin(origin, &opener),
+                frame: &opener,
+                sent: &opener,
+            };
+            self.refuse(incoming, ErrorCode::ONF_BUNDLE_TIMEOUT);
+        }
+    }
+}
+
+/// Returns the error of a message that cannot be in a bundle; Open vSwitch's own comes first, if it finds one.
+fn unacceptable(message: &[u8]) -> Option<ErrorCode> {
+    match decode(message) {
+        Ok((
+            _,
+            Message::FlowMod(_)
+            | Message::GroupMod(_)
+            | Message::PortMod(_)
+            | Message::PacketOut(_),
+        )) => None,
+        Ok(_) => Some(ErrorCode::ONF_BUNDLE_MSG_UNSUP),
+        Err(refusal) => Some(refusal.error),
+    }
+}
+
+/// Returns the message inside the one that adds it to a bundle.
+fn inner_of(frame: &[u8]) -> Option<&[u8]> {
+    /// Of `ofp_experimenter_header` and `ofp14_bundle_ctrl_msg`.
+    const HEAD: usize = 24;
+    let rest = frame.get(HEAD..)?;
+    let length = openflow13::Header::parse(rest)?.length;
+    rest.get(..usize::from(length))
+}
+
+fn facts_of(part: &Part) -> Option<Facts> {
+    match decode(inner_of(&part.frame)?).ok()? {
+        (_, Message::FlowMod(message)) => Some(Facts::of_instructions(&message.instructions)),
+        (_, Message::GroupMod(message)) => Some(Facts::of_buckets(&message.buckets)),
+        (_, Message::PacketOut(message)) => Some(Facts::of_actions(message.actions.as_actions())),
+        _ => None,
+    }
+}
+
+/// Returns the origin of a part, whose xid is its own.
+fn part_origin(commit: Origin, frame: &[u8]) -> Origin {
+    let xid = openflow13::Header::parse(frame).map_or(commit.xid, |header| header.xid);
+    Origin { xid, ..commit }
+}
+
+/// Returns the part of an operation that was refused.
+fn part_of(begins: &[u64], (number, error): (u64, ErrorCode)) -> Failure {
+    let behind = begins.partition_point(|begin| *begin <= number);
+    Failure::Part(behind.saturating_sub(1), error)
+}
