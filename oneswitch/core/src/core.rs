@@ -8,6 +8,7 @@ pub mod management;
 pub mod northbound;
 pub mod offload;
 pub mod openflow10;
+pub mod openflow14;
 pub mod restarts;
 pub mod southbound;
 pub mod tick;

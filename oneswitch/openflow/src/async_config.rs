@@ -1,7 +1,8 @@
-//! The properties of asynchronous messages that Nicira's NXT_SET_ASYNC_CONFIG2
-//! takes from OpenFlow 1.4 (include/openflow/nicira-ext.h).
+//! The properties of asynchronous messages of OpenFlow 1.4, which Nicira's
+//! NXT_SET_ASYNC_CONFIG2 brings to earlier versions (include/openflow/nicira-ext.h).
 
 use crate::error::{ErrorCode, Refusal};
+use crate::header::VERSION_14;
 use crate::session::AsyncMasks;
 use crate::wire::{padded, Reader};
 
@@ -19,7 +20,11 @@ mod property {
 
 /// Applies all properties, or none (`ofputil_decode_set_async_config`). Without
 /// the messages of later versions, their masks have no effect.
-pub(crate) fn properties(body: &[u8], current: AsyncMasks) -> Result<AsyncMasks, Refusal> {
+pub(crate) fn properties(
+    body: &[u8],
+    current: AsyncMasks,
+    version: u8,
+) -> Result<AsyncMasks, Refusal> {
     let mut masks = current;
     let mut rest = body;
     while !rest.is_empty() {
@@ -32,7 +37,7 @@ pub(crate) fn properties(body: &[u8], current: AsyncMasks) -> Result<AsyncMasks,
         };
         let after = rest.get(padded(length)..).filter(|_| length >= 4);
         rest = after.ok_or_else(bad_length)?;
-        let (slot, allowed) = slot(&mut masks, kind)?;
+        let (slot, allowed) = slot(&mut masks, kind, version)?;
         if length != 8 {
             return Err(bad_length());
         }
@@ -50,9 +55,14 @@ pub(crate) fn properties(body: &[u8], current: AsyncMasks) -> Result<AsyncMasks,
 
 /// Returns the mask that a property sets, unless it is about messages of later
 /// versions, and the reasons that it may name.
-fn slot(masks: &mut AsyncMasks, kind: u16) -> Result<(Option<&mut u32>, u32), Refusal> {
+fn slot(
+    masks: &mut AsyncMasks,
+    kind: u16,
+    version: u8,
+) -> Result<(Option<&mut u32>, u32), Refusal> {
+    let packet_in_reasons = if version < VERSION_14 { 0x7 } else { 0x3f };
     let (pair, allowed) = match kind / 2 {
-        property::PACKET_IN => (&mut masks.packet_in, 0x7),
+        property::PACKET_IN => (&mut masks.packet_in, packet_in_reasons),
         property::PORT_STATUS => (&mut masks.port_status, 0x7),
         property::FLOW_REMOVED => (&mut masks.flow_removed, 0x3f),
         property::ROLE_STATUS => return Ok((None, 0x7)),

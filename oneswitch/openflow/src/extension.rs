@@ -3,6 +3,7 @@
 
 use crate::async_config;
 use crate::error::{ErrorCode, Refusal};
+use crate::header::VERSION;
 use crate::message::Message;
 use crate::nicira::subtype;
 use crate::openflow10::PacketInFormat;
@@ -18,6 +19,8 @@ mod notification {
     pub const ROLE_STATUS: u32 = 1911;
     pub const REQUEST_FORWARD: u32 = 2350;
 }
+
+pub(crate) use notification::ROLE_STATUS;
 
 /// A controller's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +123,7 @@ pub fn decode(message: &Experimenter, current: AsyncMasks) -> Result<Extension, 
         }
         (NX_VENDOR, subtype::SET_ASYNC_CONFIG) => Extension::AsyncMasks(AsyncMasks::decode(body)?),
         (NX_VENDOR, subtype::SET_ASYNC_CONFIG2) => {
-            Extension::AsyncMasks(async_config::properties(body, current)?)
+            Extension::AsyncMasks(async_config::properties(body, current, VERSION)?)
         }
         (NX_VENDOR, subtype::SET_CONTROLLER_ID) => {
             if reader.array::<6>()? != [0; 6] {

@@ -8,6 +8,8 @@ use crate::wire::{patch_u16, Put};
 pub const VERSION: u8 = 4;
 /// Wire version of OpenFlow 1.0.
 pub const VERSION_10: u8 = 1;
+/// Wire version of OpenFlow 1.4.
+pub const VERSION_14: u8 = 5;
 /// Bytes of `ofp_header`.
 pub const HEADER_LEN: usize = 8;
 

@@ -2,8 +2,9 @@
 //! configuration, roles, asynchronous messages, tables; errors.
 
 use crate::codes10::put_error;
+use crate::codes14::error_14;
 use crate::error::{ErrorCode, Refusal, EXPERIMENTER_ERROR};
-use crate::header::{kind, HEADER_LEN, VERSION, VERSION_10};
+use crate::header::{kind, HEADER_LEN, VERSION, VERSION_10, VERSION_14};
 use crate::wire::{padded, patch_length, Put, Reader};
 
 /// `OFPHET_VERSIONBITMAP`.
@@ -386,6 +387,10 @@ pub fn encode_error(xid: u32, error: ErrorCode, offending: &[u8]) -> Vec<u8> {
     match version {
         VERSION_10 => put_error(error, &mut out),
         _ => {
+            let error = match version >= VERSION_14 {
+                true => error_14(error),
+                false => error,
+            };
             out.put_u16(error.kind);
             out.put_u16(error.code);
             if let Some(experimenter) = error.experimenter() {

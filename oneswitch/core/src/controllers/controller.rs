@@ -5,6 +5,7 @@ use crate::controllers::bundles::Bundles;
 use crate::controllers::multipart::Partials;
 use crate::controllers::reply::Reply;
 use openflow13::openflow10::{self, Formats, PacketInFormat, StatsForm};
+use openflow13::openflow14;
 use openflow13::{decode, frame_length, kind, AsyncMasks, Message, PacketIn, VERSION};
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -96,15 +97,22 @@ impl Controller {
 /// As Open vSwitch (lib/ofp-connection.c, ofputil_async_cfg_default()): index 0 for master and equal, 1 for slave.
 fn default_masks(version: u8) -> AsyncMasks {
     const NO_MATCH_AND_ACTION: u32 = 0b011;
+    /// Those that OpenFlow 1.4 splits off from ACTION.
+    const SORTS_OF_ACTION: u32 = 0b11_1000;
     const ADD_DELETE_MODIFY: u32 = 0b111;
     const TIMEOUTS_AND_DELETE: u32 = 0b0111;
     const ALL_REMOVALS: u32 = 0b1111;
-    let removals = match version {
-        openflow10::VERSION => TIMEOUTS_AND_DELETE,
-        _ => ALL_REMOVALS,
+    const METER_DELETE_AND_EVICTION: u32 = 0b11_0000;
+    let (packet_ins, removals) = match version {
+        openflow10::VERSION => (NO_MATCH_AND_ACTION, TIMEOUTS_AND_DELETE),
+        VERSION => (NO_MATCH_AND_ACTION, ALL_REMOVALS),
+        _ => (
+            NO_MATCH_AND_ACTION | SORTS_OF_ACTION,
+            ALL_REMOVALS | METER_DELETE_AND_EVICTION,
+        ),
     };
     AsyncMasks {
-        packet_in: [NO_MATCH_AND_ACTION, 0],
+        packet_in: [packet_ins, 0],
         port_status: [ADD_DELETE_MODIFY; 2],
         flow_removed: [removals, 0],
     }
@@ -269,6 +277,12 @@ impl Controller {
             // Errors have the version of the message that they are about.
             if frame.first() == Some(&self.version) || frame.get(1) == Some(&kind::ERROR) {
                 out.extend_from_slice(frame);
+                continue;
+            }
+            if self.version == openflow14::VERSION {
+                openflow14::encode(frame, self.formats.packet_in)
+                    .iter()
+                    .for_each(|translated| out.extend_from_slice(translated));
                 continue;
             }
             match decode(frame) {

@@ -4,10 +4,13 @@ use super::Controllers;
 use crate::api::{ControllerId, ControllerRole, Destination};
 use crate::wire::wire;
 use openflow13::openflow10::StatsForm;
+use openflow13::openflow14;
 use openflow13::{AsyncMasks, ErrorCode, Experimenter, Message, Role, SwitchConfig};
 
 /// The bits that Open vSwitch keeps of a mask for OpenFlow 1.3; flow_removed has two that only later versions use.
 const PACKET_IN_REASONS: u32 = 0x7;
+/// The same from OpenFlow 1.4 on.
+const PACKET_IN_REASONS_14: u32 = 0x3f;
 const PORT_STATUS_REASONS: u32 = 0x7;
 const FLOW_REMOVED_REASONS: u32 = 0x3f;
 
@@ -84,8 +87,12 @@ impl Controllers {
     pub fn set_async(&mut self, id: ControllerId, masks: AsyncMasks) {
         if let Some(controller) = self.connections.get_mut(&id) {
             controller.expect_asynchronous();
+            let packet_in_reasons = match controller.version {
+                openflow14::VERSION => PACKET_IN_REASONS_14,
+                _ => PACKET_IN_REASONS,
+            };
             controller.asynchronous = AsyncMasks {
-                packet_in: masks.packet_in.map(|mask| mask & PACKET_IN_REASONS),
+                packet_in: masks.packet_in.map(|mask| mask & packet_in_reasons),
                 port_status: masks.port_status.map(|mask| mask & PORT_STATUS_REASONS),
                 flow_removed: masks.flow_removed.map(|mask| mask & FLOW_REMOVED_REASONS),
             };

@@ -7,10 +7,14 @@ use crate::controllers::reply::Reply;
 use crate::switches::verdict::Refused;
 use crate::wire::wire;
 use openflow13::openflow10::StatsForm;
+use openflow13::openflow14;
 use openflow13::{continuation, encode_error, set_xid, Message, Port, PortStatus};
 use std::borrow::Cow;
 use std::time::Instant;
 use tracing::{error, warn};
+
+/// Offset of ofp_flow_removed.reason.
+const FLOW_REMOVED_REASON: usize = 18;
 
 impl Controllers {
     pub fn connect(&mut self, id: ControllerId, greeting: Greeting) {
@@ -185,7 +189,14 @@ impl Controllers {
     ) {
         for (id, controller) in &self.connections {
             if Some(*id) != except && controller.wants(kind, reason) {
-                let frames = controller.in_version(frame, StatsForm::Standard);
+                let mut frames = controller.in_version(frame, StatsForm::Standard);
+                if let (Asynchronous::FlowRemoved, openflow14::VERSION) = (kind, controller.version)
+                {
+                    // The reason that masks use; OpenFlow 1.3 may lack it.
+                    if let Some(slot) = frames.to_mut().get_mut(FLOW_REMOVED_REASON) {
+                        *slot = reason;
+                    }
+                }
                 self.outbox.put(Destination::Controller(*id), &frames);
             }
         }

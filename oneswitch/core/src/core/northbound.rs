@@ -9,11 +9,11 @@ use crate::model::truth::Request;
 use crate::server::executors::HUB;
 use crate::switches::verdict::Origin;
 use crate::wire::wire;
-use openflow13::openflow10;
 use openflow13::{
     decode, encode_error, fits_kind, kind, port_no, ErrorCode, Features, Header, Message,
     MeterModCommand, Role, SwitchConfig,
 };
+use openflow13::{openflow10, openflow14};
 use std::time::Instant;
 use tracing::{debug, info};
 
@@ -102,8 +102,10 @@ impl Core {
         if header.version != controller.version && !any_version {
             return self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_VERSION);
         }
-        if header.version == openflow10::VERSION {
-            return self.openflow10_message(incoming, now);
+        match header.version {
+            openflow10::VERSION => return self.openflow10_message(incoming, now),
+            openflow14::VERSION => return self.openflow14_message(incoming, now),
+            _ => {}
         }
         let is_slave = controller.role == ControllerRole::Slave;
         if is_slave && writes(header.kind) {
@@ -113,11 +115,17 @@ impl Core {
             };
             return self.refuse(incoming, error);
         }
-        match decode(frame) {
+        self.openflow13_message(incoming, now);
+    }
+
+    /// Handles a message that is one of OpenFlow 1.3, or has become one.
+    pub(in crate::core) fn openflow13_message(&mut self, incoming: Incoming<'_>, now: Instant) {
+        match decode(incoming.frame) {
             Ok((_, message)) => self.dispatch(incoming, message, now),
             Err(refusal) => {
-                info!(target: "northbound", controller = id.0, kind = header.kind, xid = header.xid, detail = %refusal.detail, "cannot read a message");
-                if changes(header.kind) {
+                let (id, kind) = (incoming.origin.controller, incoming.frame.get(1).copied());
+                info!(target: "northbound", controller = id.0, kind, xid = incoming.origin.xid, detail = %refusal.detail, "cannot read a message");
+                if kind.is_some_and(changes) {
                     self.refuse_malformed(incoming, refusal.error, now);
                 } else {
                     self.refuse(incoming, refusal.error);

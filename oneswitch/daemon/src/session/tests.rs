@@ -9,7 +9,8 @@ use super::*;
 
 /// HELLO of a peer that offers version 1.3 only in its header.
 const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 9];
-const OUR_HELLO: [u8; 16] = [4, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 0x12];
+const OUR_HELLO: [u8; 16] = [5, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 0x32];
+const HELLO_TO_SWITCHES: [u8; 16] = [4, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 0x10];
 const BARRIER: [u8; 8] = [4, 20, 0, 8, 0, 0, 0, 9];
 
 fn peer_on(target: &str) -> Peer {
@@ -138,7 +139,7 @@ async fn a_handshake_byte_by_byte_is_a_handshake() {
 async fn without_a_common_version_the_peer_is_told_why() {
     for (version, offer) in [
         (3, vec![3, 0, 0, 16, 0, 0, 0, 5, 0, 1, 0, 8, 0, 0, 0, 0x0c]),
-        (6, vec![6, 0, 0, 16, 0, 0, 0, 5, 0, 1, 0, 8, 0, 0, 0, 0x60]),
+        (6, vec![6, 0, 0, 16, 0, 0, 0, 5, 0, 1, 0, 8, 0, 0, 0, 0x40]),
     ] {
         let mut fixture = Fixture::controller();
         fixture.write(&offer).await;
@@ -152,7 +153,10 @@ async fn without_a_common_version_the_peer_is_told_why() {
         assert_eq!((bytes[0], &bytes[4..8]), (version, &[0; 4][..]));
         assert_eq!(String::from_utf8_lossy(&bytes[12..]), ended.reason);
         assert!(
-            !ended.established && ended.reason.contains("We support versions 0x01, 0x04"),
+            !ended.established
+                && ended
+                    .reason
+                    .contains("We support versions 0x01, 0x04, 0x05"),
             "{ended:?}"
         );
     }
@@ -261,8 +265,6 @@ async fn large_messages_and_many_small_ones_come_through_unchanged() {
 async fn trouble_ends_a_session_after_the_answers_to_what_came_before_it() {
     let switch = || Peer::Switch(0, oneswitch_core::Bridge::Virt);
     let controller = || peer_on("ptcp:6653");
-    let mut to_switch = OUR_HELLO;
-    to_switch[15] = 0x10;
     for (peer, bytes, expected) in [
         (controller(), [4, 14, 0, 7, 0, 0, 0, 1], None),
         (switch(), [1, 14, 0, 72, 0, 0, 0, 1], Some((1, 0))),
@@ -270,7 +272,7 @@ async fn trouble_ends_a_session_after_the_answers_to_what_came_before_it() {
     ] {
         let our_hello = match peer {
             Peer::Controller { .. } => OUR_HELLO,
-            _ => to_switch,
+            _ => HELLO_TO_SWITCHES,
         };
         let mut fixture = Fixture::new(peer, Timing::NETWORK, 1 << 20);
         let handle = fixture.shake_hands_with(&our_hello).await;

@@ -1,0 +1,53 @@
+//! Numbers of errors from OpenFlow 1.4 on, where many of the Open Networking
+//! Foundation's extensions became standard (include/openvswitch/ofp-errors.h).
+
+use crate::error::{ErrorCode, EXPERIMENTER_ERROR};
+
+/// Returns the type and code of an error of OpenFlow 1.3.
+pub(crate) fn error_14(error: ErrorCode) -> ErrorCode {
+    let standard = |kind, code| ErrorCode { kind, code };
+    match (error.kind, error.code) {
+        // Before OpenFlow 1.4, Open vSwitch refuses properties by the errors of those of table features.
+        (13, code @ 2..=4) => standard(14, code - 2),
+        (EXPERIMENTER_ERROR, code) => match code {
+            6 => standard(16, 1),
+            7 => standard(16, 5),
+            8 => standard(16, 3),
+            2300..=2315 => standard(17, code - 2300),
+            2360 => standard(5, 9),
+            2370..=2372 => standard(15, code - 2370),
+            2600 => standard(3, 9),
+            2640..=2641 => standard(1, code - 2626),
+            4443..=4448 => standard(14, code - 4440),
+            _ => error,
+        },
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_the_numbers_of_open_vswitch() {
+        for (error, expected) in [
+            (ErrorCode::BAD_REQUEST_BAD_TYPE, (1, 1)),
+            (ErrorCode::TABLE_FEATURES_FAILED_BAD_TABLE, (13, 0)),
+            (ErrorCode::TABLE_FEATURES_FAILED_BAD_LEN, (14, 1)),
+            (ErrorCode::ONF_PROPERTY_TOO_MANY, (14, 3)),
+            (ErrorCode::ONF_PROPERTY_EPERM, (14, 8)),
+            (ErrorCode::ONF_ASYNC_EPERM, (15, 2)),
+            (ErrorCode::NX_MONITOR_BAD_FLAGS, (16, 5)),
+            (ErrorCode::ONF_BUNDLE_IN_PROGRESS, (17, 15)),
+            (ErrorCode::ONF_DUP_INST, (3, 9)),
+            (ErrorCode::ONF_MULTIPART_REPLY_TIMEOUT, (1, 15)),
+            (ErrorCode::ONF_BAD_PRIORITY, (5, 9)),
+            (ErrorCode::NX_MUST_BE_ZERO, (0xffff, 4)),
+            (ErrorCode::ONF_BAD_SET_MASK, (0xffff, 4250)),
+        ] {
+            let found = error_14(error);
+            assert_eq!((found.kind, found.code), expected, "{error}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! OpenFlow 1.4, translated to and from the messages of OpenFlow 1.3 (OpenFlow
+//! 1.4.1; lib/ofp-*.c of Open vSwitch 3.1).
+//!
+//! Most messages differ only in the version. Others have properties, which
+//! OpenFlow 1.3 lacks or has as fixed fields.
+
+mod replies;
+mod requests;
+
+use crate::session::AsyncMasks;
+
+pub use replies::{encode, encode_table_desc};
+pub use requests::{decode, is_write};
+
+pub use crate::header::VERSION_14 as VERSION;
+
+/// `ofp_type` values that OpenFlow 1.3 lacks.
+mod kind {
+    pub(super) const ROLE_STATUS: u8 = 30;
+    pub(super) const TABLE_STATUS: u8 = 31;
+    pub(super) const REQUEST_FORWARD: u8 = 32;
+    pub(super) const BUNDLE_CONTROL: u8 = 33;
+    pub(super) const BUNDLE_ADD: u8 = 34;
+}
+
+/// `ofp_multipart_type` values that OpenFlow 1.3 lacks.
+mod multipart_kind {
+    pub(super) const TABLE_DESC: u16 = 14;
+    pub(super) const QUEUE_DESC: u16 = 15;
+}
+
+/// A decoded request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A message of OpenFlow 1.3 that means the same.
+    Frame(Vec<u8>),
+    /// A choice of asynchronous messages.
+    AsyncMasks(AsyncMasks),
+    /// A request for the configurations of all tables.
+    TableDesc,
+}

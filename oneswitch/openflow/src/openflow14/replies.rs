@@ -1,0 +1,257 @@
+//! Replies and notifications in OpenFlow 1.4.
+
+use crate::header::{kind as k, Header, HEADER_LEN};
+use crate::message::{decode, Message};
+use crate::multipart::{multipart_kind as stats, MultipartReply, PortStats, QueueStats};
+use crate::openflow10::{encode_packet_in, PacketInFormat};
+use crate::port::{Port, PortStatus};
+use crate::session::{AsyncMasks, Experimenter};
+use crate::wire::{patch_length, patch_u16, Put};
+use crate::{extension, ONF_VENDOR};
+
+use super::{kind, multipart_kind, VERSION};
+
+/// Largest message.
+const MAX_MESSAGE: usize = 65_535;
+/// `OFPMPF_REPLY_MORE`.
+const MORE: u16 = 1;
+/// `OFPC14_BUNDLES`.
+const CAPABILITIES: u32 = 0x200;
+/// Where `ofp_switch_features` has its capabilities.
+const CAPABILITIES_AT: usize = 24;
+
+/// Encodes a message of OpenFlow 1.3 for a peer of version 1.4, as one or more
+/// messages. Errors have the version of their message anyway (`encode_error`).
+pub fn encode(frame: &[u8], packet_ins: PacketInFormat) -> Vec<Vec<u8>> {
+    let Some(header) = Header::parse(frame) else {
+        return Vec::new();
+    };
+    let same = || {
+        let mut same = frame.to_vec();
+        if let Some(version) = same.first_mut() {
+            *version = VERSION;
+        }
+        same
+    };
+    let differs = match header.kind {
+        k::PACKET_IN => packet_ins != PacketInFormat::Standard,
+        k::PORT_STATUS
+        | k::EXPERIMENTER
+        | k::FEATURES_REPLY
+        | k::MULTIPART_REPLY
+        | k::GET_ASYNC_REPLY
+        | k::QUEUE_GET_CONFIG_REPLY => true,
+        _ => false,
+    };
+    let Some((_, content)) = differs.then(|| decode(frame).ok()).flatten() else {
+        return vec![same()];
+    };
+    let one = match content {
+        Message::PacketIn(packet) => {
+            encode_packet_in(VERSION, &packet, packet_ins).unwrap_or_else(same)
+        }
+        Message::PortStatus(status) => port_status(&status),
+        Message::Experimenter(message) if is_role_status(&message) => {
+            self::message(kind::ROLE_STATUS, header.xid, &message.body)
+        }
+        Message::FeaturesReply(features) => {
+            let mut out = same();
+            let capabilities = features.capabilities | CAPABILITIES;
+            if let Some(slot) = out.get_mut(CAPABILITIES_AT..CAPABILITIES_AT + 4) {
+                slot.copy_from_slice(&capabilities.to_be_bytes());
+            }
+            out
+        }
+        Message::GetAsyncReply(masks) => async_config(header.xid, &masks),
+        // Virtual ports have no queues.
+        Message::QueueGetConfigReply { .. } => {
+            let entries = std::iter::empty();
+            return multipart(header.xid, multipart_kind::QUEUE_DESC, false, entries);
+        }
+        Message::MultipartReply(reply) => {
+            let (xid, more) = (header.xid, reply.more);
+            return match reply.body {
+                MultipartReply::PortDesc(ports) => {
+                    multipart(xid, stats::PORT_DESC, more, ports.iter().map(port))
+                }
+                MultipartReply::PortStats(ports) => {
+                    multipart(xid, stats::PORT_STATS, more, ports.iter().map(port_stats))
+                }
+                MultipartReply::Queue(queues) => {
+                    multipart(xid, stats::QUEUE, more, queues.iter().map(queue_stats))
+                }
+                _ => vec![same()],
+            };
+        }
+        _ => same(),
+    };
+    vec![one]
+}
+
+/// Encodes the configurations of `tables` tables, none of which evicts rules or
+/// tells of its vacancy.
+pub fn encode_table_desc(xid: u32, tables: u8) -> Vec<Vec<u8>> {
+    /// `OFPTMPT14_EVICTION`.
+    const EVICTION: u16 = 2;
+    /// All factors, which Open vSwitch shows even if it does not evict.
+    const FACTORS: u32 = 7;
+    let desc = |table: u8| {
+        let mut out = Vec::new();
+        out.put_u16(16);
+        out.put(&[table, 0]);
+        out.zeros(4);
+        out.put_u16(EVICTION);
+        out.put_u16(8);
+        out.put_u32(FACTORS);
+        out
+    };
+    multipart(
+        xid,
+        multipart_kind::TABLE_DESC,
+        false,
+        (0..tables).map(desc),
+    )
+}
+
+fn message(kind: u8, xid: u32, body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER_LEN + body.len());
+    out.put(&[VERSION, kind, 0, 0]);
+    out.put_u32(xid);
+    out.put(body);
+    patch_length(&mut out, 0, 2);
+    out
+}
+
+/// Tells whether a message is the ONF's extension to OpenFlow 1.3 that became
+/// OFPT_ROLE_STATUS.
+fn is_role_status(message: &Experimenter) -> bool {
+    let numbers = (message.vendor, message.subtype);
+    numbers == (ONF_VENDOR, extension::ROLE_STATUS)
+}
+
+/// Encodes a multipart reply, split between entries.
+fn multipart(
+    xid: u32,
+    number: u16,
+    more: bool,
+    entries: impl Iterator<Item = Vec<u8>>,
+) -> Vec<Vec<u8>> {
+    let mut head = Vec::new();
+    head.put_u16(number);
+    head.zeros(6);
+    let mut bodies = Vec::new();
+    let mut body = head.clone();
+    for entry in entries {
+        if HEADER_LEN + body.len() + entry.len() > MAX_MESSAGE {
+            bodies.push(std::mem::replace(&mut body, head.clone()));
+        }
+        body.put(&entry);
+    }
+    bodies.push(body);
+    let last = bodies.len() - 1;
+    let numbered = bodies.into_iter().enumerate();
+    numbered
+        .map(|(index, mut body)| {
+            patch_u16(&mut body, 2, if index < last || more { MORE } else { 0 });
+            message(k::MULTIPART_REPLY, xid, &body)
+        })
+        .collect()
+}
+
+/// Encodes `ofp14_port` with its Ethernet property.
+fn port(port: &Port) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.put_u32(port.number);
+    out.put_u16(72);
+    out.zeros(2);
+    out.put(&port.hw_addr);
+    out.zeros(2);
+    out.put(&port.name);
+    out.put_u32(port.config);
+    out.put_u32(port.state);
+    out.put(&[0, 0, 0, 32, 0, 0, 0, 0]);
+    for number in [
+        port.curr,
+        port.advertised,
+        port.supported,
+        port.peer,
+        port.curr_speed,
+        port.max_speed,
+    ] {
+        out.put_u32(number);
+    }
+    out
+}
+
+fn port_status(status: &PortStatus) -> Vec<u8> {
+    let mut body = vec![status.reason, 0, 0, 0, 0, 0, 0, 0];
+    body.put(&port(&status.port));
+    message(k::PORT_STATUS, 0, &body)
+}
+
+/// Encodes `ofp14_port_stats` with its Ethernet property.
+fn port_stats(port: &PortStats) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.put_u16(120);
+    out.zeros(2);
+    out.put_u32(port.port_no);
+    out.put_u32(port.duration_sec);
+    out.put_u32(port.duration_nsec);
+    for count in [
+        port.rx_packets,
+        port.tx_packets,
+        port.rx_bytes,
+        port.tx_bytes,
+        port.rx_dropped,
+        port.tx_dropped,
+        port.rx_errors,
+        port.tx_errors,
+    ] {
+        out.put_u64(count);
+    }
+    out.put(&[0, 0, 0, 40, 0, 0, 0, 0]);
+    for count in [
+        port.rx_frame_err,
+        port.rx_over_err,
+        port.rx_crc_err,
+        port.collisions,
+    ] {
+        out.put_u64(count);
+    }
+    out
+}
+
+fn queue_stats(queue: &QueueStats) -> Vec<u8> {
+    let mut out = vec![0, 48, 0, 0, 0, 0, 0, 0];
+    out.put_u32(queue.port_no);
+    out.put_u32(queue.queue_id);
+    out.put_u64(queue.tx_bytes);
+    out.put_u64(queue.tx_packets);
+    out.put_u64(queue.tx_errors);
+    out.put_u32(queue.duration_sec);
+    out.put_u32(queue.duration_nsec);
+    out
+}
+
+/// Encodes the masks as properties, each for a slave and then for a master.
+/// Messages that OpenFlow 1.3 lacks are not sent.
+fn async_config(xid: u32, masks: &AsyncMasks) -> Vec<u8> {
+    let kinds = [
+        masks.packet_in,
+        masks.port_status,
+        masks.flow_removed,
+        [0; 2],
+        [0; 2],
+        [0; 2],
+    ];
+    let mut body = Vec::new();
+    let both = kinds
+        .into_iter()
+        .flat_map(|[master, slave]| [slave, master]);
+    for (kind, mask) in (0..).zip(both) {
+        body.put_u16(kind);
+        body.put_u16(8);
+        body.put_u32(mask);
+    }
+    message(k::GET_ASYNC_REPLY, xid, &body)
+}

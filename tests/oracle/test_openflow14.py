@@ -1,0 +1,211 @@
+"""OpenFlow 1.4: replies, errors and notifications byte for byte as one bridge's, and stock ovs-ofctl."""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.oracle import openflow as of
+from tests.oracle.compare import Comparison
+from tests.oracle.conftest import binary
+from tests.oracle.peer import Peer, frame
+from tests.oracle.test_openflow10 import ofctl
+
+_NICIRA, _ONF = 0x2320, 0x4F4E4600
+_TABLE_DESC, _QUEUE_DESC = 14, 15
+_MASTER, _SLAVE = 2, 3
+
+
+def message(kind: int, body: bytes = b"", xid: int = 7) -> bytes:
+    """Return a message of OpenFlow 1.4."""
+    return frame(kind, body, 5, xid)
+
+
+def multipart(kind: int, body: bytes = b"") -> bytes:
+    """Return a multipart request."""
+    return message(of.MULTIPART_REQUEST, struct.pack("!HH4x", kind, 0) + body)
+
+
+def in_14(data: bytes) -> bytes:
+    """Return a message that is the same in OpenFlow 1.3 and 1.4."""
+    return b"\5" + data[1:]
+
+
+def role(number: int, generation: int) -> bytes:
+    """Return a request for a role."""
+    return message(of.ROLE_REQUEST, struct.pack("!I4xQ", number, generation))
+
+
+def mask(kind: int, reasons: int) -> bytes:
+    """Return a property of an asynchronous configuration."""
+    return struct.pack("!HHI", kind, 8, reasons)
+
+
+_PORT_MOD = struct.pack("!I4x6s2xII", 1, bytes(6), 0, 0)
+_WRITES = (of.PACKET_OUT, of.FLOW_MOD, of.GROUP_MOD, of.PORT_MOD, of.TABLE_MOD, of.METER_MOD)
+MESSAGES = {
+    "features": message(of.FEATURES_REQUEST),
+    "configuration": message(of.GET_CONFIG_REQUEST),
+    "asynchronous configuration": message(of.GET_ASYNC_REQUEST),
+    "masks": message(of.SET_ASYNC, b"".join(mask(kind, kind + 1) for kind in range(6))) + message(of.GET_ASYNC_REQUEST),
+    "all reasons": b"".join(message(of.SET_ASYNC, mask(k, 1 << n)) for k in range(6) for n in range(32))
+    + message(of.GET_ASYNC_REQUEST),
+    "unknown mask": message(of.SET_ASYNC, mask(77, 1)),
+    "masks of an experimenter": message(of.SET_ASYNC, struct.pack("!HHIII", 0xFFFF, 16, 1, 1, 1)),
+    "lengths of masks": b"".join(message(of.SET_ASYNC, bytes(length)) for length in range(0, 40, 4)),
+    "Nicira's masks": message(of.EXPERIMENTER, struct.pack("!II", _NICIRA, 27) + mask(1, 0x3B) + mask(0, 8))
+    + message(of.GET_ASYNC_REQUEST),
+    "ONF's extensions": b"".join(message(of.EXPERIMENTER, struct.pack("!II16x", _ONF, n)) for n in (1, 1911, 2300)),
+    "role": role(1, 0) + role(_SLAVE, 1 << 63) + role(9, 0),
+    "slave": role(_SLAVE, 1 << 63)
+    + b"".join(message(kind, bytes(length), 100 + length) for kind in _WRITES for length in range(0, 65, 4)),
+    "queues' configuration": message(of.QUEUE_GET_CONFIG_REQUEST, bytes(8)),
+    "queue descriptions": multipart(_QUEUE_DESC, struct.pack("!II", 17, 0xFFFFFFFF)) + multipart(_QUEUE_DESC, bytes(4)),
+    "table descriptions": multipart(_TABLE_DESC) + multipart(_TABLE_DESC, bytes(8)),
+    "table features": multipart(of.TABLE_FEATURES),
+    "groups": multipart(of.GROUP, struct.pack("!I4x", of.GROUP_ALL)) + multipart(of.GROUP_DESC),
+    "group features": multipart(of.GROUP_FEATURES),
+    "meters": multipart(of.METER_FEATURES) + multipart(of.METER, struct.pack("!I4x", of.METER_ALL)),
+    "unknown statistics": multipart(99),
+    "table-mod": message(of.TABLE_MOD, struct.pack("!B3xI", 0, 0)) + message(of.TABLE_MOD, bytes(4)),
+    "unknown port": message(of.PORT_MOD, struct.pack("!I4x6s2xII", 77, bytes(6), 0, 0)),
+    "port that does not fit": message(of.PORT_MOD, struct.pack("!I4x6s2xII", 0x10000, bytes(6), 0, 0)),
+    "properties of a port-mod": b"".join(
+        message(of.PORT_MOD, _PORT_MOD + each)
+        for each in (bytes(8), mask(5, 0), mask(1, 0), struct.pack("!HHI", 0, 9, 0), struct.pack("!HHIQ", 0, 16, 0, 0))
+    ),
+    "unknown type": b"".join(message(kind, bytes(length)) for kind in (30, 31, 32, 35) for length in range(0, 33, 4)),
+    "flow-mods": b"".join(
+        in_14(of.FlowMod(command=command, table=table, flags=flags).encode(9))
+        for command in (0, 3, 9)
+        for table in (0, 254)
+        for flags in (0, 0x80)
+    ),
+    "unknown group": in_14(of.FlowMod(instructions=of.apply_actions(of.group_action(9))).encode(9)),
+    "version 1.3": frame(of.BARRIER_REQUEST) + message(of.BARRIER_REQUEST),
+}
+COMMANDS = (
+    ("add-flow", "table=2,importance=0,tcp,tcp_dst=80,cookie=7,actions=set_field:1.2.3.4->ip_dst,output:2"),
+    ("add-flow", "in_port=1,actions=meter:1,output:2"),
+    ("add-group", "group_id=1,type=select,bucket=output:1,bucket=output:2"),
+    ("add-flow", "ip,actions=group:1,goto_table:2"),
+    ("add-meter", "meter=1,kbps,band=type=drop,rate=1000"),
+    ("add-flow", "in_port=1,actions=meter:1,output:2"),
+    ("mod-flows", "tcp,actions=output:3"),
+    ("--no-stats", "dump-flows"),
+    ("dump-groups",),
+    ("dump-meters",),
+    ("dump-table-desc",),
+    ("dump-aggregate",),
+    ("mod-port", "2", "no-forward"),
+    ("mod-port", "2", "forward"),
+    ("mod-port", "17", "forward"),
+    ("del-groups",),
+    ("del-meters",),
+    ("del-flows",),
+)
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Iterator[Comparison]:
+    """Both worlds."""
+    with Comparison(2, binary()) as comparison:
+        yield comparison
+
+
+@pytest.fixture
+def targets(comparison: Comparison) -> tuple[str, str]:
+    """The management sockets of oneswitchd and of a bridge, as targets of ovs-ofctl."""
+    return comparison.ours.daemon.management, comparison.reference.lab.state.switches[0].virt
+
+
+def connect(target: str) -> Peer:
+    """Connect over OpenFlow 1.4."""
+    return Peer(Path(target.removeprefix("unix:")), frame(0, version=5), version=5)
+
+
+@pytest.mark.parametrize("data", MESSAGES.values(), ids=MESSAGES)
+def test_a_message_is_answered_as_by_one_bridge(targets: tuple[str, str], data: bytes) -> None:
+    answers: list[list[str]] = []
+    for target in targets:
+        peer = connect(target)
+        peer.send(data)
+        answers.append(peer.answers())
+        peer.close()
+    ours, reference = (_without_identity(each) for each in answers)
+    assert ours == reference
+
+
+def _without_identity(answers: list[str]) -> list[str]:
+    """Remove the datapath's number from replies about features."""
+    return [each[:16] + each[32:] if each.startswith("0506") else each for each in answers]
+
+
+def test_commands_do_what_they_do_on_one_bridge(targets: tuple[str, str]) -> None:
+    for words in COMMANDS:
+        printed = [ofctl(target, "-OOpenFlow14", *words) for target in targets]
+        assert printed[0] == printed[1], words
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "body"), [(of.PORT_DESC, 72, b""), (of.PORT_STATS, 120, b"\xff" * 4 + bytes(4))]
+)
+def test_ports_are_shown_as_by_one_bridge(targets: tuple[str, str], kind: int, size: int, body: bytes) -> None:
+    """The bridge also has LOCAL, other addresses and ages, and custom statistics of dummy devices."""
+    found: list[list[str]] = []
+    for target in targets:
+        peer = connect(target)
+        peer.send(multipart(kind, body))
+        data = b"".join(bytes.fromhex(answer)[16:] for answer in peer.answers())
+        peer.close()
+        entries: list[str] = []
+        while data:
+            length = int.from_bytes(data[4:6] if kind == of.PORT_DESC else data[:2])
+            entry = bytearray(data[:size])
+            data = data[length:]
+            hidden = slice(8, 14) if kind == of.PORT_DESC else slice(8, 80)
+            number = bytes(entry[:4] if kind == of.PORT_DESC else entry[4:8])
+            entry[hidden] = bytes(hidden.stop - hidden.start)
+            if kind == of.PORT_STATS:
+                entry[:2] = bytes(2)
+            if number != of.LOCAL.to_bytes(4):
+                entries.append(entry.hex())
+        found.append(sorted(entries))
+    assert found[0] == found[1]
+
+
+def test_notifications_are_those_of_one_bridge(comparison: Comparison, targets: tuple[str, str]) -> None:
+    heard: list[list[str]] = []
+    for world, target in zip((comparison.ours, comparison.reference), targets, strict=True):
+        peer, other = connect(target), connect(target)
+        peer.send(message(of.SET_CONFIG, struct.pack("!HH", 0, 0xFFFF)) + role(_MASTER, 1 << 63))
+        peer.answers()
+        other.send(role(_MASTER, 1 << 63))
+        other.answers()
+        told = [peer.next()]
+        peer.send(role(1, 1 << 63))
+        peer.answers()
+        to_controller = of.apply_actions(of.output(of.CONTROLLER, 0xFFFF))
+        rule = of.FlowMod(cookie=5, priority=3, flags=of.SEND_FLOW_REM, instructions=to_controller)
+        peer.send(in_14(of.meter_mod(1, 0, 1, 1, of.band(1, 1000))) + in_14(rule.encode(1)))
+        assert peer.answers() == []
+        world.wires.inject(world.places[1], bytes.fromhex("ffffffffffff0200000000010800") + bytes(46))
+        world.wires.settle()
+        told.append(peer.next())
+        world.wires.purge()
+        metered = of.FlowMod(cookie=6, priority=4, flags=of.SEND_FLOW_REM, instructions=of.meter(1))
+        peer.send(in_14(metered.encode(1)) + in_14(of.meter_mod(1, 2, 0, 1)))
+        told.append(_without_times(peer.next()))
+        peer.send(in_14(of.FlowMod(of.DELETE, of.ALL_TABLES).encode(1)))
+        told.append(_without_times(peer.next()))
+        heard.append([each.hex() for each in told])
+        peer.close()
+        other.close()
+    assert heard[0] == heard[1]
+    assert [each[2:4] for each in heard[0]] == ["1e", "0a", "0b", "0b"]
+
+
+def _without_times(removed: bytes) -> bytes:
+    """Return a flow_removed without the duration."""
+    return removed[:20] + bytes(8) + removed[28:]
