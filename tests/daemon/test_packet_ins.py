@@ -16,7 +16,7 @@ from tests.oracle.peer import frame as message
 
 _NICIRA = 0x2320
 _HELLO, _EXPERIMENTER, _SET_CONFIG = 0, 4, 9
-_SET_FORMAT, _RESUME, _PACKET_IN2 = 16, 28, 30
+_SET_FORMAT, _SET_ID, _RESUME, _PACKET_IN2 = 16, 20, 28, 30
 _USERDATA, _CONTINUATION = 7, 8
 
 
@@ -79,6 +79,46 @@ def test_a_packet_is_continued_at_the_switch_that_has_sent_it(twin: Twin) -> Non
             twin.send(2, frame(2, 9))
             ours, reference = (peer.next() for peer in others)
             assert ours == reference
+
+
+def test_packet_ins_go_to_the_controllers_with_their_id(twin: Twin) -> None:
+    rules = (
+        "in_port=1,actions=controller(id=5)",
+        "in_port=2,actions=controller(id=6),controller",
+        "in_port=3,actions=controller(id=5,max_len=20,reason=no_match),controller(id=9),output:1",
+    )
+    for rule in rules:
+        twin.ofctl("add-flow", rule)
+    with ExitStack() as stack:
+        # Two controllers have the same id, and different formats.
+        choices = {
+            0: b"",
+            5: _chosen_id(5),
+            55: _chosen_id(5) + nicira(_SET_FORMAT, struct.pack("!I", 2)),
+            6: _chosen_id(6),
+        }
+        peers = {name: connect(stack, twin, choice) for name, choice in choices.items()}
+        meant = {1: (5, 55), 2: (6, 0), 3: (5, 55)}
+        for port in (3, 1, 2, 2, 3):
+            twin.send(port, frame(port, 9))
+            for name in meant[port]:
+                ours, reference = (peer.next() for peer in peers[name])
+                assert ours == reference
+                assert ours
+        # A controller may choose another id, or none; those that are left get theirs.
+        for peer in peers[5]:
+            peer.send(_chosen_id(6))
+            assert peer.answers() == []
+        twin.send(1, frame(1, 9))
+        twin.send(2, frame(2, 9))
+        for name in (55, 5, 6, 0):
+            ours, reference = (peer.next() for peer in peers[name])
+            assert ours == reference
+        assert [peer.answers() for each in peers.values() for peer in each] == [[]] * 8
+
+
+def _chosen_id(number: int) -> bytes:
+    return nicira(_SET_ID, struct.pack("!6xH", number))
 
 
 def test_fields_of_tunnel_options_are_those_of_every_switch(twin: Twin) -> None:

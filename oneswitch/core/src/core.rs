@@ -2,6 +2,7 @@
 
 pub mod answers;
 pub mod bundles;
+pub mod collectors;
 pub mod extensions;
 pub mod held;
 pub mod management;
@@ -46,6 +47,7 @@ pub struct Core {
     held: held::Held,
     /// The bundle that is being committed.
     commit: Option<bundles::Commit>,
+    collectors: collectors::Collectors,
     journal: Journal,
     /// Writers that wait for the switches of their ports.
     offload_hellos: Vec<(WriterId, OffloadHello)>,
@@ -110,6 +112,7 @@ impl Core {
             moves,
             held: held::Held::default(),
             commit: None,
+            collectors: collectors::Collectors::default(),
             journal: Journal::default(),
             offload_hellos: Vec::new(),
             discarded: Vec::new(),

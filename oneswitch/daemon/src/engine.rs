@@ -4,6 +4,7 @@
 //! ([`Core::takes_messages_of`]) and the switches read; the rest of its chunk waits, and its connection is not read.
 
 mod intake;
+mod message_log;
 mod report;
 mod requests;
 mod status;
@@ -21,13 +22,15 @@ use oneswitch_core::{Bridge, ControllerId, Core, Destination, Greeting, SwitchIn
 use openflow13::openflow10;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep_until, Instant};
-use tracing::{debug, enabled, info, trace, Level};
+use tracing::{debug, info};
 
 use crate::aside::drop_aside;
 use crate::events::{Dialled, Event, Handle, Link, Peer};
 use crate::journal::{wall_clock, Journal};
 use crate::session::{is_echo, is_private, messages};
 use crate::state::Saver;
+use crate::subscriptions::{Subscribed, Subscriptions};
+use message_log::log_messages;
 pub use report::Report;
 use waiting::Waiting;
 pub use writers::Writers;
@@ -69,8 +72,7 @@ pub struct Engine {
     waiting: Waiting,
     writers: Writers,
     journal: Option<Journal>,
-    /// Whether a controller wants the packets that meet no rule; the connections for them follow it.
-    misses: watch::Sender<bool>,
+    subscriptions: Subscriptions,
     /// Signalled when all switches are in sync for the first time.
     in_step: Option<watch::Sender<bool>>,
 }
@@ -99,7 +101,7 @@ impl Engine {
             paused: Vec::new(),
             writers: Writers::default(),
             journal: None,
-            misses: watch::Sender::new(false),
+            subscriptions: Subscriptions::default(),
             in_step: None,
         }
     }
@@ -114,10 +116,9 @@ impl Engine {
         self
     }
 
-    /// Begins and ends the connections for packets that meet no rule by `misses`.
-    pub fn with_misses(mut self, misses: watch::Sender<bool>) -> Self {
-        self.misses = misses;
-        self
+    /// Returns what tells which packet-ins to subscribe to on connections of their own.
+    pub fn subscribed(&self) -> Subscribed {
+        self.subscriptions.subscribed()
     }
 
     /// Signals `in_step` when every switch has what the core wants.
@@ -248,6 +249,7 @@ impl Engine {
                 self.core.switch_up(*switch, *bridge, now);
             }
             Peer::Misses(_) => _ = handle.write(openflow10::subscribe_to_misses()),
+            Peer::Collector(_, id) => _ = handle.write(self.core.collector_up(*id)),
         }
         self.set_link(&peer, Link::Connected);
         self.sessions.insert(
@@ -294,23 +296,21 @@ impl Engine {
                 }
                 session.handle.resume();
             }
+            Peer::Collector(switch, id) => {
+                for (_, frame) in messages(&bytes) {
+                    self.core.collected(switch, id, frame);
+                }
+                session.handle.resume();
+            }
         }
     }
 
-    /// Begins or ends the connections for packets that meet no rule, as controllers want them.
-    fn follow_misses(&mut self) {
-        let wanted = self.core.wants_misses();
-        let has_changed = self.misses.send_if_modified(|before| {
-            let has_changed = *before != wanted;
-            *before = wanted;
-            has_changed
-        });
-        if has_changed && !wanted {
-            let sessions = self.sessions.values();
-            for session in sessions.filter(|session| matches!(session.peer, Peer::Misses(_))) {
-                let reason = "no controller wants packets that meet no rule";
-                session.handle.close(reason.into());
-            }
+    fn follow_subscriptions(&mut self) {
+        self.subscriptions.follow(&self.core);
+        let over = |session: &&Session| self.subscriptions.are_over_for(&session.peer);
+        for session in self.sessions.values().filter(over) {
+            let reason = "no controller wants these packet-ins any more";
+            session.handle.close(reason.into());
         }
     }
 
@@ -354,7 +354,7 @@ impl Engine {
             }
         }
         self.writers.finish_round(&mut self.core, now);
-        self.follow_misses();
+        self.follow_subscriptions();
         self.resume_paused();
         self.ask_for_room();
         self.waiting.finish_round(&mut self.core);
@@ -398,6 +398,7 @@ impl Engine {
                 self.core.switch_down(switch, bridge, now);
             }
             Peer::Misses(_) => {}
+            Peer::Collector(switch, id) => self.core.collector_down(switch, id),
         }
         Some(session)
     }
@@ -408,7 +409,9 @@ impl Engine {
                 dialled: Some(index),
                 ..
             } => Dialled::Controller(*index),
-            Peer::Controller { dialled: None, .. } | Peer::Misses(_) => return,
+            Peer::Controller { dialled: None, .. } | Peer::Misses(_) | Peer::Collector(..) => {
+                return
+            }
             Peer::Switch(switch, bridge) => Dialled::Switch(*switch, *bridge),
         };
         if let Some(slot) = self.link_mut(dialled) {
@@ -445,72 +448,4 @@ fn log_arrival(connection: u64, target: &str, address: &str) {
     } else {
         info!(target: "northbound", "controller {connection} connected on {target} from {address}");
     }
-}
-
-/// Bytes of a message in a trace line.
-const TRACED: usize = 1_024;
-
-/// Logs every message in either direction if module `openflow` is at `debug`; at `trace` with its bytes, as `ovs-ofctl ofp-print` reads
-/// them.
-fn log_messages(direction: &str, connection: u64, peer: &Peer, bytes: &[u8]) {
-    if !enabled!(target: "openflow", Level::DEBUG) {
-        return;
-    }
-    let peer = match peer {
-        Peer::Controller { target, .. } => target.to_string(),
-        Peer::Switch(switch, bridge) => format!("switch {switch} {bridge:?}").to_lowercase(),
-        Peer::Misses(switch) => format!("switch {switch} misses"),
-    };
-    for (header, frame) in messages(bytes) {
-        let (kind, xid, length) = (kind_name(header.kind), header.xid, header.length);
-        debug!(target: "openflow", "{direction} connection {connection} ({peer}): {kind}, xid {xid:#x}, {length} bytes");
-        if enabled!(target: "openflow", Level::TRACE) {
-            let hex: String = frame
-                .iter()
-                .take(TRACED)
-                .map(|byte| format!("{byte:02x}"))
-                .collect();
-            trace!(target: "openflow", "{hex}");
-        }
-    }
-}
-
-/// Returns the `ofp_type` name without its prefix.
-fn kind_name(kind: u8) -> &'static str {
-    const NAMES: [&str; 30] = [
-        "HELLO",
-        "ERROR",
-        "ECHO_REQUEST",
-        "ECHO_REPLY",
-        "EXPERIMENTER",
-        "FEATURES_REQUEST",
-        "FEATURES_REPLY",
-        "GET_CONFIG_REQUEST",
-        "GET_CONFIG_REPLY",
-        "SET_CONFIG",
-        "PACKET_IN",
-        "FLOW_REMOVED",
-        "PORT_STATUS",
-        "PACKET_OUT",
-        "FLOW_MOD",
-        "GROUP_MOD",
-        "PORT_MOD",
-        "TABLE_MOD",
-        "MULTIPART_REQUEST",
-        "MULTIPART_REPLY",
-        "BARRIER_REQUEST",
-        "BARRIER_REPLY",
-        "QUEUE_GET_CONFIG_REQUEST",
-        "QUEUE_GET_CONFIG_REPLY",
-        "ROLE_REQUEST",
-        "ROLE_REPLY",
-        "GET_ASYNC_REQUEST",
-        "GET_ASYNC_REPLY",
-        "SET_ASYNC",
-        "METER_MOD",
-    ];
-    NAMES
-        .get(usize::from(kind))
-        .copied()
-        .unwrap_or("unknown type")
 }

@@ -24,6 +24,7 @@ mod server;
 mod session;
 mod state;
 mod stream;
+mod subscriptions;
 mod tls;
 mod unixctl;
 

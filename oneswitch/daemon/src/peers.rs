@@ -1,5 +1,6 @@
 //! Keeps connections up: retries switches and controllers without end, and accepts controllers.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use oneswitch_core::{Bridge, SwitchIndex};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout, Instant};
 use tracing::{debug, info, warn};
 
@@ -14,6 +16,7 @@ use crate::endpoint::{Active, Passive};
 use crate::events::{Dialled, Event, Link, Peer};
 use crate::session::{self, Ended, Timing};
 use crate::stream::{Accepted, Listener, Stream};
+use crate::subscriptions::Subscribed;
 use crate::tls::Tls;
 
 /// Limit of a connection attempt, including TLS.
@@ -78,18 +81,56 @@ pub async fn dial_switch(
     .await;
 }
 
-/// Keeps a connection to `virt` of a switch for the packets that meet no rule, while a controller wants them.
-pub async fn dial_for_misses(
+/// Keeps connections to `virt` of a switch for the packet-ins that come only there, while controllers want them.
+pub async fn dial_for_packet_ins(
     context: Context,
     target: Active,
     name: String,
     switch: SwitchIndex,
-    mut wanted: watch::Receiver<bool>,
+    subscribed: Subscribed,
 ) {
-    let peer = |_: &Stream| Peer::Misses(switch);
-    let mut last_error = None;
+    let whom = |what: &str| format!("switch {name}, bridge virt ({target}): {what} do not come");
+    let mut tasks = JoinSet::new();
+    tasks.spawn(keep_while(
+        context.clone(),
+        target.clone(),
+        whom("packets that meet no rule"),
+        Peer::Misses(switch),
+        subscribed.misses,
+        |wanted| *wanted,
+    ));
+    let mut ids = subscribed.ids;
+    let mut known = BTreeSet::new();
     // Without an engine the program is about to end.
-    while wanted.wait_for(|wanted| *wanted).await.is_ok() {
+    while ids.changed().await.is_ok() {
+        let wanted = ids.borrow_and_update().clone();
+        for id in wanted {
+            if known.insert(id) {
+                tasks.spawn(keep_while(
+                    context.clone(),
+                    target.clone(),
+                    whom(&format!("packet-ins with id={id}")),
+                    Peer::Collector(switch, id),
+                    ids.clone(),
+                    move |ids| ids.contains(&id),
+                ));
+            }
+        }
+    }
+}
+
+/// Keeps a connection that the engine closes when it is no longer wanted. `trouble` says what its absence means.
+async fn keep_while<T>(
+    context: Context,
+    target: Active,
+    trouble: String,
+    peer: Peer,
+    mut wanted: watch::Receiver<T>,
+    is_wanted: impl Fn(&T) -> bool,
+) {
+    let peer = |_: &Stream| peer.clone();
+    let mut last_error = None;
+    while wanted.wait_for(&is_wanted).await.is_ok() {
         let (ended, _) = connect(&context, &target, Timing::NETWORK, &peer).await;
         if ended.established {
             last_error = None;
@@ -97,7 +138,7 @@ pub async fn dial_for_misses(
         }
         let reason = Some(ended.reason);
         if reason != last_error {
-            warn!(target: "southbound", "switch {name}, bridge virt ({target}): controllers of OpenFlow 1.0 do not get the packets that meet no rule, retrying: {}", reason.as_deref().unwrap_or_default());
+            warn!(target: "southbound", "{trouble}, retrying: {}", reason.as_deref().unwrap_or_default());
         }
         last_error = reason;
         sleep(LONGEST_PAUSE).await;

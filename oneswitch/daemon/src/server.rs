@@ -18,7 +18,9 @@ use crate::events::Event;
 use crate::journal::{self, Journal};
 use crate::log::Levels;
 use crate::offload;
-use crate::peers::{accept_controllers, dial_controller, dial_for_misses, dial_switch, Context};
+use crate::peers::{
+    accept_controllers, dial_controller, dial_for_packet_ins, dial_switch, Context,
+};
 use crate::state::{self, Saver, StateFile};
 use crate::stream::Listener;
 use crate::tls::Tls;
@@ -75,12 +77,11 @@ async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
     let switches = config.switches.iter();
     let controls = switches.map(|switch| switch.control.clone()).collect();
     let (in_step, all_in_step) = watch::channel(false);
-    let (misses, wants_misses) = watch::channel(false);
     let engine = Engine::new(core, report, saver)
-        .with_misses(misses)
         .with_journal(journal)
         .with_writers(Writers::new(controls, events.clone()))
         .telling(in_step);
+    let subscribed = engine.subscribed();
     let mut engine = tokio::spawn(engine.run(queue));
     let context = Context::new(events.clone(), tls);
     let patience = match restored {
@@ -98,12 +99,12 @@ async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
                 bridge,
             ));
         }
-        tasks.spawn(dial_for_misses(
+        tasks.spawn(dial_for_packet_ins(
             context.clone(),
             switch.virt.clone(),
             switch.name.clone(),
             index,
-            wants_misses.clone(),
+            subscribed.clone(),
         ));
     }
     for (index, target) in config.controllers.iter().enumerate() {

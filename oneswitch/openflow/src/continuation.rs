@@ -3,9 +3,13 @@
 //! lib/ofp-packet.c).
 
 use crate::error::Refusal;
+use crate::extension::{set_controller_id, set_packet_in_format};
+use crate::message::Message;
 use crate::nicira::{property, subtype};
+use crate::openflow10::PacketInFormat;
 use crate::oxm::Match;
 use crate::packet::PacketIn;
+use crate::session::AsyncMasks;
 use crate::wire::{padded, u16_at, u32_at, Reader};
 use crate::{kind, HEADER_LEN, NO_BUFFER, NX_VENDOR};
 
@@ -79,6 +83,23 @@ pub fn in_version(frame: &[u8], version: u8) -> Vec<u8> {
         *slot = version;
     }
     out
+}
+
+/// Returns the messages that ask an Open vSwitch for the packet-ins of actions
+/// `controller` with an id, and for nothing else. The reply to the last one
+/// tells that they come from then on.
+pub fn subscribe_to_id(id: u16) -> Vec<Message> {
+    let masks = AsyncMasks {
+        packet_in: [u32::MAX; 2],
+        port_status: [0; 2],
+        flow_removed: [0; 2],
+    };
+    vec![
+        set_packet_in_format(PacketInFormat::Nicira2),
+        set_controller_id(id),
+        Message::SetAsync(masks),
+        Message::BarrierRequest,
+    ]
 }
 
 /// Returns the bridge that can continue a packet's processing.

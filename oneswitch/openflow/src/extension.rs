@@ -179,6 +179,17 @@ pub fn set_packet_in_format(format: PacketInFormat) -> Message {
     })
 }
 
+/// Returns the message that chooses packet-ins by the id of their action.
+pub fn set_controller_id(id: u16) -> Message {
+    let mut body = vec![0; 6];
+    body.extend(id.to_be_bytes());
+    Message::Experimenter(Experimenter {
+        vendor: NX_VENDOR,
+        subtype: subtype::SET_CONTROLLER_ID,
+        body: body.into(),
+    })
+}
+
 fn packet_in_format(number: u32) -> Result<PacketInFormat, Refusal> {
     match number {
         0 => Ok(PacketInFormat::Standard),

@@ -10,6 +10,7 @@ use openflow13::openflow10::StatsForm;
 use openflow13::openflow14;
 use openflow13::{continuation, encode_error, set_xid, Message, Port, PortStatus};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::time::Instant;
 use tracing::{error, warn};
 
@@ -118,6 +119,12 @@ impl Controllers {
             let error = encode_error(origin.xid, refused.error, &message);
             controller.refuse(origin.place, &error);
         }
+    }
+
+    /// Returns the ids of packet-ins that controllers have chosen, without 0, the default.
+    pub fn chosen_ids(&self) -> BTreeSet<u16> {
+        let ids = self.connections.values().map(|c| c.packet_ins_of);
+        ids.filter(|id| *id != 0).collect()
     }
 
     /// Tells whether a controller wants packets that meet no rule.

@@ -19,13 +19,13 @@ impl Core {
         self.switches.set_continues_packets(wanted);
     }
 
-    /// Relays a packet-in, and notes where it can be continued.
-    pub(in crate::core) fn packet_in(&mut self, switch: SwitchIndex, frame: &[u8]) {
+    /// Relays a packet-in of an action with this `id`, and notes where it can be continued.
+    pub(in crate::core) fn packet_in(&mut self, switch: SwitchIndex, frame: &[u8], id: u16) {
         let bridge = continuation::properties_of(frame).and_then(continuation::bridge_of);
         if bridge.is_some() {
             self.switches.list[switch].in_continuations = bridge;
         }
-        self.controllers.relay_packet_in(frame, 0);
+        self.controllers.relay_packet_in(frame, id);
     }
 
     /// Continues a packet at the switch that has sent it; others refuse it.
@@ -59,7 +59,10 @@ impl Core {
                 self.choose_packet_in_format();
             }
             Ok(Extension::AsyncMasks(masks)) => self.controllers.set_async(id, masks),
-            Ok(Extension::ControllerId(chosen)) => controller.packet_ins_of = chosen,
+            Ok(Extension::ControllerId(chosen)) => {
+                controller.packet_ins_of = chosen;
+                self.await_collectors(now);
+            }
             Ok(Extension::Role(role)) => {
                 if let Some(taken) = self.controllers.take_role(id, role) {
                     self.reply(incoming, role_reply(taken.role));

@@ -42,6 +42,7 @@ impl Core {
     /// Tells whether the next message of controller `id` can be taken: none waits, and neither its memory nor the switches' debt is too large.
     pub fn takes_messages_of(&self, id: ControllerId) -> bool {
         !self.is_holding()
+            && !self.awaits_collectors()
             && self.kept_for(id) < BUDGET
             && self.in_flight() <= IN_FLIGHT_LIMIT
             && self.switches.verdicts.bytes_in_flight() <= IN_FLIGHT_BYTES

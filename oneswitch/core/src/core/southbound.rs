@@ -69,11 +69,11 @@ impl Core {
                     .barrier_reply(header.xid, switch, bridge);
                 self.settle(now);
             }
-            kind::PACKET_IN if bridge == Bridge::Virt => self.packet_in(switch, frame),
+            kind::PACKET_IN if bridge == Bridge::Virt => self.packet_in(switch, frame, 0),
             kind::EXPERIMENTER
                 if bridge == Bridge::Virt && continuation::properties_of(frame).is_some() =>
             {
-                self.packet_in(switch, frame)
+                self.packet_in(switch, frame, 0)
             }
             _ => self.decoded_switch_message(switch, bridge, header, frame, now),
         }

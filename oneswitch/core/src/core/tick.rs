@@ -19,6 +19,7 @@ impl Core {
             .chain(self.gathering_deadline())
             .chain(self.controllers.next_given_up())
             .chain(self.controllers.bundle_deadline())
+            .chain(self.collectors_deadline())
             .min()
     }
 
@@ -34,6 +35,7 @@ impl Core {
         self.tick_offload(now);
         self.give_up_partials(now);
         self.time_bundles_out(now);
+        self.stop_awaiting_collectors(now);
         self.switches.resync_overdue(now);
         self.switches.audit_overdue(now);
         self.switches.verdicts.hurry_overdue(now);

@@ -199,16 +199,3 @@ async fn bytes_of_and_for_sessions_that_are_gone_go_nowhere() {
     engine.finish_round(now);
     assert!(engine.sessions.is_empty());
 }
-
-#[test]
-fn messages_are_named_as_the_specification_does() {
-    for (number, name) in [
-        (kind::HELLO, "HELLO"),
-        (kind::FLOW_MOD, "FLOW_MOD"),
-        (kind::ROLE_REPLY, "ROLE_REPLY"),
-        (kind::METER_MOD, "METER_MOD"),
-    ] {
-        assert_eq!(kind_name(number), name);
-    }
-    assert_eq!(kind_name(30), "unknown type");
-}

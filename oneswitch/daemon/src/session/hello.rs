@@ -24,7 +24,7 @@ pub struct Incompatible {
 pub fn supported(peer: &Peer) -> u32 {
     match peer {
         Peer::Controller { .. } => NORTHBOUND,
-        Peer::Switch(..) => SOUTHBOUND,
+        Peer::Switch(..) | Peer::Collector(..) => SOUTHBOUND,
         Peer::Misses(_) => MISSES,
     }
 }

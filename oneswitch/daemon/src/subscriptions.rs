@@ -1,0 +1,56 @@
+//! Packet-ins that Open vSwitch sends only on connections of their own: those of packets that meet no rule, and those by their id.
+
+use std::collections::BTreeSet;
+
+use oneswitch_core::Core;
+use tokio::sync::watch;
+
+use crate::events::Peer;
+
+/// What controllers want; the connections follow it.
+#[derive(Default)]
+pub struct Subscriptions {
+    /// Packets that meet no rule.
+    misses: watch::Sender<bool>,
+    /// Packet-ins of actions with these ids.
+    ids: watch::Sender<BTreeSet<u16>>,
+}
+
+/// The other ends of [`Subscriptions`].
+#[derive(Clone)]
+pub struct Subscribed {
+    pub misses: watch::Receiver<bool>,
+    pub ids: watch::Receiver<BTreeSet<u16>>,
+}
+
+impl Subscriptions {
+    /// Begins or ends connections, as the core's controllers want them.
+    pub fn follow(&self, core: &Core) {
+        replace(&self.misses, core.wants_misses());
+        replace(&self.ids, core.collected_ids());
+    }
+
+    /// Tells whether a connection is for packet-ins that no controller wants any more.
+    pub fn are_over_for(&self, peer: &Peer) -> bool {
+        match peer {
+            Peer::Misses(_) => !*self.misses.borrow(),
+            Peer::Collector(_, id) => !self.ids.borrow().contains(id),
+            Peer::Controller { .. } | Peer::Switch(..) => false,
+        }
+    }
+
+    pub fn subscribed(&self) -> Subscribed {
+        Subscribed {
+            misses: self.misses.subscribe(),
+            ids: self.ids.subscribe(),
+        }
+    }
+}
+
+fn replace<T: PartialEq>(slot: &watch::Sender<T>, wanted: T) {
+    slot.send_if_modified(|before| {
+        let has_changed = *before != wanted;
+        *before = wanted;
+        has_changed
+    });
+}
