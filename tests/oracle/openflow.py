@@ -18,6 +18,10 @@ MULTIPART_REQUEST, MULTIPART_REPLY, BARRIER_REQUEST, BARRIER_REPLY = 18, 19, 20,
 QUEUE_GET_CONFIG_REQUEST, QUEUE_GET_CONFIG_REPLY, ROLE_REQUEST, ROLE_REPLY = 22, 23, 24, 25
 GET_ASYNC_REQUEST, GET_ASYNC_REPLY, SET_ASYNC, METER_MOD = 26, 27, 28, 29
 
+ONF, BUNDLE_CONTROL, BUNDLE_ADD = 0x4F4E4600, 2300, 2301
+BUNDLE_OPEN, BUNDLE_CLOSE, BUNDLE_COMMIT, BUNDLE_DISCARD = 0, 2, 4, 6
+BUNDLE_ATOMIC, BUNDLE_ORDERED = 1, 2
+
 # reserved ports, groups, meters
 CT = 35
 """Subtype of Nicira's action."""
@@ -33,6 +37,7 @@ DESC, FLOW, AGGREGATE, TABLES, PORT_STATS, QUEUE, GROUP, GROUP_DESC, GROUP_FEATU
 METER_FEATURES, TABLE_FEATURES, PORT_DESC = 11, 12, 13
 
 ADD, MODIFY, MODIFY_STRICT, DELETE, DELETE_STRICT = range(5)
+DELETE_GROUP = 2
 ROLE_NO_CHANGE, ROLE_EQUAL, ROLE_MASTER, ROLE_SLAVE = range(4)
 SEND_FLOW_REM, CHECK_OVERLAP, RESET_COUNTS, NO_PKT_COUNTS, NO_BYT_COUNTS = 1, 2, 4, 8, 16
 SELECT_GROUP, FAST_FAILOVER = 1, 3
@@ -246,6 +251,17 @@ def band(kind: int, rate: int, burst: int = 0) -> bytes:
 
 def packet_out(xid: int, in_port: int, actions: bytes, data: bytes, buffer: int = NO_BUFFER) -> bytes:
     return message(PACKET_OUT, xid, struct.pack("!IIH6x", buffer, in_port, len(actions)) + actions + data)
+
+
+def bundle_control(xid: int, bundle: int, what: int, flags: int, rest: bytes = b"") -> bytes:
+    """Return ONF's message that opens, closes, commits or discards a bundle."""
+    return message(EXPERIMENTER, xid, struct.pack("!IIIHH", ONF, BUNDLE_CONTROL, bundle, what, flags) + rest)
+
+
+def bundle_add(part: bytes, bundle: int, flags: int) -> bytes:
+    """Return ONF's message that adds another one, whose xid it takes, to a bundle."""
+    head = struct.pack("!IIIHH", ONF, BUNDLE_ADD, bundle, 0, flags)
+    return message(EXPERIMENTER, int.from_bytes(part[4:8]), head + part)
 
 
 def port_mod(xid: int, port: int, hw_addr: bytes, config: int, mask: int) -> bytes:

@@ -13,9 +13,8 @@ from tests.oracle.conftest import binary
 from tests.oracle.peer import Peer, frame
 from tests.oracle.world import clear_messages
 
-_EXPERIMENTER, _ONF, _CONTROL, _ADD_MESSAGE = 4, 0x4F4E4600, 2300, 2301
-_OPEN, _CLOSE, _COMMIT, _DISCARD = 0, 2, 4, 6
-_ATOMIC, _ORDERED = 1, 2
+_OPEN, _CLOSE, _COMMIT, _DISCARD = of.BUNDLE_OPEN, of.BUNDLE_CLOSE, of.BUNDLE_COMMIT, of.BUNDLE_DISCARD
+_ATOMIC, _ORDERED = of.BUNDLE_ATOMIC, of.BUNDLE_ORDERED
 _BOTH = _ATOMIC | _ORDERED
 _SLAVE, _ID, _XID = 3, 5, 0x77
 _IDLE_S = 30.0
@@ -25,15 +24,12 @@ _FRAME = bytes(12) + b"\x88\xcc" + bytes(50)
 
 def control(what: int, flags: int = _BOTH, *, bundle: int = _ID, rest: bytes = b"") -> bytes:
     """Return a bundle control message."""
-    body = struct.pack("!IIIHH", _ONF, _CONTROL, bundle, what, flags)
-    return frame(_EXPERIMENTER, body + rest, xid=what + 100)
+    return of.bundle_control(what + 100, bundle, what, flags, rest)
 
 
 def add(*messages: bytes, flags: int = _BOTH, bundle: int = _ID) -> bytes:
     """Return these messages as parts of a bundle."""
-    head = struct.pack("!IIIHH", _ONF, _ADD_MESSAGE, bundle, 0, flags)
-    xids = (int.from_bytes(message[4:8]) for message in messages)
-    return b"".join(frame(_EXPERIMENTER, head + m, xid=xid) for m, xid in zip(messages, xids, strict=True))
+    return b"".join(of.bundle_add(message, bundle, flags) for message in messages)
 
 
 def whole(*messages: bytes, flags: int = _BOTH) -> bytes:
@@ -78,8 +74,8 @@ def port_mod(port: int) -> bytes:
     return of.port_mod(next(_xids), port, bytes(6), 0, 0)
 
 
-_WRONG_XID = struct.pack("!IIIHH", _ONF, _ADD_MESSAGE, _ID, 0, _BOTH) + rule(1)
-_WRONG_VERSION = struct.pack("!IIIHH", _ONF, _ADD_MESSAGE, _ID, 0, _BOTH) + b"\x01" + frame(14, bytes(48), xid=9)[1:]
+_WRONG_XID = struct.pack("!IIIHH", of.ONF, of.BUNDLE_ADD, _ID, 0, _BOTH) + rule(1)
+_WRONG_VERSION = struct.pack("!IIIHH", of.ONF, of.BUNDLE_ADD, _ID, 0, _BOTH) + b"\x01" + frame(14, bytes(48), xid=9)[1:]
 _METER = of.meter_mod(next(_xids), of.ADD, 1, 1, of.band(1, 100))
 _UNKNOWN_FIELD = ((("tcp_dst", 80, None)),)
 
@@ -104,12 +100,12 @@ CASES = {
     "replies": b"".join(control(what) for what in (1, 3, 5, 7)),
     "padded": control(_OPEN, rest=bytes(8)) + control(_CLOSE, rest=bytes(16)),
     "lengths": b"".join(
-        frame(_EXPERIMENTER, struct.pack("!II", _ONF, kind) + bytes(length), xid=length)
-        for kind in (_CONTROL, _ADD_MESSAGE)
+        frame(of.EXPERIMENTER, struct.pack("!II", of.ONF, kind) + bytes(length), xid=length)
+        for kind in (of.BUNDLE_CONTROL, of.BUNDLE_ADD)
         for length in range(25)
     ),
-    "another xid inside": control(_OPEN) + frame(_EXPERIMENTER, _WRONG_XID, xid=9) + control(_COMMIT),
-    "another version inside": control(_OPEN) + frame(_EXPERIMENTER, _WRONG_VERSION, xid=9) + control(_COMMIT),
+    "another xid inside": control(_OPEN) + frame(of.EXPERIMENTER, _WRONG_XID, xid=9) + control(_COMMIT),
+    "another version inside": control(_OPEN) + frame(of.EXPERIMENTER, _WRONG_VERSION, xid=9) + control(_COMMIT),
     "longer than the message": control(_OPEN) + add(rule(1) + bytes(8)) + control(_COMMIT),
     "shorter than its message": control(_OPEN) + add(rule(1)[:-8]) + control(_COMMIT),
     "messages of other types": control(_OPEN)

@@ -13,6 +13,7 @@ pub mod openflow14;
 pub mod restarts;
 pub mod southbound;
 pub mod tick;
+pub mod unseen;
 pub mod writes;
 
 use crate::api::{

@@ -110,13 +110,17 @@ impl Core {
             holder.is_some(),
             now,
         );
+        let unseen = self.unseen_in_bundle(&message, &matching, now);
         let request = Request::Flow {
             message: Box::new(message),
             matching,
             facts,
         };
         match holder {
-            None => self.operate(incoming, changed, request, targets, now),
+            None => {
+                self.operate(incoming, changed, request, targets, now);
+                self.change_unseen(unseen, &facts, now);
+            }
             Some(holder) => {
                 self.transmit(incoming, changed, request, Changes::default(), holder, now);
                 self.switches

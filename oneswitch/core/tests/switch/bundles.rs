@@ -4,7 +4,7 @@ use crate::build::{add, any, from, group, output};
 use crate::lab::{Answer, Lab};
 use crate::verdicts::refuse_cookie;
 use openflow13::bundle::{self, Bundle, ControlType};
-use openflow13::{encode, ErrorCode, FlowMod, GroupModCommand, Message};
+use openflow13::{encode, ErrorCode, FlowMod, FlowModCommand, GroupModCommand, Message};
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -255,14 +255,57 @@ fn a_trial_deletes_the_rules_of_a_group_before_the_group() {
 }
 
 fn deletion_in(frame: &[u8]) -> Option<()> {
+    let is_deletion = |m: &Message| matches!(m, Message::FlowMod(m) if m.command.is_delete());
+    part_in(frame).filter(is_deletion).map(drop)
+}
+
+/// The message that another one adds to a bundle.
+fn part_in(frame: &[u8]) -> Option<Message> {
     let (header, Message::Experimenter(m)) = openflow13::decode(frame).ok()? else {
         return None;
     };
     let Ok(Bundle::Add(part)) = bundle::decode(header.xid, &m)? else {
         return None;
     };
-    match openflow13::decode(part.inner).ok()? {
-        (_, Message::FlowMod(m)) if m.command.is_delete() => Some(()),
-        _ => None,
+    openflow13::decode(part.inner).ok().map(|(_, inner)| inner)
+}
+
+/// Open vSwitch may find a rule of the same bundle only by its exact match.
+#[test]
+fn a_rule_of_the_bundle_is_changed_by_its_exact_match_too() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    let modify = FlowMod {
+        command: FlowModCommand::Modify,
+        ..add(0, any(), &output(2))
+    };
+    send(&mut lab, &[rule(1, Some(2)), Message::FlowMod(modify)]);
+    let mut seen = Vec::new();
+    while lab.flush() {
+        seen.extend(lab.virt(1).input.iter().cloned());
+        lab.round();
     }
+    let strict = |frame: &&Vec<u8>| matches!(part_in(frame), Some(Message::FlowMod(m)) if m.command == FlowModCommand::ModifyStrict && m.matching == from(2));
+    assert_eq!(
+        seen.iter().filter(strict).count(),
+        2,
+        "in the trial, and for good"
+    );
+    assert_eq!(told(&lab.take(1)), [OPENED, COMMITTED]);
+}
+
+#[test]
+fn an_overlap_that_no_switch_sees_fails_the_bundle() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    let checked = FlowMod {
+        flags: FlowMod::CHECK_OVERLAP,
+        ..add(2, any(), &output(1))
+    };
+    for switch in 0..2 {
+        lab.virt(switch).ignores_overlaps = true;
+    }
+    send(&mut lab, &[rule(1, Some(2)), Message::FlowMod(checked)]);
+    lab.run();
+    let part = (101, Err(ErrorCode::FLOW_MOD_FAILED_OVERLAP));
+    assert_eq!(told(&lab.take(1)), [OPENED, part, FAILED]);
+    assert_eq!(lab.cookies(), [vec![], vec![]]);
 }

@@ -51,6 +51,8 @@ pub struct FakeBridge {
     /// What it has chosen to send with packet-ins.
     pub packet_in_format: PacketInFormat,
     pub refuse: Option<Refuser>,
+    /// As Open vSwitch may with rules of the same bundle.
+    pub ignores_overlaps: bool,
     /// So many flow dumps of several parts end with an error behind the first one.
     pub broken_dumps: usize,
     /// Flow-removed messages come after the barrier reply, as from Open vSwitch (they wait for an RCU grace period).
@@ -280,6 +282,7 @@ impl FakeBridge {
             |f: &Flow| f.table == m.table_id && f.priority == m.priority && f.key.overlaps(&key);
         if m.flags & FlowMod::CHECK_OVERLAP != 0
             && same.is_none()
+            && !self.ignores_overlaps
             && self.flows.iter().any(overlaps)
         {
             return Err(ErrorCode::FLOW_MOD_FAILED_OVERLAP);

@@ -22,13 +22,16 @@ impl Verdicts {
         self.current_batch()
     }
 
-    /// Returns the first refused one of these operations, and its error.
+    /// Returns the first one of these operations that is refused or should be, and its error.
     pub fn first_refused(&self, numbers: &Range<u64>) -> Option<(u64, ErrorCode)> {
         let first = self.pushed - self.operations.len() as u64;
         let operations = (first..).zip(&self.operations);
         operations
             .filter(|(number, _)| numbers.contains(number))
-            .find_map(|(number, operation)| Some((number, operation.refusal.as_ref()?.error)))
+            .find_map(|(number, operation)| {
+                let refusal = operation.refusal.as_ref().map(|refusal| refusal.error);
+                Some((number, refusal.or(operation.expected)?))
+            })
     }
 
     /// Takes operations back that the switches have only tried.
