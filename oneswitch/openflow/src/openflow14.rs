@@ -4,6 +4,7 @@
 //! Most messages differ only in the version. Others have properties, which
 //! OpenFlow 1.3 lacks or has as fixed fields.
 
+mod bundles;
 mod replies;
 mod requests;
 

@@ -15,8 +15,21 @@ const BYTES: usize = 64 << 20;
 pub struct Part {
     /// Numbers the parts of all bundles of a connection in order.
     number: u64,
-    /// The message that added it.
+    /// The message that added it, in OpenFlow 1.3.
     pub frame: Box<[u8]>,
+    /// The message that the controller sent, in another version.
+    sent: Option<Box<[u8]>>,
+}
+
+impl Part {
+    /// Returns the message as the controller sent it, for errors.
+    pub fn sent(&self) -> &[u8] {
+        self.sent.as_ref().unwrap_or(&self.frame)
+    }
+
+    fn size(&self) -> usize {
+        self.frame.len() + self.sent.as_ref().map_or(0, |sent| sent.len())
+    }
 }
 
 #[derive(Debug)]
@@ -76,28 +89,31 @@ impl Bundles {
     /// `CLOSED`, `BAD_FLAGS`: the bundle is gone; `MSG_TOO_MANY`.
     pub fn add(
         &mut self,
-        id: u32,
-        flags: u16,
+        (id, flags): (u32, u16),
         frame: &[u8],
+        sent: Option<&[u8]>,
         checked: u64,
         now: Instant,
     ) -> Result<u64, ErrorCode> {
-        if self.bytes + frame.len() > BYTES {
+        let part = Part {
+            number: self.parts + 1,
+            frame: frame.into(),
+            sent: sent.map(Into::into),
+        };
+        let size = part.size();
+        if self.bytes + size > BYTES {
             return Err(ErrorCode::ONF_BUNDLE_MSG_TOO_MANY);
         }
         self.usable(id, flags)?;
         let bundle = self.open.entry(id).or_insert_with(|| Bundle {
             is_implicit: true,
-            ..Bundle::new(flags, frame, now)
+            ..Bundle::new(flags, part.sent(), now)
         });
         self.parts += 1;
-        self.bytes += frame.len();
+        self.bytes += size;
         bundle.used = now;
         bundle.checked = checked;
-        bundle.parts.push(Part {
-            number: self.parts,
-            frame: frame.into(),
-        });
+        bundle.parts.push(part);
         Ok(self.parts)
     }
 
@@ -109,7 +125,7 @@ impl Bundles {
             at.ok().map(|at| (*id, bundle.parts.remove(at)))
         });
         let Some((id, part)) = found else { return };
-        self.bytes -= part.frame.len();
+        self.bytes -= part.size();
         let is_unopened = |b: &Bundle| b.is_implicit && b.parts.is_empty();
         if self.open.get(&id).is_some_and(is_unopened) {
             self.open.remove(&id);
@@ -132,7 +148,7 @@ impl Bundles {
 
     pub fn remove(&mut self, id: u32) -> Option<Bundle> {
         let bundle = self.open.remove(&id)?;
-        let sizes = bundle.parts.iter().map(|part| part.frame.len());
+        let sizes = bundle.parts.iter().map(Part::size);
         self.bytes -= sizes.sum::<usize>();
         Some(bundle)
     }
@@ -193,8 +209,8 @@ mod tests {
     #[test]
     fn a_struck_part_is_gone_and_an_unopened_bundle_with_its_last_one() {
         let (mut bundles, now) = (Bundles::default(), Instant::now());
-        let first = bundles.add(1, ATOMIC, &[1; 100], 1, now).unwrap();
-        let second = bundles.add(1, ATOMIC, &[2; 100], 1, now).unwrap();
+        let first = bundles.add((1, ATOMIC), &[1; 100], None, 1, now).unwrap();
+        let second = bundles.add((1, ATOMIC), &[2; 100], None, 1, now).unwrap();
         bundles.strike(first);
         let left = &bundles.committable(control(ATOMIC)).unwrap().parts;
         assert_eq!(*left[0].frame, [2; 100]);
@@ -202,7 +218,7 @@ mod tests {
         let gone = bundles.committable(control(ATOMIC)).unwrap_err();
         assert_eq!((gone, bundles.bytes), (ErrorCode::ONF_BUNDLE_BAD_ID, 0));
         bundles.open(control(ATOMIC), &[], now).unwrap();
-        let only = bundles.add(1, ATOMIC, &[1; 100], 1, now).unwrap();
+        let only = bundles.add((1, ATOMIC), &[1; 100], None, 1, now).unwrap();
         bundles.strike(only);
         assert!(bundles.committable(control(ATOMIC)).is_ok());
     }
@@ -210,8 +226,8 @@ mod tests {
     #[test]
     fn other_flags_end_a_bundle_and_free_its_bytes() {
         let (mut bundles, now) = (Bundles::default(), Instant::now());
-        bundles.add(1, ATOMIC, &[1; 100], 1, now).unwrap();
-        let refused = bundles.add(1, ORDERED, &[1; 100], 1, now);
+        bundles.add((1, ATOMIC), &[1; 100], None, 1, now).unwrap();
+        let refused = bundles.add((1, ORDERED), &[1; 100], None, 1, now);
         assert_eq!(refused, Err(ErrorCode::ONF_BUNDLE_BAD_FLAGS));
         assert_eq!((bundles.bytes, bundles.deadline()), (0, None));
     }
@@ -220,8 +236,8 @@ mod tests {
     fn parts_beyond_the_limit_are_refused_and_the_bundle_stays() {
         let (mut bundles, now) = (Bundles::default(), Instant::now());
         let half = vec![0; BYTES / 2 + 1];
-        bundles.add(1, ATOMIC, &half, 1, now).unwrap();
-        let refused = bundles.add(1, ATOMIC, &half, 1, now);
+        bundles.add((1, ATOMIC), &half, None, 1, now).unwrap();
+        let refused = bundles.add((1, ATOMIC), &half, None, 1, now);
         assert_eq!(refused, Err(ErrorCode::ONF_BUNDLE_MSG_TOO_MANY));
         assert_eq!(bundles.committable(control(ATOMIC)).unwrap().parts.len(), 1);
     }
@@ -231,7 +247,7 @@ mod tests {
         let (mut bundles, now) = (Bundles::default(), Instant::now());
         bundles.open(control(ATOMIC), b"opener", now).unwrap();
         let later = now + IDLE / 2;
-        bundles.add(1, ATOMIC, &[1; 100], 1, later).unwrap();
+        bundles.add((1, ATOMIC), &[1; 100], None, 1, later).unwrap();
         assert!(bundles.timed_out(now + IDLE).is_empty());
         assert_eq!(bundles.deadline(), Some(later + IDLE));
         assert_eq!(*bundles.timed_out(later + IDLE)[0], *b"opener");

@@ -135,7 +135,11 @@ impl Core {
         };
         let bundles = &mut controller.bundles;
         let added = unacceptable(add.inner).map_or_else(
-            || bundles.add(add.bundle_id, add.flags, incoming.sent, checked, now),
+            || {
+                let sent = incoming.is_translated().then_some(incoming.sent);
+                let bundle = (add.bundle_id, add.flags);
+                bundles.add(bundle, incoming.frame, sent, checked, now)
+            },
             Err,
         );
         let request = added.map_or(Request::Other, Request::Part);
@@ -201,10 +205,10 @@ impl Core {
             let Some(part) = commit.parts.get(index) else {
                 break;
             };
-            let frame = part.frame.clone();
+            let (frame, sent) = (part.frame.clone(), Box::<[u8]>::from(part.sent()));
             commit.begins.push(self.switches.verdicts.sequence());
             let origin = part_origin(commit.origin, &frame);
-            self.handle_part(origin, &frame, now);
+            self.handle_part(origin, &frame, &sent, now);
             index += 1;
         }
         let collected = self.switches.end_bundle();
@@ -216,14 +220,14 @@ impl Core {
         }
     }
 
-    fn handle_part(&mut self, origin: Origin, frame: &[u8], now: Instant) {
+    fn handle_part(&mut self, origin: Origin, frame: &[u8], sent: &[u8], now: Instant) {
         let Some(inner) = inner_of(frame) else {
             return;
         };
         let incoming = Incoming {
             origin,
             frame: inner,
-            sent: frame,
+            sent,
         };
         match decode(inner) {
             Ok((_, Message::PortMod(message))) => self.port_mod_in_bundle(incoming, message),
@@ -376,7 +380,7 @@ impl Core {
                     let part = Incoming {
                         origin: part_origin(commit.origin, &part.frame),
                         frame: &part.frame,
-                        sent: &part.frame,
+                        sent: part.sent(),
                     };
                     self.refuse(part, error);
                 }

@@ -9,7 +9,7 @@ use crate::session::{AsyncMasks, Experimenter};
 use crate::wire::{patch_length, patch_u16, Put};
 use crate::{extension, ONF_VENDOR};
 
-use super::{kind, multipart_kind, VERSION};
+use super::{bundles, kind, multipart_kind, VERSION};
 
 /// Largest message.
 const MAX_MESSAGE: usize = 65_535;
@@ -54,6 +54,10 @@ pub fn encode(frame: &[u8], packet_ins: PacketInFormat) -> Vec<Vec<u8>> {
         Message::Experimenter(message) if is_role_status(&message) => {
             self::message(kind::ROLE_STATUS, header.xid, &message.body)
         }
+        Message::Experimenter(message) => match bundles::native(&message) {
+            Some((kind, body)) => self::message(kind, header.xid, body),
+            None => same(),
+        },
         Message::FeaturesReply(features) => {
             let mut out = same();
             let capabilities = features.capabilities | CAPABILITIES;

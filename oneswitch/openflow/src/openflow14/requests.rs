@@ -10,7 +10,7 @@ use crate::session::{AsyncMasks, TableMod};
 use crate::wire::{padded, u16_at, u32_at, Reader};
 use crate::{NX_VENDOR, ONF_VENDOR};
 
-use super::{kind, multipart_kind, Request, VERSION as VERSION_14};
+use super::{bundles, kind, multipart_kind, Request, VERSION as VERSION_14};
 
 /// `OFPPMPT14_ETHERNET`, a property of a port-mod.
 const ETHERNET: u16 = 0;
@@ -60,6 +60,9 @@ pub fn decode(frame: &[u8], current: AsyncMasks) -> Result<Request, Refusal> {
                 (16, Some(port)) => Message::QueueGetConfigRequest { port },
                 _ => return refuse(ErrorCode::BAD_REQUEST_BAD_LEN, "queue description"),
             }
+        }
+        kind::BUNDLE_CONTROL | kind::BUNDLE_ADD => {
+            return bundles::extension(header, body).map(Request::Frame)
         }
         _ => return Ok(Request::Frame(in_version_13(frame, header.kind))),
     };
