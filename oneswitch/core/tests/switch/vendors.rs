@@ -3,10 +3,12 @@
 use crate::build::{add, from, output};
 use crate::fake::FakeBridge;
 use crate::lab::Lab;
-use openflow13::extension::{self, set_packet_in_format, Extension};
-use openflow13::openflow10::PacketInFormat;
+use oneswitch_core::ControllerId;
+use openflow13::extension::{self, set_controller_id, set_packet_in_format, Extension};
+use openflow13::openflow10::{encode_packet_in, PacketInFormat};
 use openflow13::tlv_table::{self, TlvCommand, TlvMapping, TlvTableMod};
-use openflow13::{AsyncMasks, ErrorCode, Experimenter, Message};
+use openflow13::{encode, AsyncMasks, ErrorCode, Experimenter, Message, PacketIn, VERSION};
+use std::time::Duration;
 
 const MASKS: AsyncMasks = AsyncMasks {
     packet_in: [0; 2],
@@ -112,4 +114,44 @@ fn packet_ins_come_with_what_continues_them_while_a_controller_wants_that() {
     lab.controller_down(2);
     lab.run();
     assert_eq!(formats(&mut lab), [PacketInFormat::Standard; 2]);
+}
+
+#[test]
+fn messages_wait_until_the_packet_ins_of_a_new_id_come_from_all_switches() {
+    const ME: ControllerId = ControllerId(1);
+    let ready = encode(0, &Message::BarrierReply).unwrap();
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.send(1, 1, &set_controller_id(5));
+    lab.run();
+    assert_eq!(lab.core.collected_ids(), [5].into());
+    lab.core.collected(0, 5, &ready);
+    assert!(!lab.core.takes_messages_of(ME), "one switch is missing");
+    lab.core.collected(1, 5, &ready);
+    assert!(lab.core.takes_messages_of(ME));
+
+    // Its packet-ins come from there only.
+    let packet = PacketIn {
+        buffer_id: openflow13::NO_BUFFER,
+        total_len: 0,
+        reason: PacketIn::ACTION,
+        table_id: 0,
+        cookie: 7,
+        matching: from(1),
+        data: Box::default(),
+    };
+    let frame = encode_packet_in(VERSION, &packet, PacketInFormat::Nicira2).unwrap();
+    lab.core.collected(1, 6, &frame);
+    lab.core.collected(1, 5, &frame);
+    lab.run();
+    let told: Vec<Message> = lab.take(1).into_iter().map(|(_, m)| m).collect();
+    assert_eq!(told, [Message::PacketIn(packet)]);
+
+    // A switch that does not answer is not waited for without end.
+    lab.core.collector_down(1, 5);
+    lab.send(1, 2, &set_controller_id(5));
+    assert!(!lab.core.takes_messages_of(ME));
+    lab.wait(Duration::from_secs(2));
+    assert!(lab.core.takes_messages_of(ME));
+    lab.send(1, 3, &set_controller_id(0));
+    assert!(lab.core.collected_ids().is_empty());
 }
