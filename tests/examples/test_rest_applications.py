@@ -24,6 +24,7 @@ BROADCAST = "ff:ff:ff:ff:ff:ff"
 # Hosts 1 and 2 are in the first network, 3 and 4 in the second.
 HOSTS = {port: (f"02:00:00:00:00:0{port}", f"10.0.{(port + 1) // 2}.{port + 10}") for port in range(1, 5)}
 GATEWAYS = {1: "10.0.1.1", 2: "10.0.2.1"}
+_DEVICE = re.compile(r"aa:55:aa:55:00:[0-9a-f]{2}")
 _DURATION = re.compile(r"duration=[^,]*, |n_packets=\d+, |n_bytes=\d+, |cookie=0x[0-9a-f]+, ")
 
 
@@ -53,7 +54,7 @@ class Managed:
             return {number: packet for number, packet in sorted(first.items()) if packet is not None}
 
         packets = found(self.switch.exchange(port, bytes(frame), lambda seen: set(found(seen)) >= at))
-        self.log.append({number: each.summary() for number, each in packets.items()})
+        self.log.append({number: _DEVICE.sub("a port's address", each.summary()) for number, each in packets.items()})
         return packets
 
     def rules(self) -> list[str]:
