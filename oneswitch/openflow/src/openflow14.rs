@@ -5,6 +5,7 @@
 //! OpenFlow 1.3 lacks or has as fixed fields.
 
 mod bundles;
+mod messages;
 mod replies;
 mod requests;
 

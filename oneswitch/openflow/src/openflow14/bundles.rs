@@ -3,12 +3,13 @@
 use crate::bundle::{ADD_MESSAGE, CONTROL};
 use crate::error::{ErrorCode, Refusal, EXPERIMENTER_ERROR};
 use crate::header::{kind as k, Header, HEADER_LEN, VERSION};
-use crate::session::{AsyncMasks, Experimenter};
+use crate::message::encode;
+use crate::session::Experimenter;
 use crate::wire::{patch_length, Put};
 use crate::ONF_VENDOR;
 
-use super::requests::decode;
-use super::{kind, Request, VERSION as VERSION_14};
+use super::messages::{in_version_13, port_mod};
+use super::{kind, VERSION as VERSION_14};
 
 /// Open vSwitch's `OFPBFC_BAD_VERSION`, which OpenFlow 1.3 lacks.
 const BAD_VERSION: ErrorCode = ErrorCode {
@@ -17,6 +18,8 @@ const BAD_VERSION: ErrorCode = ErrorCode {
 };
 /// Bytes of `ofp14_bundle_ctrl_msg`.
 const HEAD: usize = 8;
+/// Bytes of a port-mod without properties.
+const PORT_MOD: usize = 32;
 
 /// Returns a message about a bundle as the extension.
 pub(super) fn extension(header: Header, body: &[u8]) -> Result<Vec<u8>, Refusal> {
@@ -48,28 +51,17 @@ fn part(message: &[u8]) -> Result<Vec<u8>, Refusal> {
         let detail = format!("message of version {} in a bundle", header.version);
         return Err(Refusal::new(BAD_VERSION, detail));
     }
-    let in_version_13 = || {
-        let mut same = message.to_vec();
-        if let Some(version) = same.first_mut() {
-            *version = VERSION;
-        }
-        same
+    let whole = message.split_at_checked(usize::from(header.length));
+    let Some((inner, padding)) = whole.filter(|(inner, _)| inner.len() >= HEADER_LEN) else {
+        return Ok(in_version_13(message, header.kind));
     };
-    let Some((inner, padding)) = message.split_at_checked(usize::from(header.length)) else {
-        return Ok(in_version_13());
-    };
-    if inner.len() < HEADER_LEN || !matches!(header.kind, k::PORT_MOD | k::FLOW_MOD) {
-        return Ok(in_version_13());
+    if header.kind != k::PORT_MOD || inner.len() < PORT_MOD {
+        return Ok(in_version_13(message, header.kind));
     }
-    let none = AsyncMasks {
-        packet_in: [0; 2],
-        port_status: [0; 2],
-        flow_removed: [0; 2],
-    };
-    Ok(match decode(inner, none)? {
-        Request::Frame(translated) => [&translated, padding].concat(),
-        _ => in_version_13(),
-    })
+    let translated = port_mod(inner.get(HEADER_LEN..).unwrap_or_default())?;
+    let encoded = encode(header.xid, &translated);
+    let too_long = |_| Refusal::new(ErrorCode::ONF_BUNDLE_MSG_BAD_LEN, "too long");
+    Ok([&encoded.map_err(too_long)?, padding].concat())
 }
 
 /// Returns the type and the body of a message of the extension, if it is one.

@@ -2,20 +2,14 @@
 
 use crate::async_config;
 use crate::error::{ErrorCode, Refusal};
-use crate::header::{fits_kind, kind as k, Header, HEADER_LEN, VERSION};
+use crate::header::{fits_kind, kind as k, Header, HEADER_LEN};
 use crate::message::{encode, Message};
 use crate::nicira::subtype;
-use crate::port::{is_representable, PortMod};
 use crate::session::{AsyncMasks, TableMod};
-use crate::wire::{padded, u16_at, u32_at, Reader};
+use crate::wire::{u16_at, u32_at, Reader};
 use crate::{NX_VENDOR, ONF_VENDOR};
 
-use super::{bundles, kind, multipart_kind, Request, VERSION as VERSION_14};
-
-/// `OFPPMPT14_ETHERNET`, a property of a port-mod.
-const ETHERNET: u16 = 0;
-/// Where `ofp_flow_mod` has its importance.
-const IMPORTANCE: std::ops::Range<usize> = 46..48;
+use super::{bundles, kind, messages, multipart_kind, Request, VERSION as VERSION_14};
 
 fn refuse<T>(error: ErrorCode, detail: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::new(error, detail.into()))
@@ -34,7 +28,7 @@ pub fn decode(frame: &[u8], current: AsyncMasks) -> Result<Request, Refusal> {
         return refuse(ErrorCode::BAD_REQUEST_BAD_LEN, detail);
     }
     let translated = match header.kind {
-        k::PORT_MOD => port_mod(body)?,
+        k::PORT_MOD => messages::port_mod(body)?,
         k::TABLE_MOD => table_mod(body)?,
         k::SET_ASYNC => return async_masks(body, current),
         k::EXPERIMENTER if has_become_standard(body) => {
@@ -64,7 +58,7 @@ pub fn decode(frame: &[u8], current: AsyncMasks) -> Result<Request, Refusal> {
         kind::BUNDLE_CONTROL | kind::BUNDLE_ADD => {
             return bundles::extension(header, body).map(Request::Frame)
         }
-        _ => return Ok(Request::Frame(in_version_13(frame, header.kind))),
+        _ => return Ok(Request::Frame(messages::in_version_13(frame, header.kind))),
     };
     let encoded = encode(header.xid, &translated);
     let too_long = |_| Refusal::new(ErrorCode::BAD_REQUEST_BAD_LEN, "too long");
@@ -99,20 +93,6 @@ fn fits(number: u8, length: u16) -> bool {
     }
 }
 
-/// Changes what is fixed in a message of the same form.
-fn in_version_13(frame: &[u8], kind: u8) -> Vec<u8> {
-    let mut translated = frame.to_vec();
-    if let Some(version) = translated.first_mut() {
-        *version = VERSION;
-    }
-    if kind == k::FLOW_MOD {
-        if let Some(importance) = translated.get_mut(IMPORTANCE) {
-            importance.fill(0);
-        }
-    }
-    translated
-}
-
 fn async_masks(body: &[u8], current: AsyncMasks) -> Result<Request, Refusal> {
     let masks = async_config::properties(body, current, VERSION_14)?;
     Ok(Request::AsyncMasks(masks))
@@ -128,34 +108,6 @@ fn has_become_standard(body: &[u8]) -> bool {
     }
 }
 
-fn port_mod(body: &[u8]) -> Result<Message, Refusal> {
-    let mut reader = Reader::new(body);
-    let port = reader.u32()?;
-    reader.skip(4)?;
-    let hw_addr = reader.array()?;
-    reader.skip(2)?;
-    let mut message = PortMod {
-        port,
-        hw_addr,
-        config: reader.u32()?,
-        mask: reader.u32()?,
-        advertise: 0,
-    };
-    if !is_representable(port) {
-        let detail = format!("port {port:#x}");
-        return refuse(ErrorCode::BAD_ACTION_BAD_OUT_PORT, detail);
-    }
-    for property in Properties(reader.rest()) {
-        let (kind, content) = property?;
-        match (kind, content.len()) {
-            (ETHERNET, 4) => message.advertise = u32_at(content, 0).unwrap_or_default(),
-            (ETHERNET, length) => return Err(bad_length(kind, length)),
-            _ => return Err(unknown(kind)),
-        }
-    }
-    Ok(Message::PortMod(message))
-}
-
 fn table_mod(body: &[u8]) -> Result<Message, Refusal> {
     let mut reader = Reader::new(body);
     let table_id = reader.u8()?;
@@ -167,42 +119,4 @@ fn table_mod(body: &[u8]) -> Result<Message, Refusal> {
         return refuse(ErrorCode::TABLE_MOD_FAILED_EPERM, detail);
     }
     Ok(Message::TableMod(TableMod { table_id, config }))
-}
-
-/// Splits properties off, each with its type and content (`ofpprop_pull`).
-struct Properties<'a>(&'a [u8]);
-
-impl<'a> Iterator for Properties<'a> {
-    type Item = Result<(u16, &'a [u8]), Refusal>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let all = self.0;
-        if all.is_empty() {
-            return None;
-        }
-        let kind = u16_at(all, 0).unwrap_or_default();
-        let length = u16_at(all, 2).map_or(0, usize::from);
-        let (content, rest) = (all.get(4..length), all.get(padded(length)..));
-        let (Some(content), Some(rest)) = (content, rest) else {
-            self.0 = &[];
-            return Some(Err(bad_length(kind, length)));
-        };
-        self.0 = rest;
-        Some(Ok((kind, content)))
-    }
-}
-
-/// Creates Open vSwitch's OFPBPC_BAD_LEN, by its number in OpenFlow 1.3.
-fn bad_length(kind: u16, length: usize) -> Refusal {
-    let detail = format!("property {kind} of {length} bytes");
-    Refusal::new(ErrorCode::TABLE_FEATURES_FAILED_BAD_LEN, detail)
-}
-
-/// Creates Open vSwitch's OFPBPC_BAD_TYPE, by its number in OpenFlow 1.3.
-fn unknown(kind: u16) -> Refusal {
-    let error = match kind {
-        0xffff => ErrorCode::ONF_PROPERTY_BAD_EXP_TYPE,
-        _ => ErrorCode::TABLE_FEATURES_FAILED_BAD_TYPE,
-    };
-    Refusal::new(error, format!("unknown property {kind}"))
 }
