@@ -7,7 +7,7 @@ use crate::table::{Places, Shape, Slot};
 use super::local::Local;
 
 /// The most slots that a search examines. At a load of 0.31, the densest that the paper uses, a search ends after a few.
-const EXAMINED: usize = 64;
+pub(super) const EXAMINED: usize = 64;
 
 /// Returns the slots of the shortest way: the empty one first, then those whose entries move one step towards it, at last one of `places`.
 pub(super) fn search<K: Key>(shape: Shape, local: &Local<K>, places: &Places) -> Option<Vec<Slot>> {

@@ -9,7 +9,7 @@ use nf_arena::{Heap, Memory};
 use nf_tables::{Ipv4Flow, Ipv6Flow, Key};
 use proptest::prelude::*;
 
-use super::{Completed, Engine, Offloader, Operation, Outcome, QueuePair, Unable};
+use super::{room::EXAMINED, Completed, Engine, Offloader, Operation, Outcome, QueuePair, Unable};
 use crate::table::{ConnectionTable, Decision, Hashing, Shape, Slot, TableError};
 
 mod eviction;
@@ -210,6 +210,28 @@ impl Chains {
     }
 }
 
+/// Tells whether each of these flows can have a slot of its own. Flows of two places are edges between slots, and one can be put where a
+/// component has as many slots as edges (Pagh and Rodler, "Cuckoo Hashing", 2004).
+fn have_room(shape: Shape, numbers: impl Iterator<Item = u64>) -> bool {
+    let ends = |number| {
+        let places = shape.places(&flow(number));
+        [0, 1].map(|column| places.slots()[column].0 as usize)
+    };
+    let edges: Vec<_> = numbers.map(ends).collect();
+    let mut components: Vec<usize> = (0..shape.slots()).collect();
+    for [first, second] in &edges {
+        let (old, new) = (components[*first], components[*second]);
+        let joined = components.iter_mut().filter(|each| **each == old);
+        joined.for_each(|each| *each = new);
+    }
+    let mut spare = vec![0; shape.slots()];
+    components.iter().for_each(|&each| spare[each] += 1);
+    edges
+        .iter()
+        .for_each(|[first, _]| spare[components[*first]] -= 1);
+    spare.iter().all(|&slots| slots >= 0)
+}
+
 fn v6(number: u64) -> Ipv6Flow {
     Ipv6Flow::from_words(&[number, !number, number << 7, 1], number % 1000)
 }
@@ -321,7 +343,9 @@ proptest! {
             } else if system.run(0, insert(number, rs_index)) == Outcome::Inserted {
                 model.insert(number, rs_index);
             } else {
-                prop_assert!(!model.contains_key(&number) && model.len() > 32, "full at {}", model.len());
+                prop_assert!(!model.contains_key(&number));
+                let numbers = model.keys().copied().chain([number]);
+                prop_assert!(!have_room(system.table.shape(), numbers) || model.len() >= EXAMINED, "full at {}", model.len());
             }
             for number in 0..200 {
                 let found = system.table.lookup(&flow(number)).map(|found| found.decision);
@@ -329,6 +353,15 @@ proptest! {
             }
         }
     }
+}
+
+/// All their places are the same four slots.
+#[test]
+fn a_fifth_flow_of_four_slots_is_refused() {
+    let mut system = System::new(shape(64, 2, Hashing::Skewed), 1, 1, 1);
+    let outcomes = [113, 86, 120, 110, 124].map(|number| system.run(0, insert(number, 1)));
+    assert_eq!(outcomes[..4], [Outcome::Inserted; 4]);
+    assert_eq!(outcomes[4], Outcome::Full);
 }
 
 #[test]
