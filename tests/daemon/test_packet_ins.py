@@ -35,7 +35,7 @@ def connect(stack: ExitStack, twin: Twin, *choices: bytes) -> list[Peer]:
     """Connect a controller to each of both that makes these choices and gets packet-ins."""
     peers = []
     for target in twin.targets:
-        peer = Peer(Path(target.removeprefix("unix:")), message(_HELLO))
+        peer = Peer(target, message(_HELLO))
         stack.callback(peer.close)
         peer.send(message(_SET_CONFIG, struct.pack("!HH", 0, 0xFFFF)) + b"".join(choices))
         assert peer.answers() == []

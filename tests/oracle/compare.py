@@ -75,6 +75,11 @@ class Comparison:
         self.reference = OneBridge(self.ours.spec.reference(), self.ours.behind, stateful=self.stateful)
         self._broken = False
 
+    @property
+    def targets(self) -> tuple[str, str]:
+        """The management sockets of oneswitchd and of the bridge, as targets of ovs-ofctl."""
+        return self.ours.daemon.management, self.reference.lab.state.switches[0].virt
+
     def close(self) -> None:
         """End both worlds."""
         self.ours.close()

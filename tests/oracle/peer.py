@@ -2,7 +2,6 @@
 
 import socket
 import struct
-from pathlib import Path
 
 _ANSWER_S = 10.0
 _MARK = 0xABCD
@@ -19,17 +18,17 @@ class Peer:
     """A raw connection.
 
     Args:
-        path: unix socket of the switch.
+        target: ``unix:PATH`` of the switch.
         hello: what to greet it with.
         version: the version that it agrees on, of our own requests.
         answer_s: how long to wait for a message.
     """
 
-    def __init__(self, path: Path, hello: bytes, version: int = 4, answer_s: float = _ANSWER_S) -> None:
+    def __init__(self, target: str, hello: bytes, version: int = 4, answer_s: float = _ANSWER_S) -> None:
         self._version = version
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(answer_s)
-        self._socket.connect(str(path))
+        self._socket.connect(target.removeprefix("unix:"))
         self._received = bytearray()
         self.send(hello)
         self.next()
@@ -78,3 +77,13 @@ class Peer:
 
     def _length(self) -> int:
         return int.from_bytes(self._received[2:4])
+
+
+def ask(target: str, data: bytes, version: int = 4, hello: bytes | None = None) -> list[str]:
+    """Return the answers to messages on a connection of their own."""
+    peer = Peer(target, frame(0, version=version) if hello is None else hello, version)
+    try:
+        peer.send(data)
+        return peer.answers()
+    finally:
+        peer.close()

@@ -3,14 +3,13 @@
 import itertools
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.oracle import openflow as of
 from tests.oracle.compare import Comparison
 from tests.oracle.conftest import binary
-from tests.oracle.peer import Peer, frame
+from tests.oracle.peer import Peer, ask, frame
 from tests.oracle.world import clear_messages
 
 _OPEN, _CLOSE, _COMMIT, _DISCARD = of.BUNDLE_OPEN, of.BUNDLE_CLOSE, of.BUNDLE_COMMIT, of.BUNDLE_DISCARD
@@ -18,7 +17,6 @@ _ATOMIC, _ORDERED = of.BUNDLE_ATOMIC, of.BUNDLE_ORDERED
 _BOTH = _ATOMIC | _ORDERED
 _SLAVE, _ID, _XID = 3, 5, 0x77
 _IDLE_S = 30.0
-_HELLO = frame(0)
 _FRAME = bytes(12) + b"\x88\xcc" + bytes(50)
 
 
@@ -164,37 +162,20 @@ def both() -> Iterator[Comparison]:
         yield comparison
 
 
-def _paths(both: Comparison) -> tuple[Path, Path]:
-    """Return the management sockets."""
-    targets = both.ours.daemon.management, both.reference.lab.state.switches[0].virt
-    ours, reference = (Path(target.removeprefix("unix:")) for target in targets)
-    return ours, reference
-
-
-def _ask(path: Path, data: bytes) -> list[str]:
-    """Return the answers to messages."""
-    peer = Peer(path, _HELLO)
-    try:
-        peer.send(data)
-        return peer.answers()
-    finally:
-        peer.close()
-
-
 @pytest.mark.parametrize("data", CASES.values(), ids=CASES)
 def test_a_bundle_is_answered_as_by_one_bridge_and_leaves_the_same(both: Comparison, data: bytes) -> None:
     for world in (both.ours, both.reference):
         world.channel.send(clear_messages(1))
         world.channel.barrier()
         world.channel.replies.clear()
-    ours, reference = (_ask(path, data) for path in _paths(both))
+    ours, reference = (ask(target, data) for target in both.targets)
     assert ours == reference
     assert both.ours.dump() == both.reference.dump()
 
 
 @pytest.mark.soak
 def test_an_idle_bundle_times_out_as_on_one_bridge(both: Comparison) -> None:
-    peers = [Peer(path, _HELLO, answer_s=_IDLE_S) for path in _paths(both)]
+    peers = [Peer(target, frame(0), answer_s=_IDLE_S) for target in both.targets]
     idle = control(_OPEN) + add(rule(1)) + add(rule(2), bundle=6)
     for peer in peers:
         peer.send(idle)

@@ -10,7 +10,7 @@ import pytest
 from tests.oracle import openflow as of
 from tests.oracle.compare import Comparison
 from tests.oracle.conftest import binary
-from tests.oracle.peer import Peer, frame
+from tests.oracle.peer import ask, frame
 
 VERSIONS = "OpenFlow10,OpenFlow13,OpenFlow14"
 _ECHO_REQUEST, _ECHO_REPLY, _SLAVE = 2, 3, 3
@@ -129,31 +129,19 @@ MESSAGES = {
 
 
 @pytest.fixture(scope="module")
-def paths() -> Iterator[tuple[Path, Path]]:
+def targets() -> Iterator[tuple[str, str]]:
     """The management sockets of oneswitchd, and of a bridge with the same versions."""
     with Comparison(2, binary()) as comparison:
         bridge = comparison.reference.lab.state.switches[0]
-        ours, reference = (
-            Path(target.removeprefix("unix:")) for target in (comparison.ours.daemon.management, bridge.virt)
-        )
-        argv = ["ovs-vsctl", f"--db={bridge.ovsdb}", "set", "bridge", reference.stem, f"protocols={VERSIONS}"]
+        name = Path(bridge.virt).stem
+        argv = ["ovs-vsctl", f"--db={bridge.ovsdb}", "set", "bridge", name, f"protocols={VERSIONS}"]
         subprocess.run(argv, check=True, timeout=30)
-        yield ours, reference
-
-
-def ask(path: Path, hello: bytes, data: bytes) -> list[str]:
-    """Return the answers to messages after a hello."""
-    peer = Peer(path, hello)
-    try:
-        peer.send(data)
-        return peer.answers()
-    finally:
-        peer.close()
+        yield comparison.targets
 
 
 @pytest.mark.parametrize("hello", HELLOS.values(), ids=HELLOS)
-def test_a_hello_is_answered_as_by_one_bridge(paths: tuple[Path, Path], hello: bytes) -> None:
-    ours, reference = (ask(path, hello, b"") for path in paths)
+def test_a_hello_is_answered_as_by_one_bridge(targets: tuple[str, str], hello: bytes) -> None:
+    ours, reference = (ask(target, b"", hello=hello) for target in targets)
     assert _without_text(ours) == _without_text(reference)
 
 
@@ -163,14 +151,14 @@ def _without_text(answers: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("data", MESSAGES.values(), ids=MESSAGES)
-def test_a_message_after_the_handshake_is_answered_as_by_one_bridge(paths: tuple[Path, Path], data: bytes) -> None:
-    ours, reference = (ask(path, HELLOS["1.3"], data) for path in paths)
+def test_a_message_after_the_handshake_is_answered_as_by_one_bridge(targets: tuple[str, str], data: bytes) -> None:
+    ours, reference = (ask(target, data, hello=HELLOS["1.3"]) for target in targets)
     assert ours == reference
 
 
 @pytest.mark.parametrize("kind", _WRITES)
-def test_a_slaves_message_of_any_length_gets_the_error_of_one_bridge(paths: tuple[Path, Path], kind: int) -> None:
+def test_a_slaves_message_of_any_length_gets_the_error_of_one_bridge(targets: tuple[str, str], kind: int) -> None:
     role = frame(24, struct.pack("!I4xQ", _SLAVE, 1))
     data = role + b"".join(frame(kind, bytes(length), xid=100 + length) for length in range(65))
-    ours, reference = (ask(path, HELLOS["1.3"], data) for path in paths)
+    ours, reference = (ask(target, data, hello=HELLOS["1.3"]) for target in targets)
     assert [answer[:24] for answer in ours] == [answer[:24] for answer in reference]

@@ -3,7 +3,6 @@
 import struct
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -36,11 +35,11 @@ def packet(number: int) -> bytes:
 class Switch:
     """A switch with several controllers."""
 
-    def __init__(self, path: Path, wires: Wires, places: dict[int, Place]) -> None:
+    def __init__(self, target: str, wires: Wires, places: dict[int, Place]) -> None:
         self._wires, self._places = wires, places
         self._kept: list[str] = []
         self.peers = {
-            name: Peer(path, frame(0, version=version), version) for name, (version, _) in CONTROLLERS.items()
+            name: Peer(target, frame(0, version=version), version) for name, (version, _) in CONTROLLERS.items()
         }
         for name, (version, body) in CONTROLLERS.items():
             ask = frame(9, struct.pack("!HH", 0, 0xFFFF), version)
@@ -85,10 +84,8 @@ def switches() -> Iterator[tuple[Switch, Switch]]:
     """oneswitchd over two switches, and a bridge."""
     with Comparison(2, binary()) as comparison:
         ours, reference = comparison.ours, comparison.reference
-        targets = (ours.daemon.management, reference.lab.state.switches[0].virt)
-        paths = (Path(target.removeprefix("unix:")) for target in targets)
-        worlds = zip(paths, (ours, reference), strict=True)
-        first, second = (Switch(path, world.wires, world.places) for path, world in worlds)
+        worlds = zip(comparison.targets, (ours, reference), strict=True)
+        first, second = (Switch(target, world.wires, world.places) for target, world in worlds)
         yield first, second
         for peer in (*first.peers.values(), *second.peers.values()):
             peer.close()

@@ -1,15 +1,14 @@
 """OpenFlow 1.0 on the management socket: stock ovs-ofctl without options, and replies byte for byte as one bridge's."""
 
 import struct
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.oracle.compare import Comparison
 from tests.oracle.conftest import binary
-from tests.oracle.peer import Peer, frame
+from tests.oracle.ofctl import ofctl
+from tests.oracle.peer import Peer, ask, frame
 
 _NICIRA = 0x2320
 _STATS_REQUEST, _FLOW, _TABLE, _PORT, _QUEUE, _PORT_DESC = 16, 1, 3, 4, 5, 13
@@ -135,27 +134,13 @@ BROKEN = {
 def targets() -> Iterator[tuple[str, str]]:
     """The management sockets of oneswitchd and of a bridge, as targets of ovs-ofctl."""
     with Comparison(2, binary()) as comparison:
-        yield comparison.ours.daemon.management, comparison.reference.lab.state.switches[0].virt
-
-
-def ofctl(target: str, *words: str) -> str:
-    """Run ovs-ofctl; return what it prints, without times and the target."""
-    options = [word for word in words if word.startswith("-")]
-    command, *arguments = [word for word in words if not word.startswith("-")]
-    argv = ["ovs-ofctl", *options, command, target, *arguments]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
-    said = (done.stdout + done.stderr).replace(target, "TARGET")
-    return "\n".join(line.partition("|ofp_")[2] or line for line in said.splitlines())
+        yield comparison.targets
 
 
 def stats(target: str, number: int, body: bytes) -> list[bytes]:
     """Return the bodies of a statistics reply."""
-    peer = Peer(Path(target.removeprefix("unix:")), frame(0, version=1), version=1)
-    try:
-        peer.send(frame(_STATS_REQUEST, struct.pack("!HH", number, 0) + body, version=1))
-        return [bytes.fromhex(answer)[12:] for answer in peer.answers()]
-    finally:
-        peer.close()
+    request = frame(_STATS_REQUEST, struct.pack("!HH", number, 0) + body, version=1)
+    return [bytes.fromhex(answer)[12:] for answer in ask(target, request, version=1)]
 
 
 def flows(target: str) -> tuple[set[bytes], set[bytes]]:
@@ -224,15 +209,8 @@ def test_commands_do_what_they_do_on_one_bridge(targets: tuple[str, str]) -> Non
 
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
 def test_errors_are_those_of_one_bridge(targets: tuple[str, str], data: bytes) -> None:
-    answers: list[list[str]] = []
-    for target in targets:
-        peer = Peer(Path(target.removeprefix("unix:")), frame(0, version=1), version=1)
-        try:
-            peer.send(data)
-            answers.append(peer.answers())
-        finally:
-            peer.close()
-    assert answers[0] == answers[1]
+    ours, reference = (ask(target, data, version=1) for target in targets)
+    assert ours == reference
 
 
 def test_other_statistics_are_those_of_one_bridge(targets: tuple[str, str]) -> None:
@@ -267,7 +245,7 @@ def test_monitor_shows_packets(targets: tuple[str, str], form: str, version: int
     shown: list[str] = []
     for target in targets:
         clear(target)
-        peer = Peer(Path(target.removeprefix("unix:")), frame(0, version=version), version=version)
+        peer = Peer(target, frame(0, version=version), version=version)
         number = {"standard": 0, "nxt_packet_in": 1, "nxt_packet_in2": 2}[form]
         peer.send(frame(9, struct.pack("!HH", 0, 0xFFFF), version=version))
         peer.send(frame(_VENDOR, struct.pack("!III", _NICIRA, 16, number), version=version))

@@ -3,8 +3,8 @@
 
 use crate::error::{ErrorCode, Refusal};
 use crate::header::VERSION_14;
+use crate::properties::{bad_content, Properties};
 use crate::session::AsyncMasks;
-use crate::wire::{padded, Reader};
 
 /// Kinds of messages, each with two properties: 2 * kind is that of a slave, the
 /// next one that of a master. The last constant is a whole property.
@@ -26,22 +26,11 @@ pub(crate) fn properties(
     version: u8,
 ) -> Result<AsyncMasks, Refusal> {
     let mut masks = current;
-    let mut rest = body;
-    while !rest.is_empty() {
-        let mut reader = Reader::new(rest);
-        let (kind, length) = (reader.u16()?, usize::from(reader.u16()?));
-        // Open vSwitch's OFPBPC_BAD_LEN has this code before OpenFlow 1.4.
-        let bad_length = || {
-            let detail = format!("property {kind} of {length} bytes");
-            Refusal::new(ErrorCode::TABLE_FEATURES_FAILED_BAD_LEN, detail)
-        };
-        let after = rest.get(padded(length)..).filter(|_| length >= 4);
-        rest = after.ok_or_else(bad_length)?;
+    for property in Properties::new(body) {
+        let (kind, content) = property?;
         let (slot, allowed) = slot(&mut masks, kind, version)?;
-        if length != 8 {
-            return Err(bad_length());
-        }
-        let mask = reader.u32()?;
+        let mask = <[u8; 4]>::try_from(content).map_err(|_| bad_content(kind, content))?;
+        let mask = u32::from_be_bytes(mask);
         if mask & !allowed != 0 {
             let detail = format!("mask {mask:#x} of property {kind}");
             return Err(Refusal::new(ErrorCode::ONF_ASYNC_INVALID, detail));

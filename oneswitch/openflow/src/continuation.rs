@@ -9,8 +9,9 @@ use crate::nicira::{property, subtype};
 use crate::openflow10::PacketInFormat;
 use crate::oxm::Match;
 use crate::packet::PacketIn;
+use crate::properties::Properties;
 use crate::session::AsyncMasks;
-use crate::wire::{padded, u16_at, u32_at, Reader};
+use crate::wire::{padded, u32_at, Reader};
 use crate::{kind, HEADER_LEN, NO_BUFFER, NX_VENDOR};
 
 /// A property of a continuation (`NXCPT_BRIDGE`).
@@ -47,7 +48,8 @@ pub fn packet_in(properties: &[u8]) -> Result<PacketIn, Refusal> {
         data: Box::default(),
     };
     let mut full_length = None;
-    for (kind, content) in Properties(properties) {
+    for property in Properties::new(properties) {
+        let (kind, content) = property?;
         let mut reader = Reader::new(content);
         match kind {
             property::PACKET => packet.data = content.into(),
@@ -71,11 +73,14 @@ pub fn packet_in(properties: &[u8]) -> Result<PacketIn, Refusal> {
 /// Returns a packet-in of this format for a peer of another version.
 pub fn in_version(frame: &[u8], version: u8) -> Vec<u8> {
     let mut out = frame.to_vec();
-    let mut list = Properties(properties_of(frame).unwrap_or_default());
-    let found = list.find(|(kind, _)| *kind == property::REASON);
+    let mut list = Properties::new(properties_of(frame).unwrap_or_default());
+    let found = list
+        .by_ref()
+        .flatten()
+        .find(|(kind, _)| *kind == property::REASON);
     let reason = found.and_then(|(_, content)| content.first().copied());
     // What precedes the reason, and the header of its property.
-    let before = frame.len() - list.0.len() - padded(REASON_LENGTH);
+    let before = frame.len() - list.rest().len() - padded(REASON_LENGTH);
     if let (Some(reason), Some(slot)) = (reason, out.get_mut(before + 4)) {
         *slot = PacketIn::reason_in(version, reason);
     }
@@ -104,27 +109,16 @@ pub fn subscribe_to_id(id: u16) -> Vec<Message> {
 
 /// Returns the bridge that can continue a packet's processing.
 pub fn bridge_of(properties: &[u8]) -> Option<BridgeId> {
-    let mut outer = Properties(properties);
-    let (_, continuation) = outer.find(|(kind, _)| *kind == property::CONTINUATION)?;
+    let continuation = content_of(property::CONTINUATION, properties)?;
     // Padding precedes nested properties.
-    let inner = Properties(continuation.get(4..)?);
-    let mut bridges = inner.filter(|(kind, _)| *kind == BRIDGE);
-    bridges.next().and_then(|(_, id)| id.try_into().ok())
+    content_of(BRIDGE, continuation.get(4..)?)?.try_into().ok()
 }
 
-/// The properties of a list, with their contents; it ends before one whose
-/// length is wrong.
-struct Properties<'a>(&'a [u8]);
-
-impl<'a> Iterator for Properties<'a> {
-    type Item = (u16, &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (kind, length) = (u16_at(self.0, 0)?, usize::from(u16_at(self.0, 2)?));
-        let content = self.0.get(4..length)?;
-        self.0 = self.0.get(padded(length)..).unwrap_or_default();
-        Some((kind, content))
-    }
+/// Returns the content of the first property of a type.
+fn content_of(kind: u16, properties: &[u8]) -> Option<&[u8]> {
+    let mut list = Properties::new(properties).flatten();
+    let found = list.find(|(number, _)| *number == kind);
+    found.map(|(_, content)| content)
 }
 
 #[cfg(test)]
@@ -168,8 +162,9 @@ mod tests {
     #[test]
     fn the_bridge_of_a_continuation_is_found() {
         let mut list = vec![0, 5, 0, 5, 1, 0, 0, 0];
-        list.extend([0, 8, 0, 28, 0, 0, 0, 0, 0x80, 0, 0, 20]);
+        list.extend([0, 8, 0, 32, 0, 0, 0, 0, 0x80, 0, 0, 20]);
         list.extend([9; 16]);
+        list.extend([0; 4]);
         assert_eq!(bridge_of(&list), Some([9; 16]));
         // Its length is wrong.
         list[19] = 19;

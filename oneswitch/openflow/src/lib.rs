@@ -27,6 +27,7 @@ pub mod openflow14;
 mod oxm;
 mod packet;
 mod port;
+mod properties;
 mod session;
 pub mod tlv_table;
 mod wire;

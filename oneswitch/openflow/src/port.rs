@@ -138,9 +138,14 @@ impl Port {
         out.put(&self.hw_addr);
         out.zeros(2);
         out.put(&self.name);
+        out.put_u32(self.config);
+        out.put_u32(self.state);
+        self.put_ethernet(out);
+    }
+
+    /// Writes what OpenFlow 1.4 puts into the property of Ethernet ports.
+    pub(crate) fn put_ethernet(&self, out: &mut Vec<u8>) {
         for number in [
-            self.config,
-            self.state,
             self.curr,
             self.advertised,
             self.supported,

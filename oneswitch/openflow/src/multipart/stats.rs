@@ -230,6 +230,16 @@ impl Entry for PortStats {
     fn put(&self, out: &mut Vec<u8>) {
         out.put_u32(self.port_no);
         out.zeros(4);
+        self.put_traffic(out);
+        self.put_ethernet_errors(out);
+        out.put_u32(self.duration_sec);
+        out.put_u32(self.duration_nsec);
+    }
+}
+
+impl PortStats {
+    /// Writes the counters that every kind of port has.
+    pub(crate) fn put_traffic(&self, out: &mut Vec<u8>) {
         for count in [
             self.rx_packets,
             self.tx_packets,
@@ -239,6 +249,14 @@ impl Entry for PortStats {
             self.tx_dropped,
             self.rx_errors,
             self.tx_errors,
+        ] {
+            out.put_u64(count);
+        }
+    }
+
+    /// Writes the counters that OpenFlow 1.4 puts into a property.
+    pub(crate) fn put_ethernet_errors(&self, out: &mut Vec<u8>) {
+        for count in [
             self.rx_frame_err,
             self.rx_over_err,
             self.rx_crc_err,
@@ -246,8 +264,6 @@ impl Entry for PortStats {
         ] {
             out.put_u64(count);
         }
-        out.put_u32(self.duration_sec);
-        out.put_u32(self.duration_nsec);
     }
 }
 

@@ -312,21 +312,7 @@ fn port_stats(port: &PortStats) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u16(to_port16(port.port_no));
     out.zeros(6);
-    for count in [
-        port.rx_packets,
-        port.tx_packets,
-        port.rx_bytes,
-        port.tx_bytes,
-        port.rx_dropped,
-        port.tx_dropped,
-        port.rx_errors,
-        port.tx_errors,
-        port.rx_frame_err,
-        port.rx_over_err,
-        port.rx_crc_err,
-        port.collisions,
-    ] {
-        out.put_u64(count);
-    }
+    port.put_traffic(&mut out);
+    port.put_ethernet_errors(&mut out);
     out
 }

@@ -2,7 +2,7 @@
 
 use crate::header::{kind as k, Header, HEADER_LEN};
 use crate::message::{decode, Message};
-use crate::multipart::{multipart_kind as stats, MultipartReply, PortStats, QueueStats};
+use crate::multipart::{multipart_kind as stats, Entry, MultipartReply, PortStats, QueueStats};
 use crate::openflow10::{encode_packet_in, PacketInFormat};
 use crate::port::{Port, PortStatus};
 use crate::session::{AsyncMasks, Experimenter};
@@ -174,16 +174,7 @@ fn port(port: &Port) -> Vec<u8> {
     out.put_u32(port.config);
     out.put_u32(port.state);
     out.put(&[0, 0, 0, 32, 0, 0, 0, 0]);
-    for number in [
-        port.curr,
-        port.advertised,
-        port.supported,
-        port.peer,
-        port.curr_speed,
-        port.max_speed,
-    ] {
-        out.put_u32(number);
-    }
+    port.put_ethernet(&mut out);
     out
 }
 
@@ -201,39 +192,16 @@ fn port_stats(port: &PortStats) -> Vec<u8> {
     out.put_u32(port.port_no);
     out.put_u32(port.duration_sec);
     out.put_u32(port.duration_nsec);
-    for count in [
-        port.rx_packets,
-        port.tx_packets,
-        port.rx_bytes,
-        port.tx_bytes,
-        port.rx_dropped,
-        port.tx_dropped,
-        port.rx_errors,
-        port.tx_errors,
-    ] {
-        out.put_u64(count);
-    }
+    port.put_traffic(&mut out);
     out.put(&[0, 0, 0, 40, 0, 0, 0, 0]);
-    for count in [
-        port.rx_frame_err,
-        port.rx_over_err,
-        port.rx_crc_err,
-        port.collisions,
-    ] {
-        out.put_u64(count);
-    }
+    port.put_ethernet_errors(&mut out);
     out
 }
 
+/// Encodes the entry of 1.3 behind its length and an empty list of properties.
 fn queue_stats(queue: &QueueStats) -> Vec<u8> {
     let mut out = vec![0, 48, 0, 0, 0, 0, 0, 0];
-    out.put_u32(queue.port_no);
-    out.put_u32(queue.queue_id);
-    out.put_u64(queue.tx_bytes);
-    out.put_u64(queue.tx_packets);
-    out.put_u64(queue.tx_errors);
-    out.put_u32(queue.duration_sec);
-    out.put_u32(queue.duration_nsec);
+    queue.put(&mut out);
     out
 }
 

@@ -1,0 +1,77 @@
+//! Lists of properties of OpenFlow 1.4, which Nicira's extensions have in earlier
+//! versions, too (lib/ofp-prop.c).
+
+use crate::error::{ErrorCode, Refusal};
+use crate::wire::{padded, u16_at};
+
+/// Bytes of `ofp_prop_header`.
+const HEADER: usize = 4;
+
+/// The properties of a list, each with its type and content (`ofpprop_pull`); it
+/// ends after one whose length is wrong.
+pub(crate) struct Properties<'a>(&'a [u8]);
+
+impl<'a> Properties<'a> {
+    pub(crate) fn new(list: &'a [u8]) -> Self {
+        Self(list)
+    }
+
+    /// Returns the bytes behind the properties so far.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+}
+
+impl<'a> Iterator for Properties<'a> {
+    type Item = Result<(u16, &'a [u8]), Refusal>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let all = std::mem::take(&mut self.0);
+        if all.is_empty() {
+            return None;
+        }
+        let kind = u16_at(all, 0).unwrap_or_default();
+        let length = u16_at(all, 2).map_or(0, usize::from);
+        let (content, rest) = (all.get(HEADER..length), all.get(padded(length)..));
+        let (Some(content), Some(rest)) = (content, rest) else {
+            return Some(Err(bad_length(kind, length)));
+        };
+        self.0 = rest;
+        Some(Ok((kind, content)))
+    }
+}
+
+/// Creates the error for a property whose content has another length.
+pub(crate) fn bad_content(kind: u16, content: &[u8]) -> Refusal {
+    bad_length(kind, HEADER + content.len())
+}
+
+/// Creates Open vSwitch's OFPBPC_BAD_LEN, by its number in OpenFlow 1.3.
+fn bad_length(kind: u16, length: usize) -> Refusal {
+    let detail = format!("property {kind} of {length} bytes");
+    Refusal::new(ErrorCode::TABLE_FEATURES_FAILED_BAD_LEN, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_length_ends_a_list() {
+        let good = [0, 5, 0, 5, 9, 0, 0, 0];
+        for wrong in [
+            &[0, 6, 0, 3, 1, 1, 1, 1][..],
+            &[0, 6, 0, 9, 1, 1, 1, 1],
+            &[0, 6],
+        ] {
+            let list = [&good, wrong, &good].concat();
+            let list = &list[..good.len() + wrong.len()];
+            let mut properties = Properties::new(list);
+            assert_eq!(properties.next(), Some(Ok((5, &[9][..]))));
+            assert_eq!(properties.rest(), wrong);
+            let refused = properties.next().unwrap().unwrap_err();
+            assert_eq!(refused.error, ErrorCode::TABLE_FEATURES_FAILED_BAD_LEN);
+            assert_eq!(properties.next(), None);
+        }
+    }
+}
