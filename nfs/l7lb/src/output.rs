@@ -439,12 +439,14 @@ fn tell_leg(connection: &mut Connection, leg: &Leg, ack: u32) -> u16 {
     let scale = leg.told_scale();
     let takes_heads = connection.edits != 0;
     let answers = &mut connection.answers;
-    let least = match answers.framing {
+    let least = if takes_heads && answers.framing == framing::HEAD {
         // The client's window cannot open before it gets the head.
-        framing::HEAD if takes_heads => HEAD_WINDOW,
+        HEAD_WINDOW
+    } else if answers.is_over() && ack == answers.seen {
         // A backend that closes sends its FIN only if there is room. Otherwise it resets the next request.
-        framing::ENDED if ack == answers.seen => leg.told_mss.into(),
-        _ => 0,
+        leg.told_mss.into()
+    } else {
+        0
     };
     let (edge, own) = (answers.map.back(answers.edge), ack.wrapping_add(least));
     let edge = if is_after(own, edge) { own } else { edge };

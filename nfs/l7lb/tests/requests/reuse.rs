@@ -126,6 +126,25 @@ fn a_backend_has_room_for_its_fin_after_a_client_with_a_closed_window() {
     assert_eq!(bed.counter("idle_backend_connections"), 1);
 }
 
+/// Its bytes would not be taken, and it would learn that by its timer.
+#[test]
+fn a_backend_has_no_room_within_a_body_that_its_client_does_not_take() {
+    let mut bed = Bed::of(config());
+    let mut client = bed.client(1);
+    client.say(&mut bed, GET);
+    let mut backend = bed.backend(A);
+    backend.hear(&bed.one(A));
+    backend.say(
+        &mut bed,
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello",
+    );
+    client.hear(&bed.one(CLIENT));
+    client.window = 0;
+    client.send(&mut bed, Flags::Ack, b"");
+    let told = bed.one(A);
+    assert_eq!((told.ack, told.window), (Some(backend.seq), 0));
+}
+
 #[test]
 fn whatever_an_idle_backend_says_ends_its_leg() {
     for flags in [Flags::Fin, Flags::Rst, Flags::Ack] {
