@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from server.config import ServerConfig
-from server.oneswitchd.answers import BridgeState, Controller, Status, SwitchState, VirtualPort
+from server.oneswitchd.answers import BridgeState, Controller, Gathered, Status, SwitchState, VirtualPort
 from server.oneswitchd.client import Client, as_json
 from unoctl.render import View, state, tree_text
 
@@ -35,7 +35,7 @@ def _virtual_lines(status: Status, ports: list[VirtualPort]) -> Iterator[Line]:
     virtual = status.virtual
     yield 1, f"{virtual.flows} flows, {virtual.groups} groups, {virtual.meters} meters"
     if virtual.gathered:
-        yield 1, f"all ports execute at {virtual.gathered.at}: {virtual.gathered.reason}"
+        yield from _gathered_lines(virtual.gathered)
     for method in status.listen:
         yield 1, f"listens on {method}"
     for controller in status.controllers:
@@ -46,6 +46,12 @@ def _virtual_lines(status: Status, ports: list[VirtualPort]) -> Iterator[Line]:
             yield 2, port.reason
         if port.owner:
             yield 2, f"belongs to {port.owner}"
+
+
+def _gathered_lines(gathered: Gathered) -> Iterator[Line]:
+    yield 1, f"all ports execute at {gathered.at}: {gathered.reason}"
+    if gathered.choice:
+        yield 2, f"there, because {gathered.choice}"
 
 
 def _flags(port: VirtualPort) -> Iterator[str]:

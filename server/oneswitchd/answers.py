@@ -62,11 +62,15 @@ class SwitchState(Answer):
 
 
 class Gathered(Answer):
-    """Ports that have left their executors for ``at``, because all ports share state; ``reason`` says which."""
+    """Ports that have left their executors for ``at``, because all ports share state.
+
+    ``reason`` says which, ``choice`` why there.
+    """
 
     at: str
     ports: tuple[int, ...] = ()
     reason: str = ""
+    choice: str = ""
 
 
 class VirtualState(Answer):

@@ -29,14 +29,36 @@ def apart(lab_dir: Path) -> Iterator[Twin]:
 
 
 @pytest.fixture
+def sharing(lab_dir: Path) -> Iterator[Twin]:
+    """Return a server whose ports have executors of their own and gather for meters, too, and one bridge."""
+    with start_twin(dataclasses.replace(SPEC, executor=HOME), meters="gather") as twin:
+        yield twin
+
+
+@pytest.fixture
 def refusing(lab_dir: Path) -> Iterator[Twin]:
     """Return a server that gathers no ports, and one bridge."""
-    with start_twin(SPEC, "refuse") as twin:
+    with start_twin(SPEC, stateful="refuse") as twin:
         yield twin
 
 
 def test_a_meter_is_shared(twin: Twin) -> None:
-    """With stopped clocks, exactly the burst passes from all ports together."""
+    check_meter(twin)
+
+
+def test_meters_gather_the_ports_and_are_shared(sharing: Twin) -> None:
+    client = sharing.daemon.client
+    sharing.ofctl("add-flow", "in_port=2,actions=3")
+    assert client.status().virtual.gathered is None
+    sharing.ofctl("add-meter", "meter=9,kbps,bands=type=drop,rate=1000")
+    gathered = client.status().virtual.gathered
+    assert gathered is not None
+    assert (gathered.at, gathered.ports, gathered.reason) == ("hypervisor", (2, 3), "meters are shared")
+    check_meter(sharing)
+
+
+def check_meter(twin: Twin) -> None:
+    """Check that with stopped clocks exactly the burst passes from all ports together."""
     for lab in twin.labs:
         for switch in lab.state.switches:
             unixctl(Path(switch.control), "time/stop")
@@ -61,6 +83,17 @@ def test_rules_with_normal_gather_the_ports_and_learn_as_one_bridge(apart: Twin)
     assert (gathered.at, gathered.ports) == ("hypervisor", (2, 3))
     for source, target in [(1, 2), (2, 1), (3, 1), (1, 3), (2, 3), (3, 2)]:
         assert apart.send(source, frame(source, target))
+
+
+def test_ports_gather_where_most_of_the_traffic_enters(apart: Twin) -> None:
+    """Port 3 is on snic1; each switch executes for one port."""
+    client = apart.daemon.client
+    apart.ofctl("add-flow", "in_port=3,actions=1")
+    apart.send(3, frame(3, 1), 10)
+    apart.ofctl("add-flow", "actions=NORMAL")
+    gathered = client.status().virtual.gathered
+    assert gathered is not None
+    assert (gathered.at, gathered.choice) == ("snic1", "100 % of the traffic entered there")
 
 
 def test_connections_are_tracked_for_ports_of_several_switches(apart: Twin) -> None:

@@ -1,6 +1,7 @@
 """A server and one bridge with the same ports, for the same commands and frames."""
 
 import dataclasses
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -63,12 +64,13 @@ def ofctl(command: str, target: str, *arguments: str) -> str:
 
 
 @contextmanager
-def start_twin(spec: LabSpec, stateful: str = "gather") -> Iterator[Twin]:
-    """Start both."""
+def start_twin(spec: LabSpec, **options: str) -> Iterator[Twin]:
+    """Start both. ``options``: other values for keys of ``[oneswitchd]``."""
     with ExitStack() as stack:
         labs = (stack.enter_context(Lab(spec).start()), stack.enter_context(Lab(REFERENCE).start()))
         toml = labs[0].server_toml
-        toml.write_text(toml.read_text().replace('stateful = "gather"', f'stateful = "{stateful}"'))
+        for key, value in options.items():
+            toml.write_text(re.sub(f'^{key} = ".*"$', f'{key} = "{value}"', toml.read_text(), flags=re.MULTILINE))
         daemon = stack.enter_context(Oneswitchd(labs[0].server_toml))
         stack.enter_context(daemon.client)
         daemon.wait_up()

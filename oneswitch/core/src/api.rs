@@ -439,7 +439,9 @@ pub struct GatheredView {
     pub at: String,
     /// Those that have left their own executors.
     pub ports: Vec<u32>,
+    /// Why ports are gathered, and why at this switch.
     pub reason: &'static str,
+    pub choice: String,
 }
 
 /// The core's data about one controller, apart from its socket.

@@ -5,6 +5,7 @@ pub mod gather;
 pub mod requests;
 pub mod resume;
 pub mod stages;
+pub mod traffic;
 
 use crate::api::PortError;
 use crate::switches::fold::Fold;
@@ -17,6 +18,7 @@ pub struct Moves {
     /// would count them twice.
     folds: BTreeMap<u32, Vec<Fold>>,
     pub gathering: gather::Gathering,
+    pub traffic: traffic::Traffic,
     /// A move has ended: controllers may see its port differently.
     pub ended: bool,
     /// Rules have several copies now, whose idle timeouts are watched here.

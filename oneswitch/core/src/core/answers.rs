@@ -226,6 +226,9 @@ impl Core {
                 self.switches
                     .list_answered(&mut self.server, number, &parts)
             }
+            Purpose::Traffic => self.with_moves(now, |moves, below| {
+                moves.traffic_answered(below, question, parts)
+            }),
             Purpose::IdlePoll => {
                 let heard = asked.minus(missed);
                 let packets = count_by_rule(flows(parts));

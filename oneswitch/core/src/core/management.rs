@@ -260,9 +260,8 @@ impl Core {
     }
 
     fn gathered_view(&self) -> Option<GatheredView> {
+        let (at, choice) = self.moves.gathering_place(&self.server)?;
         let ports = self.server.ports.gathered();
-        let ports: Vec<(u32, SwitchIndex)> = ports.map(|p| (p.number, p.executes_at())).collect();
-        let at = self.moves.gathered_at().or(ports.first().map(|p| p.1))?;
         let reason = match (self.is_holding(), self.truth.is_stateful()) {
             (true, _) => "messages with NORMAL or ct wait for it",
             (false, true) => "rules or groups with NORMAL or ct share state",
@@ -271,8 +270,9 @@ impl Core {
         };
         Some(GatheredView {
             at: self.switches.list[at].name.clone(),
-            ports: ports.into_iter().map(|(number, _)| number).collect(),
+            ports: ports.map(|port| port.number).collect(),
             reason,
+            choice,
         })
     }
 

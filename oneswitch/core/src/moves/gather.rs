@@ -5,8 +5,11 @@
 use crate::api::{MoveUntil, PortError, SwitchIndex};
 use crate::model::truth::Truth;
 use crate::moves::Moves;
+use crate::server::executors::HUB;
 use crate::server::ports::{Executor, Location, Move, VirtualPort};
+use crate::server::Server;
 use crate::switches::Below;
+use std::fmt;
 use std::time::{Duration, Instant};
 use tracing::info;
 
@@ -23,19 +26,52 @@ const GRACE: Duration = Duration::from_millis(500);
 pub struct Gathering {
     /// Whether ports are gathered at all; otherwise what needs it is refused.
     pub is_allowed: bool,
-    /// The chosen switch; `None`: the one that executes for most ports.
+    /// The configured switch; `None`: the one where most of the measured traffic enters, or else the one that executes for most ports.
     pub chosen: Option<SwitchIndex>,
     /// Whether meters need it.
     pub includes_meters: bool,
-    /// Where the ports are, or are to be.
-    goal: Option<SwitchIndex>,
+    /// Where the ports are, or are to be, and why there. It holds until they are home again.
+    goal: Option<(SwitchIndex, Choice)>,
     /// The last time at which something needed it.
     used: Option<Instant>,
     /// Not before this time are ports moved again, after a failure.
     pause: Option<Instant>,
 }
 
+/// The reason for the switch where the ports are gathered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    Configured,
+    /// The share of the bytes that entered there.
+    Traffic {
+        percent: u64,
+    },
+    /// The number of ports that it executed for.
+    Ports {
+        there: usize,
+        all: usize,
+    },
+    /// Ports were there when oneswitchd started.
+    Kept,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Configured => write!(f, "gather_at names it"),
+            Self::Traffic { percent } => write!(f, "{percent} % of the traffic entered there"),
+            Self::Ports { there, all } => write!(f, "it executed for {there} of {all} ports"),
+            Self::Kept => write!(f, "they were there before oneswitchd restarted"),
+        }
+    }
+}
+
 impl Gathering {
+    /// Tells whether the measured traffic can still change where ports would be gathered.
+    pub fn is_to_be_chosen(&self) -> bool {
+        self.is_allowed && self.chosen.is_none() && self.goal.is_none()
+    }
+
     /// Tells whether something in the virtual tables needs all ports at one switch.
     pub fn is_needed_by(&self, truth: &Truth) -> bool {
         truth.is_stateful() || self.includes_meters && !truth.meters.is_empty()
@@ -79,35 +115,49 @@ impl Moves {
         if below.server.executors.all().len() == 1 {
             return Ok(Gathered::Together);
         }
-        let goal = self.choose(below);
-        below.switches.check_up(goal)?;
         for port in below.server.ports.iter() {
             below.switches.check_up(port.home.switch)?;
         }
-        if self.gathering.goal.replace(goal) != Some(goal) {
+        if self.gathering.is_to_be_chosen() && !self.traffic.is_ready(below) {
+            return Ok(Gathered::Apart);
+        }
+        let (goal, why) = self.choose(below);
+        below.switches.check_up(goal)?;
+        if self.gathered_at() != Some(goal) {
             let at = &below.switches.list[goal].name;
-            info!(target: "core", %at, "all ports execute at one switch from now on: they share state");
+            info!(target: "core", %at, %why, "all ports execute at one switch from now on: they share state");
+            self.gathering.goal = Some((goal, why));
         }
         self.bring(below, goal)?;
         Ok(Gathered::Apart)
     }
 
-    fn choose(&self, below: &Below<'_>) -> SwitchIndex {
-        let is_cut_off = |switch: &SwitchIndex| below.switches.link_dead(*switch);
-        let before = self.gathering.goal.filter(|goal| !is_cut_off(goal));
-        if let Some(chosen) = self.gathering.chosen.or(before) {
-            return chosen;
+    fn choose(&self, below: &Below<'_>) -> (SwitchIndex, Choice) {
+        let is_cut_off = |switch: SwitchIndex| below.switches.link_dead(switch);
+        let before = self.gathering.goal.or_else(|| kept(below.server));
+        if let Some(chosen) = self.gathering.chosen {
+            return (chosen, Choice::Configured);
         }
-        let ports = |switch: &SwitchIndex| {
-            let executed = below.server.ports.iter();
-            executed.filter(|p| p.executes_at() == *switch).count()
+        if let Some(before) = before.filter(|(goal, _)| !is_cut_off(*goal)) {
+            return before;
+        }
+        let entered = self.traffic.by_switch(below);
+        let connected = entered.iter().map(|(switch, bytes)| (*switch, *bytes));
+        let (at, bytes) = most(connected.filter(|(switch, _)| !is_cut_off(*switch)));
+        let all: u128 = entered.values().map(|bytes| u128::from(*bytes)).sum();
+        if let Some(share) = (u128::from(bytes) * 100).checked_div(all) {
+            let percent = share as u64;
+            return (at, Choice::Traffic { percent });
+        }
+        let executed = |switch| {
+            let ports = below.server.ports.iter();
+            ports.filter(|p| p.executes_at() == switch).count() as u64
         };
-        let all = below.server.executors.all();
-        // Of several, the first: the hypervisor comes before the sNICs.
-        let connected = || all.iter().filter(|switch| !is_cut_off(switch));
-        let most = connected().map(|switch| ports(&switch)).max();
-        let found = connected().find(|switch| Some(ports(switch)) == most);
-        found.unwrap_or(crate::server::executors::HUB)
+        let executors = below.server.executors.all().iter();
+        let connected = executors.filter(|switch| !is_cut_off(*switch));
+        let (at, there) = most(connected.map(|switch| (switch, executed(switch))));
+        let (there, all) = (there as usize, below.server.ports.len());
+        (at, Choice::Ports { there, all })
     }
 
     /// Changes the executors of the ports that are elsewhere and not moving.
@@ -143,6 +193,7 @@ impl Moves {
         below: &mut Below<'_>,
         waits_since: Option<Instant>,
     ) -> Gathered {
+        self.measure_traffic(below);
         let is_together = below.server.executors.all().len() == 1;
         if waits_since.is_none() && !self.needs_one_executor(below) {
             self.go_home(below);
@@ -220,11 +271,38 @@ impl Moves {
     ) -> Option<Instant> {
         let limit = waits_since.map(|since| since + LIMIT);
         let rest = self.gathering.used.filter(|_| is_resting);
-        limit.into_iter().chain(rest.map(|used| used + REST)).min()
+        let rest = rest.map(|used| used + REST);
+        let deadlines = [limit, rest, self.traffic.deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Returns where the ports are gathered, or are to be.
     pub fn gathered_at(&self) -> Option<SwitchIndex> {
-        self.gathering.goal
+        self.gathering.goal.map(|(at, _)| at)
     }
+
+    /// Returns where the ports are, or are to be, and why there.
+    pub fn gathering_place(&self, server: &Server) -> Option<(SwitchIndex, String)> {
+        let place = self.gathering.goal.or_else(|| kept(server));
+        place.map(|(at, why)| (at, why.to_string()))
+    }
+}
+
+/// Returns where ports are already, after a restart.
+fn kept(server: &Server) -> Option<(SwitchIndex, Choice)> {
+    let place = |port: &VirtualPort| match port.gathered_from? {
+        own if own == port.executor => port.executor_to_be(),
+        _ => Some(port.executes_at()),
+    };
+    let at = server.ports.iter().find_map(place)?;
+    Some((at, Choice::Kept))
+}
+
+/// Returns the first of those with the most: the hypervisor comes before the sNICs.
+fn most(counts: impl Iterator<Item = (SwitchIndex, u64)>) -> (SwitchIndex, u64) {
+    let first = |best: (SwitchIndex, u64), next: (SwitchIndex, u64)| match next.1 > best.1 {
+        true => next,
+        false => best,
+    };
+    counts.reduce(first).unwrap_or((HUB, 0))
 }

@@ -36,6 +36,8 @@ pub enum Purpose {
     FoldCounters(Option<u32>),
     /// Finding idle rules with several copies.
     IdlePoll,
+    /// The counters of the interfaces, for the choice of the switch where ports are gathered.
+    Traffic,
     /// The counts of a port's offload rules, for its writer.
     OffloadCounts(u32),
     /// The meters of a port, for its writer.

@@ -1,12 +1,13 @@
 //! Ports execute at one switch as long as rules keep state that they share, and go home afterwards.
 
 use crate::build::{
-    add, any, delete, executor_request, from, group, move_request, output, packet_out, port_request,
+    add, any, delete, executor_request, from, group, meter, move_request, output, packet_out,
+    port_request,
 };
 use crate::executors::check_paths;
 use crate::lab::{switch_name, Lab};
 use oneswitch_core::{ControllerId, MoveUntil, HOME};
-use openflow13::{port_no, ErrorCode, GroupModCommand, Message};
+use openflow13::{port_no, ErrorCode, GroupModCommand, Message, MeterModCommand};
 use std::time::Duration;
 
 const REST: Duration = Duration::from_secs(30);
@@ -190,4 +191,52 @@ fn a_restart_while_the_ports_are_on_their_way_ends_in_a_whole_state() {
         };
         assert_eq!(executed_at(&lab), expected, "after {pause} ms");
     }
+}
+
+#[test]
+fn meters_gather_the_ports_if_they_are_to() {
+    for gathers in [false, true] {
+        let mut lab = Lab::gathering_with(3, &[0, 1, 2], Some(2), gathers);
+        lab.send(1, 1, &meter(MeterModCommand::Add, 5, 10));
+        lab.send(1, 2, &Message::BarrierRequest);
+        lab.wait(ON_THE_WAY);
+        assert_eq!(lab.take(1).is_empty(), gathers);
+        lab.wait(SOON);
+        let meters = |lab: &Lab| {
+            lab.switches
+                .iter()
+                .map(|s| s.virt.meters.len())
+                .collect::<Vec<_>>()
+        };
+        if !gathers {
+            assert_eq!(own(&lab), homes(3));
+            assert_eq!(meters(&lab), [1, 1, 1]);
+            continue;
+        }
+        assert_eq!(executed_at(&lab), vec![switch_name(2); 3]);
+        assert_eq!(meters(&lab), [0, 0, 1]);
+        let gathered = lab.core.status().gathered.expect("gathered ports");
+        assert_eq!(gathered.reason, "meters are shared");
+        let home = executor_request(HOME, MoveUntil::Done);
+        let refused = lab.core.begin_executor_change(2, &home, lab.now);
+        assert_eq!(refused.unwrap_err().code(), "stateful-rules");
+        lab.wait(2 * REST);
+        assert_eq!(executed_at(&lab), vec![switch_name(2); 3]);
+        lab.ask(3, &meter(MeterModCommand::Delete, 5, 0));
+        lab.wait(2 * REST);
+        assert_eq!(own(&lab), homes(3));
+    }
+}
+
+#[test]
+fn a_meter_that_cannot_be_shared_is_not_refused() {
+    let mut lab = Lab::gathering_with(2, &[0, 1], None, true);
+    lab.disconnect(1);
+    lab.run();
+    lab.take(1);
+    assert!(lab.ask(1, &meter(MeterModCommand::Add, 5, 10)).is_empty());
+    // Once the switch is back, the ports gather.
+    lab.connect(1);
+    lab.wait(20 * SOON);
+    assert_eq!(executed_at(&lab), vec![switch_name(0); 2]);
 }

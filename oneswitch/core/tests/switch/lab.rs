@@ -119,10 +119,18 @@ impl Lab {
 
     /// As [`Self::new`], where ports are gathered for state that they share.
     pub fn gathering(switches: usize, homes: &[usize], at: Option<usize>) -> Self {
-        let shared_state = SharedState::Gather {
-            at: at.map(switch_name),
-            meters: false,
-        };
+        Self::gathering_with(switches, homes, at, false)
+    }
+
+    /// `meters`: for meters, too.
+    pub fn gathering_with(
+        switches: usize,
+        homes: &[usize],
+        at: Option<usize>,
+        meters: bool,
+    ) -> Self {
+        let at = at.map(switch_name);
+        let shared_state = SharedState::Gather { at, meters };
         let mut lab = Self::dark_with(shared_state, switches, homes);
         (0..switches).for_each(|s| lab.connect(s));
         lab.controller_up(1);

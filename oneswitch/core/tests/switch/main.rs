@@ -32,5 +32,6 @@ mod resumed;
 mod roles;
 mod statistics;
 mod steps;
+mod traffic;
 mod vendors;
 mod verdicts;

@@ -34,6 +34,7 @@ impl Engine {
                     at: gathered.at,
                     ports: gathered.ports,
                     reason: gathered.reason,
+                    choice: gathered.choice,
                 }),
             },
             refused: view.refused,

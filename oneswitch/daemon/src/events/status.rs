@@ -94,5 +94,7 @@ pub struct GatheredStatus {
     pub at: String,
     /// Those that have left their own executors.
     pub ports: Vec<u32>,
+    /// Why ports are gathered, and why at this switch.
     pub reason: &'static str,
+    pub choice: String,
 }
