@@ -44,6 +44,23 @@ def mask(kind: int, reasons: int) -> bytes:
     return struct.pack("!HHI", kind, 8, reasons)
 
 
+def table_mod(table: int, config: int, properties: bytes = b"") -> bytes:
+    """Return a change of the configuration of a table."""
+    return message(of.TABLE_MOD, struct.pack("!B3xI", table, config) + properties)
+
+
+def vacancy(down: int, up: int, now: int = 0) -> bytes:
+    """Return the limits of a table's vacancy, as a property."""
+    return struct.pack("!HHBBBx", 3, 8, down, up, now)
+
+
+def important(importance: int, rule: of.FlowMod) -> bytes:
+    """Return a flow-mod with an importance."""
+    encoded = in_14(rule.encode(9))
+    return encoded[:46] + struct.pack("!H", importance) + encoded[48:]
+
+
+_EVICTION, _VACANCY, _ALL_TABLES = 4, 8, 255
 _PORT_MOD = struct.pack("!I4x6s2xII", 1, bytes(6), 0, 0)
 _WRITES = (of.PACKET_OUT, of.FLOW_MOD, of.GROUP_MOD, of.PORT_MOD, of.TABLE_MOD, of.METER_MOD)
 MESSAGES = {
@@ -71,6 +88,43 @@ MESSAGES = {
     "meters": multipart(of.METER_FEATURES) + multipart(of.METER, struct.pack("!I4x", of.METER_ALL)),
     "unknown statistics": multipart(99),
     "table-mod": message(of.TABLE_MOD, struct.pack("!B3xI", 0, 0)) + message(of.TABLE_MOD, bytes(4)),
+    "configurations of tables": b"".join(
+        table_mod(table, config, properties) + multipart(_TABLE_DESC) + multipart(of.TABLE_FEATURES)
+        for table, config, properties in (
+            (3, _EVICTION, b""),
+            (4, _VACANCY, vacancy(20, 80)),
+            (3, _VACANCY | _EVICTION, vacancy(0, 100)),
+            (4, _VACANCY, b""),
+            (253, 0xFFFFFFFF, vacancy(1, 1)),
+            (_ALL_TABLES, _VACANCY, vacancy(7, 9)),
+            (3, 0, vacancy(5, 6)),
+            (_ALL_TABLES, 0, b""),
+        )
+    ),
+    "properties of a table-mod": b"".join(
+        table_mod(5, config, properties) + multipart(_TABLE_DESC)
+        for config in (0, _EVICTION, _VACANCY)
+        for properties in (
+            *(mask(2, factors) for factors in range(9)),
+            vacancy(80, 20),
+            vacancy(20, 101),
+            vacancy(101, 102),
+            vacancy(20, 80, 1),
+            vacancy(20, 80) + vacancy(30, 70),
+            vacancy(20, 80) + mask(2, 1),
+            struct.pack("!HHI", 2, 7, 0),
+            struct.pack("!HHI8x", 3, 12, 0),
+            struct.pack("!HHI8x", 2, 16, 0),
+            mask(1, 0),
+            mask(4, 0),
+            mask(0x8000, 0),
+            struct.pack("!HHIQ", 0xFFFF, 16, 1, 1),
+            bytes(4),
+            bytes(8),
+        )
+    )
+    + table_mod(_ALL_TABLES, 0),
+    "tables of a table-mod": b"".join(table_mod(table, 0) for table in (0, 253, 254)),
     "unknown port": message(of.PORT_MOD, struct.pack("!I4x6s2xII", 77, bytes(6), 0, 0)),
     "port that does not fit": message(of.PORT_MOD, struct.pack("!I4x6s2xII", 0x10000, bytes(6), 0, 0)),
     "properties of a port-mod": b"".join(
@@ -92,6 +146,14 @@ COMMANDS = (
     ("add-flow", "in_port=1,actions=meter:1,output:2"),
     ("add-group", "group_id=1,type=select,bucket=output:1,bucket=output:2"),
     ("add-flow", "ip,actions=group:1,goto_table:2"),
+    ("add-flow", "importance=7,priority=9,ipv6,actions=output:1"),
+    ("add-flow", "importance=9,priority=9,arp,actions=output:1"),
+    ("mod-flows", "importance=8,arp,actions=output:2"),
+    ("mod-table", "1", "evict"),
+    ("mod-table", "2", "vacancy:20,80"),
+    ("mod-table", "253", "vacancy:20,80"),
+    ("mod-table", "253", "novacancy"),
+    ("mod-table", "254", "evict"),
     ("add-meter", "meter=1,kbps,band=type=drop,rate=1000"),
     ("add-flow", "in_port=1,actions=meter:1,output:2"),
     ("mod-flows", "tcp,actions=output:3"),
@@ -103,6 +165,8 @@ COMMANDS = (
     ("mod-port", "2", "no-forward"),
     ("mod-port", "2", "forward"),
     ("mod-port", "17", "forward"),
+    ("mod-table", "all", "noevict"),
+    ("dump-table-desc",),
     ("del-groups",),
     ("del-meters",),
     ("del-flows",),
@@ -242,3 +306,51 @@ def test_notifications_are_those_of_one_bridge(comparison: Comparison, targets: 
 def _without_times(removed: bytes) -> bytes:
     """Return a flow_removed without the duration."""
     return removed[:20] + bytes(8) + removed[28:]
+
+
+@pytest.mark.parametrize("shown_in", [4, 5])
+def test_rules_are_shown_with_their_importance(comparison: Comparison, targets: tuple[str, str], shown_in: int) -> None:
+    """OpenFlow 1.3 has padding there."""
+    to = [of.apply_actions(of.output(port)) for port in (1, 2, 3)]
+    rules = (
+        important(0xBEEF, of.FlowMod(priority=1)),
+        important(7, of.FlowMod(priority=2, instructions=to[0])),
+        important(9, of.FlowMod(of.MODIFY, priority=2, instructions=to[1])),
+        important(0, of.FlowMod(priority=1, flags=of.RESET_COUNTS, instructions=to[2])),
+        b"\4" + important(8, of.FlowMod(priority=3))[1:],
+        in_bundle(important(5, of.FlowMod(priority=4))),
+    )
+    shown: list[list[list[str]]] = []
+    for world, target in zip((comparison.ours, comparison.reference), targets, strict=True):
+        world.channel.send(clear_messages(1))
+        world.channel.barrier()
+        writer, reader = connect(target), Peer(target, frame(0, version=shown_in), version=shown_in)
+        old = Peer(target, frame(0))
+        states: list[list[str]] = []
+        for rule in rules:
+            peer = old if rule[0] == 4 else writer
+            peer.send(rule)
+            peer.answers()
+            reader.send(frame(of.MULTIPART_REQUEST, of.flow_request(1, of.FLOW)[8:], shown_in))
+            states.append(_rules(reader.answers()))
+        shown.append(states)
+        for peer in (writer, reader, old):
+            peer.close()
+    assert shown[0] == shown[1]
+
+
+def in_bundle(rule: bytes) -> bytes:
+    """Return what adds a rule in a bundle."""
+    control = [message(_BUNDLE_CONTROL, struct.pack("!IHH", 1, kind, 1)) for kind in (of.BUNDLE_OPEN, of.BUNDLE_COMMIT)]
+    return control[0] + message(_BUNDLE_ADD, struct.pack("!IHH", 1, 0, 1) + rule) + control[1]
+
+
+def _rules(answers: list[str]) -> list[str]:
+    """Return the rules of replies, without their durations."""
+    data = b"".join(bytes.fromhex(answer)[16:] for answer in answers)
+    rules: list[str] = []
+    while data:
+        length = int.from_bytes(data[:2])
+        rules.append((data[:4] + data[12:length]).hex())
+        data = data[length:]
+    return sorted(rules)

@@ -17,6 +17,7 @@ use crate::server::Server;
 use crate::switches::verdict::Origin;
 use crate::switches::Switches;
 use controller::Controller;
+use openflow13::openflow14;
 use std::collections::BTreeMap;
 
 /// A controller's message inside the core.
@@ -33,6 +34,11 @@ impl Incoming<'_> {
     /// Tells whether the controller sent another message, in another version.
     pub fn is_translated(&self) -> bool {
         !std::ptr::eq(self.frame, self.sent)
+    }
+
+    /// Tells whether the controller's version has a rule's importance, where OpenFlow 1.3 has padding.
+    pub fn has_importance(&self) -> bool {
+        shows_importance(self.sent.first().copied().unwrap_or_default())
     }
 }
 
@@ -54,4 +60,9 @@ pub struct View<'a> {
     pub truth: &'a Truth,
     pub server: &'a Server,
     pub switches: &'a Switches,
+}
+
+/// Tells whether rules of this version have an importance.
+pub fn shows_importance(version: u8) -> bool {
+    version >= openflow14::VERSION
 }

@@ -4,6 +4,7 @@ pub mod in_flight;
 pub mod lookups;
 pub mod rule;
 pub mod rule_set;
+pub mod table_configs;
 pub mod tables;
 pub mod tlv_table;
 pub mod truth;

@@ -68,6 +68,9 @@ pub struct FlowMod {
     pub out_group: u32,
     /// Bits of the constants below.
     pub flags: u16,
+    /// OpenFlow 1.4: rules of lower importance make way for others. OpenFlow 1.3
+    /// has padding there, whose content means nothing.
+    pub importance: u16,
     /// The match.
     pub matching: Match,
     /// The instructions.
@@ -102,6 +105,7 @@ impl FlowMod {
             out_port: port_no::ANY,
             out_group: group_no::ANY,
             flags: 0,
+            importance: 0,
             matching,
             instructions: Instructions::default(),
         }
@@ -119,7 +123,7 @@ impl FlowMod {
         let out_port = reader.u32()?;
         let out_group = reader.u32()?;
         let flags = reader.u16()?;
-        reader.skip(2)?;
+        let importance = reader.u16()?;
         // From here on in the order of ofputil_decode_flow_mod().
         if reader.len() % 8 != 0 {
             return Err(Refusal::new(
@@ -172,6 +176,7 @@ impl FlowMod {
             out_port,
             out_group,
             flags,
+            importance,
             matching,
             instructions,
         })
@@ -189,7 +194,7 @@ impl FlowMod {
         out.put_u32(self.out_port);
         out.put_u32(self.out_group);
         out.put_u16(self.flags);
-        out.zeros(2);
+        out.put_u16(self.importance);
         self.matching.put(out);
         out.put(self.instructions.as_bytes());
     }

@@ -8,11 +8,13 @@ mod bundles;
 mod messages;
 mod replies;
 mod requests;
+mod tables;
 
 use crate::session::AsyncMasks;
 
-pub use replies::{encode, encode_table_desc};
+pub use replies::encode;
 pub use requests::{decode, is_write};
+pub use tables::{encode_table_desc, Table, TableChange, TableConfig, Vacancy};
 
 pub use crate::header::VERSION_14 as VERSION;
 
@@ -38,6 +40,8 @@ pub enum Request {
     Frame(Vec<u8>),
     /// A choice of asynchronous messages.
     AsyncMasks(AsyncMasks),
+    /// A change of the configurations of tables.
+    TableMod(TableChange),
     /// A request for the configurations of all tables.
     TableDesc,
 }

@@ -47,6 +47,8 @@ pub struct Answers {
     pub since: u64,
     /// The packets that offload rules have carried, if ports are asked for.
     pub offloaded: Sums,
+    /// Whether rules are shown with their importance.
+    pub shows_importance: bool,
 }
 
 impl View<'_> {

@@ -24,6 +24,7 @@ impl View<'_> {
             parts,
             steady,
             since,
+            shows_importance,
             ..
         } = answers;
         let tables = self.truth.tables.as_of(since);
@@ -58,6 +59,9 @@ impl View<'_> {
         }
         if self.some_executor_is_down() {
             self.add_unreachable(&tables.select(filter), answered, &mut merged, now);
+        }
+        if !shows_importance {
+            merged.iter_mut().for_each(|flow| flow.importance = 0);
         }
         merged
     }
@@ -137,6 +141,7 @@ fn as_virtual(flow: FlowStats, rule: &Rule, now: Instant) -> FlowStats {
         idle_timeout: rule.idle_timeout,
         hard_timeout: rule.hard_timeout,
         flags: rule.flags,
+        importance: rule.importance,
         cookie: rule.cookie,
         packet_count: flow.packet_count.wrapping_add(rule.base.packets),
         byte_count: flow.byte_count.wrapping_add(rule.base.bytes),
@@ -163,6 +168,7 @@ fn from_truth(rule: &Rule, now: Instant) -> FlowStats {
         idle_timeout: rule.idle_timeout,
         hard_timeout: rule.hard_timeout,
         flags: rule.flags,
+        importance: rule.importance,
         cookie: rule.cookie,
         packet_count: rule.base.packets,
         byte_count: rule.base.bytes,

@@ -90,6 +90,7 @@ mod tests {
             idle_timeout: 0,
             hard_timeout: 0,
             flags: 0,
+            importance: 0,
             cookie,
             packet_count: 0,
             byte_count: 0,

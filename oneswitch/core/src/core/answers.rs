@@ -2,7 +2,7 @@
 
 use crate::api::{Bridge, SwitchIndex};
 use crate::controllers::merge::Answers;
-use crate::controllers::Incoming;
+use crate::controllers::{shows_importance, Incoming};
 use crate::core::Core;
 use crate::expiry::idle::count_by_rule;
 use crate::layout::compare::Expired;
@@ -49,6 +49,7 @@ impl Core {
                 steady: true,
                 since: u64::MAX,
                 offloaded: Sums::new(),
+                shows_importance: incoming.has_importance(),
             };
             let reply = self.view().merge(&request, answers, origin.xid, now);
             return self.fill_reply(origin.controller, slot, reply);
@@ -263,6 +264,11 @@ impl Core {
                     steady: question.epoch == self.server.epoch,
                     since: question.since,
                     offloaded: offloaded.unwrap_or_default(),
+                    shows_importance: question
+                        .frame
+                        .first()
+                        .copied()
+                        .is_some_and(shows_importance),
                 };
                 self.view().merge(&question.request, answers, xid, now)
             }

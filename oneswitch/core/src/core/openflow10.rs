@@ -96,6 +96,7 @@ impl Core {
                     idle_timeout: rule.idle_timeout,
                     hard_timeout: rule.hard_timeout,
                     flags: rule.flags & !(FlowMod::CHECK_OVERLAP | FlowMod::RESET_COUNTS),
+                    importance: rule.importance,
                     matching: rule.matching.clone(),
                     ..flow_mod.clone()
                 })

@@ -3,7 +3,7 @@
 use crate::api::ControllerRole;
 use crate::controllers::Incoming;
 use crate::core::Core;
-use openflow13::openflow14::{self, encode_table_desc, Request};
+use openflow13::openflow14::{self, encode_table_desc, Request, TableChange};
 use openflow13::ErrorCode;
 use std::time::Instant;
 use tracing::info;
@@ -27,13 +27,24 @@ impl Core {
             }
             Ok(Request::AsyncMasks(masks)) => self.controllers.set_async(id, masks),
             Ok(Request::TableDesc) => {
-                let reply = encode_table_desc(incoming.origin.xid, self.features().n_tables);
+                let tables = (0..self.features().n_tables).map(|table| self.truth.table(table));
+                let reply = encode_table_desc(incoming.origin.xid, tables);
                 self.reply_with(incoming, reply.into());
             }
+            Ok(Request::TableMod(change)) => self.configure_tables(incoming, &change),
             Err(refusal) => {
                 info!(target: "northbound", controller = id.0, xid = incoming.origin.xid, detail = %refusal.detail, "cannot take a message of OpenFlow 1.4");
                 self.refuse(incoming, refusal.error);
             }
         }
+    }
+
+    /// Configures tables. No switch has to know: a table without a limit neither evicts rules nor tells of its vacancy.
+    fn configure_tables(&mut self, incoming: Incoming<'_>, change: &TableChange) {
+        let shown = self.features().n_tables;
+        if !self.truth.table_configs.change(change, shown) {
+            return self.refuse(incoming, ErrorCode::TABLE_MOD_FAILED_EPERM);
+        }
+        self.server.unsettled = true;
     }
 }

@@ -51,7 +51,8 @@ impl Core {
     fn write_settled(&mut self) {
         let settings = Settings::of(&self.server, self.switches.fragment_flags);
         let names = |switch: usize| self.switches.list[switch].name.clone();
-        self.journal.settle(&self.server, &settings, names);
+        self.journal
+            .settle(&self.truth, &self.server, &settings, names);
     }
 
     /// Tells whether the saved port map is outdated: the journal knew of moves that it lacks.
@@ -83,7 +84,9 @@ impl Core {
         let retired = replayed.retired.chunks_exact(2);
         let retired = retired.map(|id| u16::from_be_bytes([id[0], id[1]]));
         self.server.ports.quarantine.restore(retired);
-        self.journal.resume(&replayed.moves, replayed.retired);
+        let tables = self.truth.table_configs.encode();
+        self.journal
+            .resume(&replayed.moves, replayed.retired, tables);
         self.with_moves(now, |moves, below| {
             let saved = replayed.moves.iter();
             saved.for_each(|saved| moves.resume_move(below, saved));

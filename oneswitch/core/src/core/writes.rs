@@ -78,9 +78,12 @@ impl Core {
     pub(in crate::core) fn flow_mod(
         &mut self,
         incoming: Incoming<'_>,
-        message: FlowMod,
+        mut message: FlowMod,
         now: Instant,
     ) {
+        if !incoming.has_importance() {
+            message.importance = 0;
+        }
         let matching = match message.matching.canonical() {
             Ok(matching) => matching,
             Err(refusal) => return self.refuse_malformed(incoming, refusal.error, now),

@@ -13,7 +13,7 @@
 use crate::journal::moves::{self, array};
 use crate::layout::translate::removal_of;
 use crate::model::rule::{Counters, Rule, RuleKey};
-use crate::model::truth::{Changes, Group, Meter, Request};
+use crate::model::truth::{Changes, Group, Meter, Request, Truth};
 use crate::offload::flows::{Counted, Totals};
 use crate::server::counters::counters;
 use crate::server::ports::VirtualPort;
@@ -52,6 +52,8 @@ pub mod kind {
     pub const RETIRED: u8 = 7;
     /// The number of bytes of the next records, which count only together: a bundle's.
     pub const JOINED: u8 = 8;
+    /// The configurations of tables.
+    pub const TABLES: u8 = 9;
 }
 
 /// A damaged journal.
@@ -103,6 +105,7 @@ pub struct Journal {
     pub settings: Vec<u8>,
     pub moves: Vec<u8>,
     pub retired: Vec<u8>,
+    pub tables: Vec<u8>,
 }
 
 impl Journal {
@@ -163,9 +166,10 @@ impl Journal {
         }
     }
 
-    /// Records the settings, the current moves and the quarantined flow-ids, if they have changed.
+    /// Records the settings, the current moves, the quarantined flow-ids and the configurations of tables, if they have changed.
     pub fn settle(
         &mut self,
+        truth: &Truth,
         server: &Server,
         settings: &Settings,
         switch_name: impl Fn(usize) -> String,
@@ -181,6 +185,7 @@ impl Journal {
             (kind::SETTINGS, settings.encode(), &mut self.settings),
             (kind::MOVES, moves, &mut self.moves),
             (kind::RETIRED, retired, &mut self.retired),
+            (kind::TABLES, truth.table_configs.encode(), &mut self.tables),
         ];
         for (kind, is, was) in kept {
             if is != *was {
@@ -251,6 +256,7 @@ fn addition_of(rule: &Rule) -> FlowMod {
         idle_timeout: rule.idle_timeout,
         hard_timeout: rule.hard_timeout,
         flags: rule.flags,
+        importance: rule.importance,
         instructions: rule.instructions.clone(),
         ..removal_of(rule)
     }

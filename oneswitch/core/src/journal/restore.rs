@@ -9,6 +9,7 @@ use crate::journal::records::{
 use crate::model::facts::Facts;
 use crate::model::in_flight::InFlight;
 use crate::model::rule::{Counters, Rule};
+use crate::model::table_configs::TableConfigs;
 use crate::model::truth::{Request, Truth};
 use openflow13::tlv_table::{TlvCommand, TlvTableMod};
 use openflow13::{decode, FlowMod, Message};
@@ -53,13 +54,15 @@ impl Journal {
         self.settings.clear();
         self.moves.clear();
         self.retired.clear();
+        self.tables.clear();
         out
     }
 
-    /// Notes the moves and the quarantined flow-ids of a restored journal.
-    pub fn resume(&mut self, moves: &[SavedMove], retired: Vec<u8>) {
+    /// Notes the moves, the quarantined flow-ids and the configurations of tables of a restored journal.
+    pub fn resume(&mut self, moves: &[SavedMove], retired: Vec<u8>, tables: Vec<u8>) {
         self.moves = moves::encode(moves);
         self.retired = retired;
+        self.tables = tables;
     }
 }
 
@@ -205,6 +208,11 @@ impl Replay {
             }
             kind::RETIRED => {
                 self.retired = input.to_vec();
+            }
+            kind::TABLES => {
+                let configs = TableConfigs::decode(input);
+                self.truth.table_configs =
+                    configs.ok_or("the configurations of tables cannot be read")?;
             }
             _ => return Err("a record of unknown kind"),
         }

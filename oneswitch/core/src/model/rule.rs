@@ -53,6 +53,8 @@ pub struct Rule {
     pub idle_timeout: u16,
     pub hard_timeout: u16,
     pub flags: u16,
+    /// Of OpenFlow 1.4; the switches need not know it, because their tables have no limit.
+    pub importance: u16,
     pub created: Instant,
     /// Start of the hard timeout: creation, or the last change.
     pub modified: Instant,
@@ -71,6 +73,7 @@ impl Rule {
             idle_timeout: request.idle_timeout,
             hard_timeout: request.hard_timeout,
             flags: request.flags & KEPT_FLAGS,
+            importance: request.importance,
             created: now,
             modified: now,
             base: Counters::default(),

@@ -226,6 +226,10 @@ impl FlowTables {
         self.tables.values().flat_map(RuleSet::iter)
     }
 
+    pub fn count(&self, table: u8) -> usize {
+        self.tables.get(&table).map_or(0, RuleSet::len)
+    }
+
     pub fn count_by_table(&self) -> impl Iterator<Item = (u8, usize)> + '_ {
         self.tables
             .iter()

@@ -2,8 +2,10 @@
 
 use crate::model::facts::{self, Facts};
 use crate::model::rule::{Rule, RuleKey};
+use crate::model::table_configs::TableConfigs;
 use crate::model::tables::{Change, Filter, FlowTables};
 use crate::model::tlv_table::TlvTable;
+use openflow13::openflow14::Table;
 use openflow13::tlv_table::TlvTableMod;
 use openflow13::{
     group_no, meter_no, Action, Buckets, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
@@ -102,12 +104,21 @@ pub struct Truth {
     pub groups: BTreeMap<u32, Arc<Group>>,
     pub meters: BTreeMap<u32, Arc<Meter>>,
     pub tlv_table: TlvTable,
+    pub table_configs: TableConfigs,
 }
 
 impl Truth {
     /// Tells whether some action changes in_port, so that rules of other ports can apply.
     pub fn moves_in_port(&self) -> bool {
         self.tables.in_port_movers() > 0 || self.groups.values().any(|g| g.facts.moves_in_port)
+    }
+
+    pub fn table(&self, id: u8) -> Table {
+        Table {
+            id,
+            config: self.table_configs.of(id),
+            rules: self.tables.count(id),
+        }
     }
 
     /// Tells whether some rule or group keeps state that must not be split over several executors.

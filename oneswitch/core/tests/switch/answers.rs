@@ -131,6 +131,7 @@ impl FakeBridge {
                 idle_timeout: f.idle,
                 hard_timeout: f.hard,
                 flags: f.flags,
+                importance: 0,
                 cookie: f.cookie,
                 packet_count: f.packets,
                 byte_count: f.bytes,

@@ -214,9 +214,17 @@ impl Lab {
     }
 
     pub fn controller_up(&mut self, id: u64) {
+        self.controller_of_version(id, Greeting::CONTROLLER.version);
+    }
+
+    pub fn controller_of_version(&mut self, id: u64, version: u8) {
         self.inboxes.insert(id, Vec::new());
+        let greeting = Greeting {
+            version,
+            ..Greeting::CONTROLLER
+        };
         self.core
-            .controller_up(ControllerId(id), Greeting::CONTROLLER, self.now);
+            .controller_up(ControllerId(id), greeting, self.now);
     }
 
     pub fn controller_down(&mut self, id: u64) {

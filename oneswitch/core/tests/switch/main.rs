@@ -21,6 +21,7 @@ mod moves;
 mod offload;
 mod offload_random;
 mod offload_writers;
+mod openflow14;
 mod ports;
 mod questions;
 mod random;

@@ -18,6 +18,7 @@ fn flow_mod(matching: Match, actions: &ActionList) -> FlowMod {
         out_port: port_no::ANY,
         out_group: group_no::ANY,
         flags: FlowMod::SEND_FLOW_REM,
+        importance: 0,
         matching,
         instructions: Instructions::apply(actions),
     }
@@ -203,6 +204,7 @@ pub fn replies() -> Object {
         duration_sec, duration_nsec, priority, idle_timeout, hard_timeout, flags, cookie,
         packet_count, byte_count;
         table_id: 7,
+        importance: 0,
         matching: Match::any().with_in_port(1),
         instructions: Instructions::apply(&ActionList::new().output(2, 3))
     } };

@@ -79,6 +79,8 @@ pub struct FlowStats {
     pub hard_timeout: u16,
     /// As in the flow-mod, except CHECK_OVERLAP and RESET_COUNTS.
     pub flags: u16,
+    /// As in the flow-mod: padding in OpenFlow 1.3.
+    pub importance: u16,
     /// The rule's cookie.
     pub cookie: u64,
     /// Packets that matched; all ones: not counted.
@@ -102,7 +104,8 @@ impl Entry for FlowStats {
         let idle_timeout = entry.u16()?;
         let hard_timeout = entry.u16()?;
         let flags = entry.u16()?;
-        entry.skip(4)?;
+        let importance = entry.u16()?;
+        entry.skip(2)?;
         Ok(Self {
             table_id,
             duration_sec,
@@ -111,6 +114,7 @@ impl Entry for FlowStats {
             idle_timeout,
             hard_timeout,
             flags,
+            importance,
             cookie: entry.u64()?,
             packet_count: entry.u64()?,
             byte_count: entry.u64()?,
@@ -129,7 +133,8 @@ impl Entry for FlowStats {
         out.put_u16(self.idle_timeout);
         out.put_u16(self.hard_timeout);
         out.put_u16(self.flags);
-        out.zeros(4);
+        out.put_u16(self.importance);
+        out.zeros(2);
         out.put_u64(self.cookie);
         out.put_u64(self.packet_count);
         out.put_u64(self.byte_count);

@@ -91,6 +91,7 @@ pub(super) fn flow_mod(message: FlowMod10<'_>, formats: &Formats) -> Result<Requ
             true => message.flags | FlowMod::RESET_COUNTS,
             false => message.flags,
         },
+        importance: 0,
         matching: message.matching,
         instructions,
     };

@@ -53,10 +53,10 @@ fn part(message: &[u8]) -> Result<Vec<u8>, Refusal> {
     }
     let whole = message.split_at_checked(usize::from(header.length));
     let Some((inner, padding)) = whole.filter(|(inner, _)| inner.len() >= HEADER_LEN) else {
-        return Ok(in_version_13(message, header.kind));
+        return Ok(in_version_13(message));
     };
     if header.kind != k::PORT_MOD || inner.len() < PORT_MOD {
-        return Ok(in_version_13(message, header.kind));
+        return Ok(in_version_13(message));
     }
     let translated = port_mod(inner.get(HEADER_LEN..).unwrap_or_default())?;
     let encoded = encode(header.xid, &translated);

@@ -1,7 +1,7 @@
 //! Messages of OpenFlow 1.4 that can also be in a bundle.
 
 use crate::error::{ErrorCode, Refusal};
-use crate::header::{kind as k, VERSION};
+use crate::header::VERSION;
 use crate::message::Message;
 use crate::port::{is_representable, PortMod};
 use crate::properties::{bad_content, Properties};
@@ -9,19 +9,11 @@ use crate::wire::Reader;
 
 /// `OFPPMPT14_ETHERNET`, a property of a port-mod.
 const ETHERNET: u16 = 0;
-/// Where `ofp_flow_mod` has its importance.
-const IMPORTANCE: std::ops::Range<usize> = 46..48;
-
-/// Changes what is fixed in a message of the same form.
-pub(super) fn in_version_13(frame: &[u8], kind: u8) -> Vec<u8> {
+/// Changes the version of a message of the same form.
+pub(super) fn in_version_13(frame: &[u8]) -> Vec<u8> {
     let mut translated = frame.to_vec();
     if let Some(version) = translated.first_mut() {
         *version = VERSION;
-    }
-    if kind == k::FLOW_MOD {
-        if let Some(importance) = translated.get_mut(IMPORTANCE) {
-            importance.fill(0);
-        }
     }
     translated
 }

@@ -92,31 +92,6 @@ pub fn encode(frame: &[u8], packet_ins: PacketInFormat) -> Vec<Vec<u8>> {
     vec![one]
 }
 
-/// Encodes the configurations of `tables` tables, none of which evicts rules or
-/// tells of its vacancy.
-pub fn encode_table_desc(xid: u32, tables: u8) -> Vec<Vec<u8>> {
-    /// `OFPTMPT14_EVICTION`.
-    const EVICTION: u16 = 2;
-    /// All factors, which Open vSwitch shows even if it does not evict.
-    const FACTORS: u32 = 7;
-    let desc = |table: u8| {
-        let mut out = Vec::new();
-        out.put_u16(16);
-        out.put(&[table, 0]);
-        out.zeros(4);
-        out.put_u16(EVICTION);
-        out.put_u16(8);
-        out.put_u32(FACTORS);
-        out
-    };
-    multipart(
-        xid,
-        multipart_kind::TABLE_DESC,
-        false,
-        (0..tables).map(desc),
-    )
-}
-
 fn message(kind: u8, xid: u32, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_LEN + body.len());
     out.put(&[VERSION, kind, 0, 0]);
@@ -134,7 +109,7 @@ fn is_role_status(message: &Experimenter) -> bool {
 }
 
 /// Encodes a multipart reply, split between entries.
-fn multipart(
+pub(super) fn multipart(
     xid: u32,
     number: u16,
     more: bool,

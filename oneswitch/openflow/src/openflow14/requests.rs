@@ -5,10 +5,11 @@ use crate::error::{ErrorCode, Refusal};
 use crate::header::{fits_kind, kind as k, Header, HEADER_LEN};
 use crate::message::{encode, Message};
 use crate::nicira::subtype;
-use crate::session::{AsyncMasks, TableMod};
-use crate::wire::{u16_at, u32_at, Reader};
+use crate::session::AsyncMasks;
+use crate::wire::{u16_at, u32_at};
 use crate::{NX_VENDOR, ONF_VENDOR};
 
+use super::tables::TableChange;
 use super::{bundles, kind, messages, multipart_kind, Request, VERSION as VERSION_14};
 
 fn refuse<T>(error: ErrorCode, detail: impl Into<String>) -> Result<T, Refusal> {
@@ -29,7 +30,7 @@ pub fn decode(frame: &[u8], current: AsyncMasks) -> Result<Request, Refusal> {
     }
     let translated = match header.kind {
         k::PORT_MOD => messages::port_mod(body)?,
-        k::TABLE_MOD => table_mod(body)?,
+        k::TABLE_MOD => return TableChange::decode(body).map(Request::TableMod),
         k::SET_ASYNC => return async_masks(body, current),
         k::EXPERIMENTER if has_become_standard(body) => {
             return refuse(
@@ -58,7 +59,7 @@ pub fn decode(frame: &[u8], current: AsyncMasks) -> Result<Request, Refusal> {
         kind::BUNDLE_CONTROL | kind::BUNDLE_ADD => {
             return bundles::extension(header, body).map(Request::Frame)
         }
-        _ => return Ok(Request::Frame(messages::in_version_13(frame, header.kind))),
+        _ => return Ok(Request::Frame(messages::in_version_13(frame))),
     };
     let encoded = encode(header.xid, &translated);
     let too_long = |_| Refusal::new(ErrorCode::BAD_REQUEST_BAD_LEN, "too long");
@@ -106,17 +107,4 @@ fn has_become_standard(body: &[u8]) -> bool {
         Some(NX_VENDOR) => u32_at(body, 4) == Some(subtype::SET_ASYNC_CONFIG2),
         _ => false,
     }
-}
-
-fn table_mod(body: &[u8]) -> Result<Message, Refusal> {
-    let mut reader = Reader::new(body);
-    let table_id = reader.u8()?;
-    reader.skip(3)?;
-    let config = reader.u32()?;
-    if config != 0 || !reader.is_empty() {
-        // Switches cannot be told over OpenFlow 1.3, and silence would be a lie.
-        let detail = "tables have neither eviction nor events about vacancy";
-        return refuse(ErrorCode::TABLE_MOD_FAILED_EPERM, detail);
-    }
-    Ok(Message::TableMod(TableMod { table_id, config }))
 }

@@ -228,7 +228,7 @@ pub fn flow_mod() -> impl Strategy<Value = FlowMod> {
         C::DeleteStrict,
     ];
     arbitrary! { FlowMod {
-        cookie, cookie_mask, idle_timeout, hard_timeout, priority, buffer_id, out_group;
+        cookie, cookie_mask, idle_timeout, hard_timeout, priority, buffer_id, out_group, importance;
         table_id: 0u8..0xff, command: (0usize..5).prop_map(move |command| commands[command]),
         out_port: any_port(), flags: 0u16..0x20, matching: matching(), instructions: instructions()
     } }

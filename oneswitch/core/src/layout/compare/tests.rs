@@ -26,6 +26,7 @@ fn reported(copy: &FlowMod) -> FlowStats {
         idle_timeout: copy.idle_timeout,
         hard_timeout: copy.hard_timeout,
         flags: copy.flags,
+        importance: 0,
         cookie: copy.cookie,
         packet_count: 0,
         byte_count: 0,
