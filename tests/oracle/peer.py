@@ -37,6 +37,10 @@ class Peer:
         """Disconnect."""
         self._socket.close()
 
+    def end(self) -> None:
+        """Disconnect for the switch, after what was sent."""
+        self._socket.shutdown(socket.SHUT_WR)
+
     def send(self, data: bytes) -> None:
         """Send messages; the switch may have disconnected."""
         try:

@@ -2,6 +2,7 @@
 
 import itertools
 import struct
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,7 @@ _ATOMIC, _ORDERED = of.BUNDLE_ATOMIC, of.BUNDLE_ORDERED
 _BOTH = _ATOMIC | _ORDERED
 _SLAVE, _ID, _XID = 3, 5, 0x77
 _IDLE_S = 30.0
+_RULES = 3
 _FRAME = bytes(12) + b"\x88\xcc" + bytes(50)
 
 
@@ -170,6 +172,23 @@ def test_a_bundle_is_answered_as_by_one_bridge_and_leaves_the_same(both: Compari
         world.channel.replies.clear()
     ours, reference = (ask(target, data) for target in both.targets)
     assert ours == reference
+    assert both.ours.dump() == both.reference.dump()
+
+
+def test_a_commit_is_carried_out_although_its_controller_has_left(both: Comparison) -> None:
+    """The messages of the bundle, and one behind it, reach the switch before the end of the connection."""
+    for world, target in zip((both.ours, both.reference), both.targets, strict=True):
+        world.channel.send(clear_messages(1))
+        world.channel.barrier()
+        peer = Peer(target, frame(0))
+        peer.send(whole(rule(1, 2), group(of.ADD, 1, 3), to_group(2, 1)) + rule(3, 1))
+        peer.end()
+        while peer.next():
+            pass  # replies, until it disconnects, too
+        end = time.monotonic() + _IDLE_S
+        while len(world.dump()["flows"]) < _RULES:
+            assert time.monotonic() < end, "the bundle is lost"
+        peer.close()
     assert both.ours.dump() == both.reference.dump()
 
 

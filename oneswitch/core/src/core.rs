@@ -217,7 +217,7 @@ impl Core {
     /// Returns the bytes to write now, in order per destination.
     pub fn take_outputs(&mut self) -> Vec<(Destination, Vec<u8>)> {
         let mut outputs = self.switches.outbox.take();
-        outputs.append(&mut self.controllers.outbox.take());
+        outputs.append(&mut self.controllers.take_outputs());
         outputs
     }
 

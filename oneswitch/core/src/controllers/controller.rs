@@ -62,6 +62,8 @@ pub struct Controller {
     pub packet_ins_dropped: u64,
     /// Whether it has lost packet-ins since it last had room for replies.
     loses_packet_ins: bool,
+    /// Whether it has disconnected, while messages of it wait to be handled.
+    pub has_left: bool,
 }
 
 /// `OFP_DEFAULT_MISS_SEND_LEN`.
@@ -90,6 +92,7 @@ impl Controller {
             unsent: 0,
             packet_ins_dropped: 0,
             loses_packet_ins: false,
+            has_left: false,
         }
     }
 }

@@ -27,6 +27,30 @@ impl Controllers {
         self.outbox.discard(Destination::Controller(id));
     }
 
+    /// Records that a controller has disconnected whose messages wait to be handled.
+    pub fn leave(&mut self, id: ControllerId) {
+        if let Some(controller) = self.connections.get_mut(&id) {
+            controller.has_left = true;
+            controller.unsent = 0;
+        }
+    }
+
+    /// Returns the controllers that have disconnected and still have messages.
+    pub fn left(&self) -> Vec<ControllerId> {
+        let connections = self.connections.iter();
+        let left = connections.filter(|(_, controller)| controller.has_left);
+        left.map(|(id, _)| *id).collect()
+    }
+
+    /// Returns the bytes to write now, to controllers that are connected.
+    pub fn take_outputs(&mut self) -> Vec<(Destination, Vec<u8>)> {
+        let mut outputs = self.outbox.take();
+        for left in self.left() {
+            outputs.retain(|(to, _)| *to != Destination::Controller(left));
+        }
+        outputs
+    }
+
     pub fn get(&self, id: ControllerId) -> Option<&Controller> {
         self.connections.get(&id)
     }

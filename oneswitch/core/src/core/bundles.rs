@@ -360,9 +360,6 @@ impl Core {
         let Stage::Settling { outcome, .. } = commit.stage else {
             return;
         };
-        if self.controllers.get(commit.origin.controller).is_none() {
-            return;
-        }
         let incoming = Incoming {
             origin: commit.origin,
             frame: &commit.sent,

@@ -19,6 +19,12 @@ pub struct Held {
     is_refusing: bool,
 }
 
+impl Held {
+    pub fn is_empty_of(&self, id: ControllerId) -> bool {
+        self.frames.iter().all(|(of, _)| *of != id)
+    }
+}
+
 impl Core {
     /// Holds a message of a controller if others wait before it. Returns whether it does.
     pub(in crate::core) fn holds_behind_others(&mut self, id: ControllerId, frame: &[u8]) -> bool {
@@ -117,6 +123,7 @@ impl Core {
         for (id, frame) in std::mem::take(&mut self.held.frames) {
             self.controller_message(id, &frame, now);
         }
+        self.forget_left();
     }
 
     /// Tells whether something in the virtual tables needs all ports at one switch.

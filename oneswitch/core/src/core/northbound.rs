@@ -26,10 +26,21 @@ impl Core {
         self.controllers.connect(id, greeting);
     }
 
+    /// A controller's connection has ended. Its messages that wait are carried out all the same.
     pub fn controller_down(&mut self, id: ControllerId, _now: Instant) {
-        self.controllers.disconnect(id);
-        self.switches.forget_answers_for(id);
-        self.choose_packet_in_format();
+        self.controllers.leave(id);
+        self.forget_left();
+    }
+
+    /// Drops the controllers that have disconnected and have no message that waits.
+    pub(in crate::core) fn forget_left(&mut self) {
+        for id in self.controllers.left() {
+            if self.held.is_empty_of(id) {
+                self.controllers.disconnect(id);
+                self.switches.forget_answers_for(id);
+                self.choose_packet_in_format();
+            }
+        }
     }
 
     /// Reports the unsent bytes of controller `id`'s connection: while they are many, its replies wait.

@@ -3,6 +3,7 @@
 use crate::build::{add, any, from, group, output};
 use crate::lab::{Answer, Lab};
 use crate::verdicts::refuse_cookie;
+use oneswitch_core::ControllerId;
 use openflow13::bundle::{self, Bundle, ControlType};
 use openflow13::{encode, ErrorCode, FlowMod, FlowModCommand, GroupModCommand, Message};
 use std::cell::Cell;
@@ -308,4 +309,25 @@ fn an_overlap_that_no_switch_sees_fails_the_bundle() {
     let part = (101, Err(ErrorCode::FLOW_MOD_FAILED_OVERLAP));
     assert_eq!(told(&lab.take(1)), [OPENED, part, FAILED]);
     assert_eq!(lab.cookies(), [vec![], vec![]]);
+}
+
+#[test]
+fn a_commit_whose_controller_has_left_is_carried_out() {
+    // Before the verdict on its messages, while the switches try it, and behind the verdict.
+    for rounds in 0..6 {
+        let mut lab = Lab::new(2, &[0, 1]);
+        lab.controller_up(2);
+        lab.run();
+        let frames = frames(&[rule(1, None), rule(2, Some(1))]);
+        frames.iter().for_each(|frame| lab.send_raw(2, frame));
+        lab.send(2, 77, &rule(3, Some(2)));
+        for _ in 0..rounds {
+            lab.round();
+        }
+        lab.controller_down(2);
+        lab.run();
+        assert_eq!(lab.cookies(), [vec![1, 2], vec![1, 3]], "{rounds}");
+        assert!(lab.core.controller_role(ControllerId(2)).is_none());
+        assert!(lab.core.takes_messages_of(ControllerId(1)));
+    }
 }

@@ -240,3 +240,17 @@ fn a_meter_that_cannot_be_shared_is_not_refused() {
     lab.wait(20 * SOON);
     assert_eq!(executed_at(&lab), vec![switch_name(0); 2]);
 }
+
+#[test]
+fn what_a_controller_has_sent_before_it_left_is_in_force() {
+    let mut lab = Lab::gathering(2, &[0, 1], None);
+    lab.controller_up(2);
+    lab.run();
+    lab.send(2, 1, &normal(1));
+    lab.send(2, 2, &plain(7));
+    lab.wait(ON_THE_WAY);
+    lab.controller_down(2);
+    lab.wait(SOON);
+    assert_eq!(lab.cookies(), [vec![1, 7], vec![]]);
+    assert!(lab.core.controller_role(ControllerId(2)).is_none());
+}
