@@ -22,6 +22,7 @@ from nfagent.launch.local import LocalLauncher
 from nfagent.launch.ssh import SshLauncher
 from nfagent.locations import Locations
 from nfagent.log_keeper import LogKeeper
+from nfagent.log_reader import LogReader
 from nfagent.migrate.making import make_migrator
 from nfagent.migrate.switching import ServerSwitching, Switching
 from nfagent.monitor.making import make_monitor
@@ -96,6 +97,7 @@ class Agent:
             ports=switches.ports,
             decider=self._decider,
             monitor=self._monitor,
+            logs=LogReader(launchers, self._is_cut_off),
             streams=Streams(config.api.streams),
         )
         self._watch.start()

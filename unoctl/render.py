@@ -73,6 +73,14 @@ class Output:
             for line in captured.get().splitlines():
                 print(line.rstrip(), file=self._stdout)
 
+    def pass_text(self, text: str) -> None:
+        """Print a program's text as it is, in JSON as an object; a terminal gets no control characters from it."""
+        if self.format is Format.JSON:
+            print(json.dumps({"text": text}), file=self._stdout, flush=True)
+            return
+        shown = "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
+        print(shown if self._out.is_terminal else text, end="", file=self._stdout, flush=True)
+
     def note(self, text: str) -> None:
         """Print a note, which is not part of the result."""
         self._err.print(Text(f"unoctl: {text}", style="dim"), soft_wrap=True)

@@ -15,6 +15,7 @@ from nfagent.api import (
     faults,
     instances,
     load,
+    logs,
     metrics,
     migrations,
     offer,
@@ -76,7 +77,7 @@ def application(known: Services, page: Blueprint) -> APIFlask:
     app.before_request(partial(_authenticate, page.name))
     problems.install(app)
     native = APIBlueprint("v1", __name__, url_prefix="/api/v1")
-    for each in (instances, offer, chains, migrations, load, placement, faults, events):
+    for each in (instances, logs, offer, chains, migrations, load, placement, faults, events):
         native.register_blueprint(each.blueprint)
     app.register_blueprint(native)
     app.register_blueprint(metrics.blueprint)

@@ -42,6 +42,10 @@ class Discretion:
         ending = _ENDING.search(reason)
         return GENERIC if ending is None else ENDED + self._words.sub(_HIDDEN, ending[1])
 
+    def output(self, text: str, *, admin: bool) -> str:
+        """Return a process's output, for a client."""
+        return text if admin else self._words.sub(_HIDDEN, text)
+
     def event(self, event: Event, *, admin: bool) -> dict[str, Any]:
         """Return an event's content, for a client."""
         if admin or "reason" not in event.payload:

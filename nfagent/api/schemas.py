@@ -16,6 +16,7 @@ Reference = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 Labels = Annotated[dict[LabelKey, Annotated[str, StringConstraints(max_length=1024)]], Field(max_length=64)]
 # From a query, in which everything is text.
+LOG_MAX = 1 << 18
 Limit = Annotated[int, Field(strict=False, ge=1, le=PAGE_MAX)]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
@@ -97,6 +98,24 @@ class InstanceQuery(_Page):
     status: model.Status | None = None
     project: Annotated[Reference, Field(description="Administrators see all projects")] | None = None
     location: Annotated[Reference, Field(description="Administrators only")] | None = None
+
+
+class LogQuery(In):
+    """A part of a log."""
+
+    after: Annotated[str, StringConstraints(max_length=64)] | None = None
+    most: Annotated[int, Field(strict=False, ge=1, le=LOG_MAX, description="Bytes, at most")] = 65_536
+
+
+class LogOut(Out):
+    """A part of an instance's output.
+
+    ``position`` is for the next request's ``after``; ``more``: another part may follow at once.
+    """
+
+    text: str
+    position: str
+    more: bool
 
 
 class PortOut(Out):

@@ -11,6 +11,7 @@ from nfagent.api.discretion import Discretion
 from nfagent.api.streams import Streams
 from nfagent.config import AgentConfig
 from nfagent.desired import Client, Desired
+from nfagent.log_reader import LogReader
 from nfagent.protocols import Decider, Monitor
 from server.config import ServerConfig
 from server.oneswitchd.answers import Status, VirtualPort
@@ -37,6 +38,7 @@ class Services:
     ports: Callable[[], list[VirtualPort]]
     decider: Decider
     monitor: Monitor
+    logs: LogReader
     streams: Streams
 
     def install(self) -> dict[str, object]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nfagent.launch.commands import Places
+from nfagent.launch.logs import Part, Position
 
 __all__ = ["Launcher", "Places", "Process", "Task"]
 
@@ -77,6 +78,10 @@ class Launcher(Protocol):
 
     def last_words(self, key: str) -> str:
         """Return the end of its output."""
+        ...
+
+    def read_log(self, key: str, after: Position | None, most: int) -> Part | None:
+        """Return at most ``most`` bytes of its output: behind a position, or else the newest. None: it has no log."""
         ...
 
     def tend_logs(self, kept: Callable[[str], bool]) -> None:

@@ -165,6 +165,14 @@ class LocalLauncher:
         lines = " / ".join(text.splitlines()[-3:])
         return f"it said: {lines}" if lines else "it said nothing"
 
+    def read_log(self, key: str, after: logs.Position | None, most: int) -> logs.Part | None:
+        try:
+            return logs.part(self._logs / f"{key}.log", after, most)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise LaunchError(f"{key}: its log cannot be read: {error}") from error
+
     def tend_logs(self, kept: Callable[[str], bool]) -> None:
         for path in self._logs.glob("*.log*"):
             key = logs.key_of(path.name)

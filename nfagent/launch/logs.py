@@ -5,6 +5,7 @@ its end is kept beside it as ``KEY.log.1``.
 """
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 MOST = 4 << 20
@@ -12,6 +13,45 @@ MOST = 4 << 20
 
 KEPT = 256 << 10
 """Bytes of the end to keep."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in a log: the file (its inode number) and the bytes before the place."""
+
+    file: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """Output of a process, and the position behind it."""
+
+    output: bytes
+    end: Position
+
+
+def part(path: Path, after: Position | None, most: int) -> Part:
+    """Return at most ``most`` bytes of a log: behind a position, or else the newest.
+
+    A log that another one has replaced, or that has been truncated, is read from its beginning.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        begin = first_byte(after, found.st_ino, found.st_size, most)
+        file.seek(begin)
+        output = file.read(most)
+        return Part(output, Position(found.st_ino, begin + len(output)))
+
+
+def first_byte(after: Position | None, file: int, size: int, most: int) -> int:
+    """Return the offset of the next part of a log."""
+    if after is None:
+        return max(0, size - most)
+    return after.offset if after.file == file and after.offset <= size else 0
 
 
 def tail(path: Path, size: int) -> bytes:

@@ -6,6 +6,7 @@ over it, so file descriptors cannot pass: state is copied. oneswitchd's offload 
 socket of each process.
 """
 
+import base64
 import contextlib
 import logging
 import shlex
@@ -85,6 +86,22 @@ for log in *.log; do
     umask 077; tail -c {kept} "$log" >"$log.1"; : >"$log"
 done
 ls -1 | grep -e '[.]log$' -e '[.]log[.]1$' || true
+"""
+
+
+# Prints the file's number and the offset, and then the output, in base64: it may be no text.
+_READ = """
+cd {directory} 2>/dev/null && [ -e {key}.log ] || exit 0
+set -- $(stat -c '%i %s' {key}.log)
+if [ {file} = - ]; then
+    begin=$(($2 > {most} ? $2 - {most} : 0))
+elif [ {file} = "$1" ] && [ {offset} -le "$2" ]; then
+    begin={offset}
+else
+    begin=0
+fi
+echo "$1 $begin"
+tail -c +$((begin + 1)) {key}.log | head -c {most} | base64
 """
 
 
@@ -180,6 +197,15 @@ class SshLauncher:
         )
         lines = " / ".join(text.strip().splitlines()[-3:])
         return f"it said: {lines}" if lines else "it said nothing"
+
+    def read_log(self, key: str, after: logs.Position | None, most: int) -> logs.Part | None:
+        file, offset = ("-", "0") if after is None else (str(after.file), str(after.offset))
+        head, _, encoded = self._script(_READ, key, file=file, offset=offset, most=str(most)).partition("\n")
+        if not head:
+            return None
+        number, begin = map(int, head.split())
+        output = base64.b64decode(encoded)
+        return logs.Part(output, logs.Position(number, begin + len(output)))
 
     def tend_logs(self, kept: Callable[[str], bool]) -> None:
         directory, limits = shlex.quote(self._config.directory), {"most": logs.MOST, "kept": logs.KEPT}

@@ -16,6 +16,7 @@ from nfagent.config import AgentConfig
 from nfagent.dashboard.routes import blueprint
 from nfagent.desired import Desired
 from nfagent.errors import UnavailableError
+from nfagent.log_reader import LogReader
 from nfagent.measurement import Measurement
 from nfagent.model import Decision, Instance
 from nfagent.store import Store, instances, processes
@@ -88,6 +89,7 @@ class Api:
             ports=list,
             decider=self.decider,
             monitor=self.monitor,
+            logs=LogReader({}, lambda _: False),
             streams=self.streams,
         )
         self.app = application(services, blueprint(services))

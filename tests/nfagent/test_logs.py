@@ -2,18 +2,23 @@
 
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nfagent.config import SshConfig
-from nfagent.errors import LaunchError
+from nfagent.errors import InvalidError, LaunchError, UnavailableError
 from nfagent.launch import Launcher, Task, logs
 from nfagent.launch.local import LocalLauncher
+from nfagent.launch.logs import Position
 from nfagent.launch.ssh import SshLauncher
 from nfagent.log_keeper import LogKeeper
+from nfagent.log_reader import LogReader
+from nfagent.model import View
 from nfagent.store import Store, instances, migrations
 from tests.nfagent import samples
+from tests.nfagent.test_told import LB, RUNNING
 from tests.nfagent.world import wait_until
 
 KEY = "one.snic0"
@@ -107,3 +112,68 @@ def test_a_disconnected_location_is_skipped(directory: Path) -> None:
     LogKeeper(store, places, lambda name: name == "snic0").look()
     assert asked == ["hypervisor", "snic1"]
     store.close()
+
+
+def test_a_log_is_read_in_parts(launcher: Launcher, directory: Path) -> None:
+    log = directory / "log" / f"{KEY}.log"
+    assert launcher.read_log(KEY, None, 10) is None
+    log.parent.mkdir(exist_ok=True)
+    log.write_bytes(b"0123456789\xff\n")
+    first = launcher.read_log(KEY, None, 4)
+    assert first is not None
+    assert first.output == b"89\xff\n"
+    assert launcher.read_log(KEY, first.end, 4) == replace(first, output=b"")
+    with log.open("ab") as file:
+        file.write(b"later")
+    behind = launcher.read_log(KEY, first.end, 4)
+    assert behind is not None
+    assert (behind.output, behind.end.offset) == (b"late", 16)
+    # A log that was truncated, and one of another process, begin again.
+    for end in (Position(first.end.file, 1000), Position(first.end.file + 1, 3)):
+        again = launcher.read_log(KEY, end, 4)
+        assert again is not None
+        assert again.output == b"0123"
+
+
+@pytest.fixture
+def reader(directory: Path) -> LogReader:
+    made = local(directory)
+    return LogReader({"hypervisor": made, "snic0": made}, lambda _: False)
+
+
+def _view(location: str | None) -> View:
+    return View(LB, "active", location and replace(RUNNING, location=location), None)
+
+
+def test_a_reader_follows_an_instance_to_its_next_location(reader: LogReader, directory: Path) -> None:
+    (directory / "log" / f"{LB.id}.hypervisor.log").write_text("at the first\n")
+    (directory / "log" / f"{LB.id}.snic0.log").write_text("at the second, which says more\n")
+    first = reader.read(_view("hypervisor"), None, 1000)
+    assert (first.text, first.more) == ("at the first\n", False)
+    assert reader.read(_view("hypervisor"), first.position, 1000).text == ""
+    second = reader.read(_view("snic0"), first.position, 14)
+    assert (second.text, second.more) == ("at the second,", True)
+    assert reader.read(_view("snic0"), second.position, 1000).text == " which says more\n"
+    assert reader.read(_view(None), None, 1000).text == "at the first\n"
+
+
+def test_parts_begin_with_a_line_and_end_with_a_character(reader: LogReader, directory: Path) -> None:
+    log = directory / "log" / f"{LB.id}.snic0.log"
+    log.write_bytes("old\nnew: \u00e9".encode() + b"\xff")
+    begun = reader.read(_view("snic0"), None, 11)
+    assert begun.text == "new: \u00e9\ufffd"
+    log.write_bytes("\u00e9\u00e9".encode()[:3])
+    cut = reader.read(_view("snic0"), None, 1000)
+    assert cut.text == "\u00e9"
+    log.write_bytes("\u00e9\u00e9".encode())
+    assert reader.read(_view("snic0"), cut.position, 1000).text == "\u00e9"
+
+
+def test_a_log_that_cannot_be_read_is_an_error(reader: LogReader, directory: Path) -> None:
+    for wrong in ("", "x", "1-2", "1-2-3-4", "1-2-g"):
+        with pytest.raises(InvalidError, match="position"):
+            reader.read(_view("snic0"), wrong, 1000)
+    down = LogReader({"snic0": local(directory)}, lambda _: True)
+    with pytest.raises(UnavailableError, match="does not answer"):
+        down.read(_view("snic0"), None, 1000)
+    assert reader.read(_view("snic0"), None, 1000).text == ""

@@ -112,6 +112,9 @@ def test_a_tenant_creates_shows_and_deletes_a_server(world: World) -> None:
     assert not any(key.startswith("OS-EXT-SRV-ATTR") for key in new)
     assert "hypervisor" not in json.dumps(new)
     fault(tenant.post(f"{ROOT}/servers/{server}/action", json={"migrate": None}), 403, "forbidden")
+    for length in ({}, {"length": "-1"}, {"length": 5}):
+        said = tenant.post(f"{ROOT}/servers/{server}/action", json={"os-getConsoleOutput": length})
+        assert (said.status_code, said.json()) == (200, {"output": ""})
     seen = world.admin.get(f"{ROOT}/servers/{server}", headers=microversion("2.73")).json()["server"]
     assert (seen["OS-EXT-SRV-ATTR:host"], seen["hostId"]) == ("hypervisor", new["hostId"])
     assert world.admin.post(f"{ROOT}/servers/{server}/action", json={"migrate": None}).status_code == 202

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,10 @@ def test_a_remote_process_is_started_once_found_and_stopped(launcher: SshLaunche
     assert launcher.all_keys() == [key]
     wait_until(lambda: "text" in launcher.last_words(key))
     assert launcher.last_words(key) == 'it said: {"it\'s": "a \\"text\\" of $HOME"}'
+    part = launcher.read_log(key, None, 16)
+    assert part is not None
+    assert part.output == b'ext\\" of $HOME"}'
+    assert launcher.read_log(key, part.end, 16) == replace(part, output=b"")
     second = launcher.start(task(key, "b", *command))
     assert (second.incarnation, second.pid == first.pid) == ("b", False)
     assert processes_of(key) == [second.pid]

@@ -70,6 +70,9 @@ command = ["sh", "-c", "echo it cannot be; exit 3"]
 name = "brief"
 command = ["sh", "-c", "sleep 1; echo enough >&2; exit 4"]
 [[kind]]
+name = "loud"
+command = ["sh", "-c", "printf 'one\\\\ntwo \\\\033[31mred\\\\n'; exec sleep 100000"]
+[[kind]]
 name = "family"
 command = ["sh", "-c", "sleep 100000 & sleep 100000 & wait"]
 [[kind]]

@@ -88,6 +88,34 @@ def test_a_failed_start_is_reported_with_the_reason(world: World) -> None:
     nf(world, "delete", "bad")
 
 
+def test_logs_are_printed_and_followed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    nf(world, "deploy", "loud", "--kind", "loud")
+    world.wait(lambda: nf(world, "logs", "loud").stdout == "one\ntwo \x1b[31mred\n")
+    assert nf(world, "logs", "loud", "--most", "12").stdout == ""  # the beginning of the line is missing
+    assert json.loads(nf(world, "logs", "loud", "--format=json").stdout) == {"text": "one\ntwo \x1b[31mred\n"}
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands.time, "sleep", wait)
+    followed = nf(world, "logs", "loud", "-f")
+    assert (followed.exit_code, followed.stdout) == (130, "one\ntwo \x1b[31mred\n")
+    nf(world, "delete", "loud")
+
+
+def test_a_terminal_gets_no_control_characters_from_a_function() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    Output(Format.TABLE, pretty=False, stdout=terminal).pass_text("a\tb \x1b]0;title\x07\u00e9\n")
+    assert terminal.getvalue() == "a\tb \ufffd]0;title\ufffd\u00e9\n"
+
+
 def test_nf_migrates_an_opaque_instance_and_reports_the_outcome(world: World) -> None:
     nf(world, "deploy", "still", "--kind", "sleeper")
     moved = nf(world, "migrate", "still", "--format=json")

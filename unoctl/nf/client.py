@@ -65,6 +65,11 @@ class NfClient:
         """Return one instance, by id or name."""
         return self._get(f"instances/{quote(reference, safe='')}")
 
+    def log(self, reference: str, after: str | None, most: int) -> Json:
+        """Return a part of what an instance has said: the newest, or the one ``after`` a position."""
+        query = {"most": most} | ({"after": after} if after else {})
+        return self._get(f"logs/{quote(reference, safe='')}?{urlencode(query)}")
+
     def create(self, order: Json) -> Json:
         """Order an instance."""
         return self._rest.ask(Json, "POST", "/api/v1/instances", order)

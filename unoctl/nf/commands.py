@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,8 @@ Reference = Annotated[str, typer.Argument(metavar="NF", help="Name or id.")]
 ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="Its configuration, JSON or TOML.")]
 
 _NOT_FOUND = 404
+_LOG_MAX = 262_144
+_LOG_PERIOD_S = 0.5
 
 
 def _run(
@@ -205,6 +208,38 @@ def load(
 ) -> None:
     """Print the measured load: network functions, PCIe links, traffic matrix."""
     _run(ctx, agent, chosen, pretty, lambda client, _: views.load(client.load(), _names(client)))
+
+
+@app.command("logs")
+def logs(
+    ctx: typer.Context,
+    reference: Reference,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print what it says from then on, until Ctrl-C.")
+    ] = False,
+    most: Annotated[
+        int, typer.Option("--most", min=1, max=_LOG_MAX, help="Bytes of the earlier output, at most.")
+    ] = 65_536,
+    agent: AgentOption = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """Print what a network function says, wherever it runs; -f goes on, also while it moves."""
+
+    def work(client: NfClient, output: Output) -> None:
+        part = client.log(reference, None, most)
+        output.pass_text(part["text"])
+        while follow:
+            if not part["more"]:
+                time.sleep(_LOG_PERIOD_S)
+            part = client.log(reference, part["position"], _LOG_MAX)
+            if part["text"]:
+                output.pass_text(part["text"])
+
+    try:
+        _run(ctx, agent, chosen, pretty, work)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
 
 
 @app.command("events")

@@ -104,6 +104,12 @@ class LiveMigrate(_In):
     force: bool = False
 
 
+class Console(_In):
+    """``os-getConsoleOutput``; the ``openstack`` command sends the length as a text, and -1 for all lines."""
+
+    length: Annotated[int, Field(strict=False, ge=-1)] | None = None
+
+
 class Update(_In):
     """``server`` of ``PUT /servers/{id}``."""
 

@@ -13,6 +13,7 @@ from flask.typing import ResponseReturnValue
 
 from nfagent.api.openstack import bodies, versions, views
 from nfagent.api.openstack.faults import PREFIX
+from nfagent.api.schemas import LOG_MAX
 from nfagent.api.services import client, services
 from nfagent.desired import Amendment, Order
 from nfagent.errors import InvalidError, UnknownError
@@ -30,7 +31,8 @@ OPEN_PATHS = (PREFIX,)
 T = TypeVar("T")
 
 _PAGE_MAX = 1000
-_ACTIONS = ("migrate", "os-migrateLive")
+_CONSOLE = "os-getConsoleOutput"
+_ACTIONS = ("migrate", "os-migrateLive", _CONSOLE)
 _STATUSES: dict[str, Status] = {"BUILD": "building", "ACTIVE": "active", "MIGRATING": "migrating", "ERROR": "error"}
 
 
@@ -97,16 +99,18 @@ def delete_server(server: str) -> ResponseReturnValue:
 
 @blueprint.post("/servers/<string:server>/action")
 def act(server: str) -> ResponseReturnValue:
-    """Migrate an instance; other actions are not supported."""
-    instance = _find(server).instance
+    """Migrate an instance, or show its output; other actions are not supported."""
+    view = _find(server)
     body = request.get_json()
     action = next(iter(body)) if isinstance(body, dict) and len(body) == 1 else None
     if action not in _ACTIONS:
         named = "exactly one action is expected" if action is None else f"unknown action {action}"
         raise InvalidError("action-unknown", f"{named}; expected one of {', '.join(_ACTIONS)}")
+    if action == _CONSOLE:
+        return {"output": _console(view, bodies.check(bodies.Console, body[action] or {}).length)}
     model = bodies.Migrate if action == "migrate" else bodies.LiveMigrate
     wanted = bodies.check(model, body[action] or {})
-    services().desired.migrate(client(), instance.id, wanted.host)
+    services().desired.migrate(client(), view.instance.id, wanted.host)
     return "", 202
 
 
@@ -243,6 +247,16 @@ def list_hypervisors() -> ResponseReturnValue:
 
 
 # ---- helpers
+
+
+def _console(view: View, lines: int | None) -> str:
+    """Return the last lines that an instance has said; None, and -1 as in Nova: all that an answer can hold."""
+    said = services().logs.read(view, None, LOG_MAX)
+    text = services().discretion.output(said.text, admin=client().admin)
+    if lines is None or lines < 0:
+        return text
+    all_lines = text.splitlines(keepends=True)
+    return "".join(all_lines[max(0, len(all_lines) - lines) :])
 
 
 def _find(server: str) -> View:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nfagent.control import TIMEOUT_S, Answer
 from nfagent.errors import ControlRefusedError, ControlUnreachableError, LaunchError
 from nfagent.launch import Places, Process, Task
+from nfagent.launch.logs import Part, Position
 from tests.nfagent.faults.nf import Arena, Keeper, Nf, Request, inodes
 
 if TYPE_CHECKING:
@@ -234,6 +235,10 @@ class FakeLauncher:
     def last_words(self, key: str) -> str:
         self._reach()
         return "it said nothing"
+
+    def read_log(self, key: str, after: Position | None, most: int) -> Part | None:
+        self._reach()
+        return None
 
     def ending(self, process: Process) -> str:
         return ""
