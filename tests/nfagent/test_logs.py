@@ -142,7 +142,7 @@ def reader(directory: Path) -> LogReader:
 
 
 def _view(location: str | None) -> View:
-    return View(LB, "active", location and replace(RUNNING, location=location), None)
+    return View(LB, "active", replace(RUNNING, location=location) if location else None, None)
 
 
 def test_a_reader_follows_an_instance_to_its_next_location(reader: LogReader, directory: Path) -> None:
