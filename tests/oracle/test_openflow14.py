@@ -60,6 +60,13 @@ def important(importance: int, rule: of.FlowMod) -> bytes:
     return encoded[:46] + struct.pack("!H", importance) + encoded[48:]
 
 
+def in_bundle(data: bytes) -> bytes:
+    """Return what carries out a message in a bundle."""
+    xid = int.from_bytes(data[4:8])
+    control = [message(_BUNDLE_CONTROL, struct.pack("!IHH", 1, kind, 1)) for kind in (of.BUNDLE_OPEN, of.BUNDLE_COMMIT)]
+    return control[0] + message(_BUNDLE_ADD, struct.pack("!IHH", 1, 0, 1) + data, xid) + control[1]
+
+
 _EVICTION, _VACANCY, _ALL_TABLES = 4, 8, 255
 _PORT_MOD = struct.pack("!I4x6s2xII", 1, bytes(6), 0, 0)
 _WRITES = (of.PACKET_OUT, of.FLOW_MOD, of.GROUP_MOD, of.PORT_MOD, of.TABLE_MOD, of.METER_MOD)
@@ -67,8 +74,9 @@ MESSAGES = {
     "features": message(of.FEATURES_REQUEST),
     "configuration": message(of.GET_CONFIG_REQUEST),
     "asynchronous configuration": message(of.GET_ASYNC_REQUEST),
-    "masks": message(of.SET_ASYNC, b"".join(mask(kind, kind + 1) for kind in range(6))) + message(of.GET_ASYNC_REQUEST),
-    "all reasons": b"".join(message(of.SET_ASYNC, mask(k, 1 << n)) for k in range(6) for n in range(32))
+    "masks": message(of.SET_ASYNC, b"".join(mask(kind, kind // 4 + 1) for kind in range(8)) + mask(9, 8))
+    + message(of.GET_ASYNC_REQUEST),
+    "all reasons": b"".join(message(of.SET_ASYNC, mask(k, 1 << n)) for k in range(12) for n in range(32))
     + message(of.GET_ASYNC_REQUEST),
     "unknown mask": message(of.SET_ASYNC, mask(77, 1)),
     "masks of an experimenter": message(of.SET_ASYNC, struct.pack("!HHIII", 0xFFFF, 16, 1, 1, 1)),
@@ -303,6 +311,65 @@ def test_notifications_are_those_of_one_bridge(comparison: Comparison, targets: 
     assert [each[2:4] for each in heard[0]] == ["1e", "0a", "0b", "0b"]
 
 
+def group(command: int, kind: int, number: int, buckets: bytes = b"", xid: int = 7) -> bytes:
+    """Return a group-mod of OpenFlow 1.4."""
+    return in_14(of.group_mod(xid, command, kind, number, buckets))
+
+
+_BUCKETS = of.bucket(of.output(2), 3) + of.bucket(of.set_queue(4) + of.output(1), 1)
+_ADD_OR_MODIFY = 0x8000
+REQUESTS = {
+    "groups": group(0, of.SELECT_GROUP, 1, _BUCKETS, 1)
+    + group(0, of.SELECT_GROUP, 1, b"", 2)
+    + group(1, 0, 1, of.bucket(of.output(3)), 3)
+    + group(_ADD_OR_MODIFY, 0, 1, b"", 4)
+    + group(_ADD_OR_MODIFY, of.FAST_FAILOVER, 2, of.bucket(of.output(1), 0, 1), 5)
+    + group(of.DELETE_GROUP, 0, 77, b"", 6)
+    + group(of.DELETE_GROUP, 0, 1, b"", 7)
+    + group(of.DELETE_GROUP, 0, of.GROUP_ALL, b"", 8),
+    "meters": b"".join(
+        in_14(of.meter_mod(xid, command, flags, meter, bands))
+        for xid, command, flags, meter, bands in (
+            (1, 0, 1, 1, of.band(1, 1000)),
+            (2, 0, 1, 1, of.band(1, 1000)),
+            (3, 1, 5, 1, of.band(1, 2000, 20)),
+            (4, 2, 3, 1, b""),
+            (5, 2, 0, of.METER_ALL, b""),
+        )
+    ),
+    "a bundle": in_bundle(group(0, 0, 5, of.bucket(of.output(3)), 9)),
+    "a bundle that fails": in_bundle(group(0, 0, 5, b"", 9)) + in_bundle(group(0, 0, 5, b"", 10)),
+}
+
+
+@pytest.mark.parametrize("requests", REQUESTS.values(), ids=REQUESTS)
+def test_requests_are_forwarded_as_by_one_bridge(
+    comparison: Comparison, targets: tuple[str, str], requests: bytes
+) -> None:
+    chosen = mask(11, 3)
+    choice = struct.pack("!II", _NICIRA, 27) + chosen
+    heard: list[list[list[str]]] = []
+    for world, target in zip((comparison.ours, comparison.reference), targets, strict=True):
+        world.channel.send(clear_messages(1))
+        world.channel.barrier()
+        sender, other, old, deaf, slave = (Peer(target, frame(0, version=v), v) for v in (5, 5, 4, 5, 5))
+        sender.send(message(of.SET_ASYNC, chosen))
+        other.send(message(of.SET_ASYNC, chosen))
+        old.send(frame(of.EXPERIMENTER, choice))
+        slave.send(role(_SLAVE, 1 << 63) + message(of.SET_ASYNC, mask(10, 1) + mask(11, 2)))
+        peers = (sender, other, old, deaf, slave)
+        for peer in peers:
+            peer.answers()
+        sender.send(requests)
+        heard.append([peer.answers() for peer in peers])
+        for peer in peers:
+            peer.close()
+    assert heard[0] == heard[1]
+    assert any(heard[0][1])
+    assert any(heard[0][2])
+    assert not heard[0][3]
+
+
 def _without_times(removed: bytes) -> bytes:
     """Return a flow_removed without the duration."""
     return removed[:20] + bytes(8) + removed[28:]
@@ -337,12 +404,6 @@ def test_rules_are_shown_with_their_importance(comparison: Comparison, targets: 
         for peer in (writer, reader, old):
             peer.close()
     assert shown[0] == shown[1]
-
-
-def in_bundle(rule: bytes) -> bytes:
-    """Return what adds a rule in a bundle."""
-    control = [message(_BUNDLE_CONTROL, struct.pack("!IHH", 1, kind, 1)) for kind in (of.BUNDLE_OPEN, of.BUNDLE_COMMIT)]
-    return control[0] + message(_BUNDLE_ADD, struct.pack("!IHH", 1, 0, 1) + rule) + control[1]
 
 
 def _rules(answers: list[str]) -> list[str]:

@@ -18,8 +18,7 @@ mod property {
     pub const EXPERIMENTER: u16 = 0xffff;
 }
 
-/// Applies all properties, or none (`ofputil_decode_set_async_config`). Without
-/// the messages of later versions, their masks have no effect.
+/// Applies all properties, or none (`ofputil_decode_set_async_config`).
 pub(crate) fn properties(
     body: &[u8],
     current: AsyncMasks,
@@ -35,32 +34,25 @@ pub(crate) fn properties(
             let detail = format!("mask {mask:#x} of property {kind}");
             return Err(Refusal::new(ErrorCode::ONF_ASYNC_INVALID, detail));
         }
-        if let Some(slot) = slot {
-            *slot = mask;
-        }
+        *slot = mask;
     }
     Ok(masks)
 }
 
-/// Returns the mask that a property sets, unless it is about messages of later
-/// versions, and the reasons that it may name.
-fn slot(
-    masks: &mut AsyncMasks,
-    kind: u16,
-    version: u8,
-) -> Result<(Option<&mut u32>, u32), Refusal> {
+/// Returns the mask that a property sets, and the reasons that it may name.
+fn slot(masks: &mut AsyncMasks, kind: u16, version: u8) -> Result<(&mut u32, u32), Refusal> {
     let packet_in_reasons = if version < VERSION_14 { 0x7 } else { 0x3f };
     let (pair, allowed) = match kind / 2 {
         property::PACKET_IN => (&mut masks.packet_in, packet_in_reasons),
         property::PORT_STATUS => (&mut masks.port_status, 0x7),
         property::FLOW_REMOVED => (&mut masks.flow_removed, 0x3f),
-        property::ROLE_STATUS => return Ok((None, 0x7)),
-        property::TABLE_STATUS => return Ok((None, 0x18)),
-        property::REQUEST_FORWARD => return Ok((None, 0x3)),
+        property::ROLE_STATUS => (&mut masks.role_status, 0x7),
+        property::TABLE_STATUS => (&mut masks.table_status, 0x18),
+        property::REQUEST_FORWARD => (&mut masks.request_forward, 0x3),
         _ => return Err(unknown(kind)),
     };
     let [master, slave] = pair;
-    Ok((Some(if kind % 2 == 0 { slave } else { master }), allowed))
+    Ok((if kind % 2 == 0 { slave } else { master }, allowed))
 }
 
 fn unknown(kind: u16) -> Refusal {

@@ -96,8 +96,7 @@ pub fn in_version(frame: &[u8], version: u8) -> Vec<u8> {
 pub fn subscribe_to_id(id: u16) -> Vec<Message> {
     let masks = AsyncMasks {
         packet_in: [u32::MAX; 2],
-        port_status: [0; 2],
-        flow_removed: [0; 2],
+        ..AsyncMasks::NONE
     };
     vec![
         set_packet_in_format(PacketInFormat::Nicira2),

@@ -14,13 +14,14 @@ use crate::{NX_VENDOR, ONF_VENDOR};
 
 /// `onft` subtypes: notifications, which controllers do not send.
 mod notification {
+    #![allow(missing_docs)]
     pub const MONITOR_PAUSED: u32 = 1871;
     pub const MONITOR_RESUMED: u32 = 1872;
     pub const ROLE_STATUS: u32 = 1911;
     pub const REQUEST_FORWARD: u32 = 2350;
 }
 
-pub(crate) use notification::ROLE_STATUS;
+pub use notification::{REQUEST_FORWARD, ROLE_STATUS};
 
 /// A controller's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,6 +163,15 @@ pub fn role_reply(role: u32) -> Message {
         vendor: NX_VENDOR,
         subtype: subtype::ROLE_REPLY,
         body: role.saturating_sub(Role::EQUAL).to_be_bytes().into(),
+    })
+}
+
+/// Returns the notification of a request that another controller has made.
+pub fn request_forward(request: &[u8]) -> Message {
+    Message::Experimenter(Experimenter {
+        vendor: ONF_VENDOR,
+        subtype: REQUEST_FORWARD,
+        body: request.into(),
     })
 }
 

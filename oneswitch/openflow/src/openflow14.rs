@@ -12,7 +12,7 @@ mod tables;
 
 use crate::session::AsyncMasks;
 
-pub use replies::encode;
+pub use replies::{encode, encode_async_config};
 pub use requests::{decode, is_write};
 pub use tables::{encode_table_desc, Table, TableChange, TableConfig, Vacancy};
 

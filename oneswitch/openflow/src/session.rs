@@ -223,22 +223,36 @@ impl Role {
 }
 
 /// `ofp_async_config`: per message kind a mask of reasons, first for a master
-/// or equal controller, then for a slave.
+/// or equal controller, then for a slave. OpenFlow 1.3 carries the first three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct AsyncMasks {
     pub packet_in: [u32; 2],
     pub port_status: [u32; 2],
     pub flow_removed: [u32; 2],
+    pub role_status: [u32; 2],
+    pub table_status: [u32; 2],
+    pub request_forward: [u32; 2],
 }
 
 impl AsyncMasks {
+    /// No messages at all.
+    pub const NONE: Self = Self {
+        packet_in: [0; 2],
+        port_status: [0; 2],
+        flow_removed: [0; 2],
+        role_status: [0; 2],
+        table_status: [0; 2],
+        request_forward: [0; 2],
+    };
+
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
         let mut reader = Reader::new(body);
         Ok(Self {
             packet_in: [reader.u32()?, reader.u32()?],
             port_status: [reader.u32()?, reader.u32()?],
             flow_removed: [reader.u32()?, reader.u32()?],
+            ..Self::NONE
         })
     }
 

@@ -16,6 +16,7 @@ const MASKS: AsyncMasks = AsyncMasks {
     packet_in: [0x3b, 0],
     port_status: [7, 7],
     flow_removed: [0x3f, 0],
+    ..AsyncMasks::NONE
 };
 
 /// A frame of version 1.4.

@@ -118,6 +118,7 @@ fn default_masks(version: u8) -> AsyncMasks {
         packet_in: [packet_ins, 0],
         port_status: [ADD_DELETE_MODIFY; 2],
         flow_removed: [removals, 0],
+        ..AsyncMasks::NONE
     }
 }
 
@@ -136,6 +137,7 @@ pub enum Asynchronous {
     PacketIn,
     PortStatus,
     FlowRemoved,
+    RequestForward,
 }
 
 impl Controller {
@@ -161,6 +163,7 @@ impl Controller {
             Asynchronous::PacketIn => self.asynchronous.packet_in,
             Asynchronous::PortStatus => self.asynchronous.port_status,
             Asynchronous::FlowRemoved => self.asynchronous.flow_removed,
+            Asynchronous::RequestForward => self.asynchronous.request_forward,
         };
         let is_slave = self.role == ControllerRole::Slave;
         let mask = masks[usize::from(is_slave)];

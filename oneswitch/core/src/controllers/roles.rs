@@ -3,9 +3,10 @@
 use super::Controllers;
 use crate::api::{ControllerId, ControllerRole, Destination};
 use crate::wire::wire;
+use openflow13::extension::ROLE_STATUS;
 use openflow13::openflow10::StatsForm;
 use openflow13::openflow14;
-use openflow13::{AsyncMasks, ErrorCode, Experimenter, Message, Role, SwitchConfig};
+use openflow13::{AsyncMasks, ErrorCode, Experimenter, Message, Role, SwitchConfig, ONF_VENDOR};
 
 /// The bits that Open vSwitch keeps of a mask for OpenFlow 1.3; flow_removed has two that only later versions use.
 const PACKET_IN_REASONS: u32 = 0x7;
@@ -95,6 +96,7 @@ impl Controllers {
                 packet_in: masks.packet_in.map(|mask| mask & packet_in_reasons),
                 port_status: masks.port_status.map(|mask| mask & PORT_STATUS_REASONS),
                 flow_removed: masks.flow_removed.map(|mask| mask & FLOW_REMOVED_REASONS),
+                ..masks
             };
         }
     }
@@ -112,14 +114,12 @@ fn role_of(role: u32) -> Option<ControllerRole> {
 
 /// The Open Networking Foundation's extension 191 to OpenFlow 1.3: role, reason (another one asked to be master), generation.
 fn role_status(role: u32, generation_id: u64) -> Message {
-    const ONF: u32 = 0x4f4e_4600;
-    const ROLE_STATUS: u32 = 1911;
     const MASTER_REQUEST: [u8; 4] = [0; 4];
     let mut data = role.to_be_bytes().to_vec();
     data.extend(MASTER_REQUEST);
     data.extend(generation_id.to_be_bytes());
     Message::Experimenter(Experimenter {
-        vendor: ONF,
+        vendor: ONF_VENDOR,
         subtype: ROLE_STATUS,
         body: data.into(),
     })

@@ -4,11 +4,11 @@ use super::Controllers;
 use crate::api::{ControllerId, ControllerRole, Destination, Greeting};
 use crate::controllers::controller::{Admission, Asynchronous, Controller, WINDOW};
 use crate::controllers::reply::Reply;
-use crate::switches::verdict::Refused;
+use crate::switches::verdict::{Origin, Refused};
 use crate::wire::wire;
 use openflow13::openflow10::StatsForm;
 use openflow13::openflow14;
-use openflow13::{continuation, encode_error, set_xid, Message, Port, PortStatus};
+use openflow13::{continuation, encode_error, extension, set_xid, Message, Port, PortStatus};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -208,6 +208,14 @@ impl Controllers {
     pub fn tell_port_status(&mut self, reason: u8, port: Port, except: Option<ControllerId>) {
         let frame = wire(0, &Message::PortStatus(PortStatus { reason, port }));
         self.tell(Asynchronous::PortStatus, reason, &frame, except);
+    }
+
+    /// Tells other controllers of a change of groups or meters that one has made.
+    pub fn forward_request(&mut self, origin: Origin, request: &Message) {
+        let reason = u8::from(matches!(request, Message::MeterMod(_)));
+        let frame = wire(0, &extension::request_forward(&wire(origin.xid, request)));
+        let source = Some(origin.controller);
+        self.tell(Asynchronous::RequestForward, reason, &frame, source);
     }
 
     /// Sends an asynchronous message to all controllers that want it.

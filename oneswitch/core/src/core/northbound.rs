@@ -9,6 +9,7 @@ use crate::model::truth::Request;
 use crate::server::executors::HUB;
 use crate::switches::verdict::Origin;
 use crate::wire::wire;
+use openflow13::openflow14::encode_async_config;
 use openflow13::{
     decode, encode_error, fits_kind, kind, port_no, ErrorCode, Features, Header, Message,
     MeterModCommand, Role, SwitchConfig,
@@ -274,9 +275,15 @@ impl Core {
 
     fn get_async(&mut self, incoming: Incoming<'_>) {
         let controller = self.controllers.get(incoming.origin.controller);
-        if let Some(masks) = controller.map(|c| c.asynchronous) {
-            self.reply(incoming, Message::GetAsyncReply(masks));
+        let Some(controller) = controller else {
+            return;
+        };
+        let masks = controller.asynchronous;
+        if controller.version < openflow14::VERSION {
+            return self.reply(incoming, Message::GetAsyncReply(masks));
         }
+        let frame = encode_async_config(incoming.origin.xid, &masks);
+        self.reply_with(incoming, frame.into());
     }
 
     /// Answers that virtual ports have no queues, like an Open vSwitch port without QoS.

@@ -172,6 +172,9 @@ impl Core {
             expiry.removals.correct_removals(below, kept, removed);
             expiry.removals.tell_settled_removals(below);
         });
+        for (origin, request) in &settled.forwarded {
+            self.controllers.forward_request(*origin, request);
+        }
         let (ours, theirs): (Vec<_>, Vec<_>) = settled
             .refused
             .into_iter()

@@ -48,6 +48,7 @@ impl Switches {
                 packet_in: [0b1111; 2],
                 port_status: [0b111; 2],
                 flow_removed: [0b11_1111; 2],
+                ..AsyncMasks::NONE
             };
             self.send_to(switch, bridge, &Message::SetAsync(masks));
             self.send_packet_in_format(switch);

@@ -364,6 +364,7 @@ fn a_packet_in_goes_to_those_who_want_it_as_it_came() {
         packet_in: [0, 0],
         port_status: [7, 7],
         flow_removed: [15, 15],
+        ..openflow13::AsyncMasks::NONE
     };
     lab.send(3, 1, &Message::SetAsync(masks));
     let packet_in = Message::PacketIn(PacketIn {

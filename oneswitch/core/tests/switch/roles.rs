@@ -157,11 +157,7 @@ fn each_is_told_what_it_asked_for_and_errors_go_to_who_erred() {
     let mut lab = Lab::new(2, &[0, 1]);
     lab.controller_up(2);
     lab.controller_up(3);
-    let deaf = AsyncMasks {
-        packet_in: [0; 2],
-        port_status: [0; 2],
-        flow_removed: [0; 2],
-    };
+    let deaf = AsyncMasks::NONE;
     lab.send(2, 1, &Message::SetAsync(deaf));
     lab.send(2, 2, &Message::GetAsyncRequest);
     lab.send(3, 1, &role(Role::SLAVE, 1));

@@ -10,15 +10,9 @@ use openflow13::tlv_table::{self, TlvCommand, TlvMapping, TlvTableMod};
 use openflow13::{encode, AsyncMasks, ErrorCode, Experimenter, Message, PacketIn, VERSION};
 use std::time::Duration;
 
-const MASKS: AsyncMasks = AsyncMasks {
-    packet_in: [0; 2],
-    port_status: [0; 2],
-    flow_removed: [0; 2],
-};
-
 impl FakeBridge {
     pub fn nicira(&mut self, xid: u32, message: &Experimenter) -> Result<(), ErrorCode> {
-        match extension::decode(message, MASKS).map_err(|refusal| refusal.error)? {
+        match extension::decode(message, AsyncMasks::NONE).map_err(|refusal| refusal.error)? {
             Extension::PacketInFormat(format) => self.packet_in_format = format,
             Extension::TlvTableRequest => {
                 let mappings: Vec<TlvMapping> = self.tlv_table.values().copied().collect();

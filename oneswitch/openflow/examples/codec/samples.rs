@@ -233,6 +233,7 @@ pub fn replies() -> Object {
         packet_in: [1, 2],
         port_status: [3, 4],
         flow_removed: [5, 6],
+        ..AsyncMasks::NONE
     };
     let config = SwitchConfig {
         flags: 1,

@@ -39,7 +39,6 @@ pub fn encode(frame: &[u8], packet_ins: PacketInFormat) -> Vec<Vec<u8>> {
         | k::EXPERIMENTER
         | k::FEATURES_REPLY
         | k::MULTIPART_REPLY
-        | k::GET_ASYNC_REPLY
         | k::QUEUE_GET_CONFIG_REPLY => true,
         _ => false,
     };
@@ -51,8 +50,15 @@ pub fn encode(frame: &[u8], packet_ins: PacketInFormat) -> Vec<Vec<u8>> {
             encode_packet_in(VERSION, &packet, packet_ins).unwrap_or_else(same)
         }
         Message::PortStatus(status) => port_status(&status),
-        Message::Experimenter(message) if is_role_status(&message) => {
+        Message::Experimenter(message) if is_notification(&message, extension::ROLE_STATUS) => {
             self::message(kind::ROLE_STATUS, header.xid, &message.body)
+        }
+        Message::Experimenter(message) if is_notification(&message, extension::REQUEST_FORWARD) => {
+            let mut request = message.body;
+            if let Some(version) = request.first_mut() {
+                *version = VERSION;
+            }
+            self::message(kind::REQUEST_FORWARD, header.xid, &request)
         }
         Message::Experimenter(message) => match bundles::native(&message) {
             Some((kind, body)) => self::message(kind, header.xid, body),
@@ -66,7 +72,6 @@ pub fn encode(frame: &[u8], packet_ins: PacketInFormat) -> Vec<Vec<u8>> {
             }
             out
         }
-        Message::GetAsyncReply(masks) => async_config(header.xid, &masks),
         // Virtual ports have no queues.
         Message::QueueGetConfigReply { .. } => {
             let entries = std::iter::empty();
@@ -101,11 +106,10 @@ fn message(kind: u8, xid: u32, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Tells whether a message is the ONF's extension to OpenFlow 1.3 that became
-/// OFPT_ROLE_STATUS.
-fn is_role_status(message: &Experimenter) -> bool {
-    let numbers = (message.vendor, message.subtype);
-    numbers == (ONF_VENDOR, extension::ROLE_STATUS)
+/// Tells whether a message is this extension of the ONF's to OpenFlow 1.3, which
+/// became a standard message.
+fn is_notification(message: &Experimenter, number: u32) -> bool {
+    (message.vendor, message.subtype) == (ONF_VENDOR, number)
 }
 
 /// Encodes a multipart reply, split between entries.
@@ -180,16 +184,16 @@ fn queue_stats(queue: &QueueStats) -> Vec<u8> {
     out
 }
 
-/// Encodes the masks as properties, each for a slave and then for a master.
-/// Messages that OpenFlow 1.3 lacks are not sent.
-fn async_config(xid: u32, masks: &AsyncMasks) -> Vec<u8> {
+/// Encodes the choice of asynchronous messages as properties, each for a slave
+/// and then for a master.
+pub fn encode_async_config(xid: u32, masks: &AsyncMasks) -> Vec<u8> {
     let kinds = [
         masks.packet_in,
         masks.port_status,
         masks.flow_removed,
-        [0; 2],
-        [0; 2],
-        [0; 2],
+        masks.role_status,
+        masks.table_status,
+        masks.request_forward,
     ];
     let mut body = Vec::new();
     let both = kinds

@@ -125,7 +125,12 @@ pub fn multipart_reply() -> impl Strategy<Value = MultipartReply> {
 
 fn masks() -> impl Strategy<Value = AsyncMasks> {
     let mask = any::<[u32; 2]>;
-    arbitrary! { AsyncMasks { ; packet_in: mask(), port_status: mask(), flow_removed: mask() } }
+    (mask(), mask(), mask()).prop_map(|(packet_in, port_status, flow_removed)| AsyncMasks {
+        packet_in,
+        port_status,
+        flow_removed,
+        ..AsyncMasks::NONE
+    })
 }
 
 fn role() -> impl Strategy<Value = Role> {

@@ -6,7 +6,7 @@ use crate::model::rule::Rule;
 use crate::model::truth::{Changes, Request};
 use crate::switch_set::SwitchSet;
 use foldhash::HashMap;
-use openflow13::ErrorCode;
+use openflow13::{ErrorCode, GroupMod, GroupModCommand, Message, MeterMod, MeterModCommand};
 use std::sync::Arc;
 
 /// A message that the switches refused.
@@ -31,10 +31,14 @@ pub struct Settled {
     pub not_removed: Vec<Arc<Rule>>,
     /// Rules that were removed, which was not believed.
     pub removed_too: Vec<Arc<Rule>>,
+    /// Accepted changes of groups and meters, which other controllers may want to know of.
+    pub forwarded: Vec<(Origin, Message)>,
     /// What messages that changed very much had kept for being taken back.
     pub discarded: Vec<Changes>,
 }
 
+/// Bytes of `ofp_meter_band_drop`, the only kind of bands.
+const BAND: usize = 16;
 /// Freeing many rules, which are scattered in memory, takes as long as a round trip.
 const MANY: usize = 1_000;
 
@@ -53,6 +57,11 @@ impl Settled {
         let Some(refusal) = operation.refusal else {
             if operation.in_part {
                 self.repair = SwitchSet::ALL;
+            }
+            if let Some(origin) = operation.origin {
+                let message = forwarded(&operation.request);
+                self.forwarded
+                    .extend(message.map(|message| (origin, message)));
             }
             journal.accepted(operation.request, &operation.changes, operation.at);
             if operation.changes.flows.len() >= MANY {
@@ -75,5 +84,46 @@ impl Settled {
             by: operation.refused_by,
             part,
         });
+    }
+}
+
+/// Returns an accepted change of groups or meters as Open vSwitch encodes it for other controllers.
+fn forwarded(request: &Request) -> Option<Message> {
+    match request {
+        Request::Group { message, .. } => {
+            let command = match message.command {
+                // Open vSwitch no longer knows then whether there was such a group.
+                GroupModCommand::AddOrModify => GroupModCommand::Add,
+                command => command,
+            };
+            Some(Message::GroupMod(GroupMod {
+                command,
+                ..message.clone()
+            }))
+        }
+        Request::Meter(message) => {
+            let is_delete = message.command == MeterModCommand::Delete;
+            let flags = if is_delete { 0 } else { message.flags };
+            let mut bands = if is_delete {
+                Box::default()
+            } else {
+                message.bands.clone()
+            };
+            bands.chunks_exact_mut(BAND).for_each(set_burst);
+            Some(Message::MeterMod(MeterMod {
+                flags,
+                bands,
+                ..message.clone()
+            }))
+        }
+        _ => None,
+    }
+}
+
+/// Gives a band without a burst size its rate, as the data path does.
+fn set_burst(band: &mut [u8]) {
+    let (rate, burst) = (4..8, 8..12);
+    if band[burst.clone()] == [0; 4] {
+        band.copy_within(rate, burst.start);
     }
 }
