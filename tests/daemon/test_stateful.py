@@ -147,4 +147,4 @@ def test_a_configuration_that_splits_state_is_refused(refusing: Twin) -> None:
         check=False,
     )
     assert found.returncode == 1
-    assert "rules with NORMAL or ct" in found.stderr
+    assert "rules with NORMAL, ct or learn" in found.stderr

@@ -25,6 +25,7 @@ BUNDLE_ATOMIC, BUNDLE_ORDERED = 1, 2
 # reserved ports, groups, meters
 CT = 35
 """Subtype of Nicira's action."""
+LEARN_REMOVED, LEARN_DELETE, LEARN_RESULT = 1, 2, 4
 IN_PORT, TABLE, NORMAL, FLOOD, ALL, CONTROLLER, LOCAL = (0xFFFFFFF8 + i for i in range(7))
 ANY = ALL_IDS = NO_BUFFER = 0xFFFFFFFF
 LINK_DOWN, LIVE = 1, 4
@@ -159,6 +160,75 @@ def ct(commit: bool, zone: int, table: int | None) -> bytes:
     """Return Nicira's ct action; the tracked packet continues in ``table``."""
     body = struct.pack("!HIHB3xH", commit, 0, zone, 0xFF if table is None else table, 0)
     return struct.pack("!HHIH", 0xFFFF, 24, 0x2320, CT) + body
+
+
+@dataclass(frozen=True)
+class Learn:
+    """Nicira's learn action, or with a limit or a result, the second one."""
+
+    specs: tuple[bytes, ...] = ()
+    table: int = 1
+    priority: int = 100
+    cookie: int = 0
+    idle: int = 0
+    hard: int = 0
+    flags: int = 0
+    fin_idle: int = 0
+    fin_hard: int = 0
+    limit: int | None = None
+    result: str = ""
+
+    def encode(self) -> bytes:
+        """Return the action."""
+        subtype = 16 if self.limit is None else 45
+        flags = self.flags | LEARN_RESULT * bool(self.result)
+        body = struct.pack(
+            "!HHHHQHBxHH",
+            *(subtype, self.idle, self.hard, self.priority, self.cookie, flags, self.table),
+            *(self.fin_idle, self.fin_hard),
+        )
+        if self.limit is not None:
+            body += struct.pack("!IHH", self.limit, 0, 0)
+            body += _nxm(self.result) if self.result else b""
+        body += b"".join(self.specs)
+        body += bytes(-len(body) % 8)
+        return struct.pack("!HHI", 0xFFFF, 8 + len(body), 0x2320) + body
+
+
+_LEARN_IMMEDIATE, _LEARN_LOAD, _LEARN_OUTPUT = 1 << 13, 1 << 11, 2 << 11
+
+
+def _nxm(name: str) -> bytes:
+    field = FIELDS[name]
+    return struct.pack("!HBB", field.oxm_class, field.number << 1, field.size)
+
+
+def learn_match(target: str, source: str | int) -> bytes:
+    """Return what a learned rule matches on: a field, with the value of a field of the packet or a number."""
+    field = FIELDS[target]
+    return _learned(0, field, source) + _nxm(target) + bytes(2)
+
+
+def learn_load(target: str, source: str | int) -> bytes:
+    """Return what a learned rule sets a field to."""
+    return _learned(_LEARN_LOAD, FIELDS[target], source) + _nxm(target) + bytes(2)
+
+
+def learn_output(source: str) -> bytes:
+    """Return where a learned rule outputs to."""
+    return _learned(_LEARN_OUTPUT, FIELDS[source], source)
+
+
+def _learned(kind: int, field: Field, source: str | int) -> bytes:
+    if isinstance(source, str):
+        return struct.pack("!H", kind | field.bits) + _nxm(source) + bytes(2)
+    size = (field.bits + 15) // 16 * 2
+    return struct.pack("!H", kind | _LEARN_IMMEDIATE | field.bits) + source.to_bytes(size, "big")
+
+
+def fin_timeout(idle: int, hard: int) -> bytes:
+    """Return Nicira's action that shortens the timeouts of its rule after a FIN."""
+    return struct.pack("!HHIHHH2x", 0xFFFF, 16, 0x2320, 19, idle, hard)
 
 
 def set_queue(queue: int) -> bytes:

@@ -333,7 +333,7 @@ impl fmt::Display for PortError {
             Self::SwitchSilent(s) => write!(f, "switch {s} is connected, but does not confirm that it sent the frames"),
             Self::StatefulRules { number, executor } => write!(
                 f,
-                "virtual port {number} cannot be executed at {executor}: rules with NORMAL or ct keep state that all ports share at one switch; delete them first"
+                "virtual port {number} cannot be executed at {executor}: rules with NORMAL, ct or learn keep state that all ports share at one switch; delete them first"
             ),
             Self::FlowIdsExhausted => write!(f, "all 4080 flow-ids are in use"),
         }

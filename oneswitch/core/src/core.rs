@@ -5,6 +5,7 @@ pub mod bundles;
 pub mod collectors;
 pub mod extensions;
 pub mod held;
+pub mod learning;
 pub mod management;
 pub mod northbound;
 pub mod offload;
@@ -46,6 +47,7 @@ pub struct Core {
     expiry: Expiry,
     moves: Moves,
     held: held::Held,
+    learning: learning::Learning,
     /// The bundle that is being committed.
     commit: Option<bundles::Commit>,
     collectors: collectors::Collectors,
@@ -112,6 +114,7 @@ impl Core {
             expiry: Expiry::default(),
             moves,
             held: held::Held::default(),
+            learning: learning::Learning::default(),
             commit: None,
             collectors: collectors::Collectors::default(),
             journal: Journal::default(),
@@ -148,6 +151,7 @@ impl Core {
         self.with_moves(now, |moves, below| moves.advance_moves(below));
         self.leave_everywhere(now);
         self.advance_gathering(now);
+        self.advance_learning(now);
         self.advance_commit(now);
     }
 

@@ -42,7 +42,7 @@ pub fn restore(path: &Path, core: &mut Core, now: Instant) -> Result<Option<Rest
         Ok(restored) => match core.splits_state() {
             None => Ok(Some(restored)),
             Some(executors) => Err(format!(
-                "{shown}: the journal has rules with NORMAL or ct, which need one executor for all ports, but now there are {executors}; \
+                "{shown}: the journal has rules with NORMAL, ct or learn, which need one executor for all ports, but now there are {executors}; \
                  set executor in server.toml to one of them, or move the journal away to start with empty tables"
             )),
         },

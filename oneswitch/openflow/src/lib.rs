@@ -15,6 +15,7 @@ mod error;
 pub mod extension;
 mod field;
 mod flow;
+pub mod flow_watch;
 mod group;
 mod header;
 mod instruction;

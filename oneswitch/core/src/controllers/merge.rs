@@ -111,8 +111,11 @@ impl View<'_> {
     }
 
     fn merge_tables(&self, parts: Parts) -> Vec<TableStats> {
+        let executors = self.server.executors.all();
+        let learner = executors.only().filter(|at| self.switches.is_watched(*at));
         let mut tables: BTreeMap<u8, TableStats> = BTreeMap::new();
-        for (_, part) in parts {
+        let mut counts: BTreeMap<u8, u32> = BTreeMap::new();
+        for (switch, part) in parts {
             let MultipartReply::Table(list) = part else {
                 continue;
             };
@@ -125,16 +128,23 @@ impl View<'_> {
                 sum.lookup_count = sum.lookup_count.wrapping_add(table.lookup_count);
                 sum.matched_count = sum.matched_count.wrapping_add(table.matched_count);
                 sum.active_count = 0;
+                if learner == Some(switch) {
+                    counts.insert(table.table_id, table.active_count);
+                }
             }
         }
-        for (table_id, count) in self.truth.tables.count_by_table() {
+        if counts.is_empty() {
+            let rules = self.truth.tables.count_by_table();
+            counts = rules.map(|(table, count)| (table, count as u32)).collect();
+        }
+        for (table_id, active_count) in counts {
             let blank = TableStats {
                 table_id,
                 active_count: 0,
                 lookup_count: 0,
                 matched_count: 0,
             };
-            tables.entry(table_id).or_insert(blank).active_count = count as u32;
+            tables.entry(table_id).or_insert(blank).active_count = active_count;
         }
         tables.into_values().collect()
     }

@@ -32,8 +32,12 @@ impl View<'_> {
         let mut merged: Vec<FlowStats> = Vec::new();
         let mut places: HashMap<RuleKey, usize> = HashMap::new();
         let answered: SwitchSet = parts.iter().map(|(switch, _)| *switch).collect();
+        let learns = self.only_learner(answered);
         for flow in flows(parts) {
             let Some(rule) = key_of(&flow).and_then(|key| tables.get(&key)) else {
+                if learns {
+                    merged.push(flow);
+                }
                 continue;
             };
             if filtered_here
@@ -42,7 +46,10 @@ impl View<'_> {
                 continue;
             }
             if answered.len() == 1 || steady && self.server.executors.of_rule(rule).len() == 1 {
-                merged.push(as_virtual(flow, rule, now));
+                merged.push(match learns {
+                    true => as_changed(flow, rule, now),
+                    false => as_virtual(flow, rule, now),
+                });
                 continue;
             }
             match places.entry(rule.key.clone()) {
@@ -64,6 +71,12 @@ impl View<'_> {
             merged.iter_mut().for_each(|flow| flow.importance = 0);
         }
         merged
+    }
+
+    /// Tells whether one switch has answered that makes and changes rules by itself, so it knows best which there are.
+    fn only_learner(&self, answered: SwitchSet) -> bool {
+        let only = answered.only();
+        only.is_some_and(|switch| self.switches.is_watched(switch))
     }
 
     fn some_executor_is_down(&self) -> bool {
@@ -105,10 +118,15 @@ impl View<'_> {
     ) -> MultipartReply {
         let chosen = self.truth.tables.as_of(answers.since).select(filter);
         let mut counters = Counters::default();
+        let answered: SwitchSet = answers.parts.iter().map(|(switch, _)| *switch).collect();
+        let mut flow_count = chosen.len() as u32;
         if matches!(filter.out_port, port_no::FLOOD | port_no::ALL) {
-            self.merge_flows(filter, answers, now)
-                .iter()
-                .for_each(|f| counters.add(f.packet_count, f.byte_count));
+            let flows = self.merge_flows(filter, answers, now);
+            let count = |f: &FlowStats| counters.add(f.packet_count, f.byte_count);
+            flows.iter().for_each(count);
+            if self.only_learner(answered) {
+                flow_count = flows.len() as u32;
+            }
         } else {
             chosen
                 .iter()
@@ -117,17 +135,20 @@ impl View<'_> {
                 if let MultipartReply::Aggregate {
                     packet_count,
                     byte_count,
-                    ..
+                    flow_count: there,
                 } = part
                 {
                     counters.add(packet_count, byte_count);
+                    if self.only_learner(answered) {
+                        flow_count = there;
+                    }
                 }
             }
         }
         MultipartReply::Aggregate {
             packet_count: counters.packets,
             byte_count: counters.bytes,
-            flow_count: chosen.len() as u32,
+            flow_count,
         }
     }
 }
@@ -155,6 +176,18 @@ fn as_virtual(flow: FlowStats, rule: &Rule, now: Instant) -> FlowStats {
             flow.instructions
         },
         ..flow
+    }
+}
+
+/// Does the same for a copy that its switch may have changed by itself.
+fn as_changed(flow: FlowStats, rule: &Rule, now: Instant) -> FlowStats {
+    let cookie = flow.cookie;
+    let (idle_timeout, hard_timeout) = rule.timeouts_at(flow.idle_timeout, flow.hard_timeout);
+    FlowStats {
+        cookie,
+        idle_timeout,
+        hard_timeout,
+        ..as_virtual(flow, rule, now)
     }
 }
 

@@ -5,13 +5,13 @@ use crate::controllers::merge::Answers;
 use crate::controllers::{shows_importance, Incoming};
 use crate::core::Core;
 use crate::expiry::idle::count_by_rule;
-use crate::layout::compare::Expired;
 use crate::offload::flows::sum;
 use crate::offload::sums::Sums;
 use crate::switch_set::SwitchSet;
 use crate::switches::fold::{Fold, LostCopies};
 use crate::switches::offload::counting::{metered, see};
 use crate::switches::reads::{flows, Answer, ControllerQuestion, Parts, Payer, Purpose};
+use crate::switches::sync::Compared;
 use crate::switches::verdict::Origin;
 use openflow13::{
     encode_error, meter_no, ErrorCode, FlowRemoved, Header, Multipart, MultipartReply,
@@ -122,6 +122,11 @@ impl Core {
         reply: Multipart<MultipartReply>,
         now: Instant,
     ) {
+        if let MultipartReply::Experimenter(told) = &reply.body {
+            if self.rules_changed(switch, told, now) && !self.switches.is_question(header.xid) {
+                return;
+            }
+        }
         let is_wanted = match self.switches.part_arrives(switch, bridge, header) {
             None => return,
             Some(Payer::Us) => true,
@@ -230,6 +235,10 @@ impl Core {
             Purpose::Traffic => self.with_moves(now, |moves, below| {
                 moves.traffic_answered(below, question, parts)
             }),
+            Purpose::Watch => {}
+            Purpose::Learned { key, since } => {
+                self.learned_rule_read(last, &key, since, flows(parts), now)
+            }
             Purpose::IdlePoll => {
                 let heard = asked.minus(missed);
                 let packets = count_by_rule(flows(parts));
@@ -291,14 +300,17 @@ impl Core {
         }
         let inventory = self.switches.take_inventory(switch, bridge);
         // An incomplete `edge` may hide rules that must not exist.
-        let (is_partial, begun) = (inventory.error.is_some(), inventory.begun);
+        let (is_partial, begun, since) =
+            (inventory.error.is_some(), inventory.begun, inventory.since);
         let is_compared = match bridge {
             Bridge::Virt => {
                 let (truth, server) = (&self.truth, &mut self.server);
-                let expired = self
+                let compared = self
                     .switches
                     .compare_virt(truth, server, switch, inventory, now);
-                expired.map(|expired| self.expire(expired, now)).is_some()
+                compared
+                    .map(|c| self.follow(switch, c, since, now))
+                    .is_some()
             }
             Bridge::Edge => {
                 self.with_moves(now, |moves, below| moves.read_baselines(below, switch));
@@ -318,12 +330,15 @@ impl Core {
         }
     }
 
-    fn expire(&mut self, expired: Vec<Expired>, now: Instant) {
+    /// Brings the virtual tables in line with what a switch has rightly done by itself.
+    fn follow(&mut self, switch: SwitchIndex, compared: Compared, since: u64, now: Instant) {
         self.with_expiry(now, |expiry, below| {
-            for (key, reason, gone) in expired {
+            for (key, reason, gone) in compared.expired {
                 expiry.removals.expire(below, &key, reason, gone);
             }
         });
+        self.restored(compared.restored, now);
+        self.enter_found(switch, &compared.learned, since, now);
     }
 }
 

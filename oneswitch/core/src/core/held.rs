@@ -3,7 +3,7 @@
 use crate::api::ControllerId;
 use crate::controllers::Incoming;
 use crate::core::Core;
-use crate::model::facts::{Facts, Stateful};
+use crate::model::facts::Facts;
 use crate::moves::gather::Gathered;
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -62,11 +62,7 @@ impl Core {
         facts: &Facts,
         now: Instant,
     ) -> bool {
-        let is_shared = matches!(
-            facts.stateful,
-            Some(Stateful::Normal | Stateful::ConnectionTracking)
-        );
-        is_shared && self.holds(incoming, now)
+        facts.stateful.is_some() && self.holds(incoming, now)
     }
 
     /// As [`Self::holds_until_gathered`], for a new meter.

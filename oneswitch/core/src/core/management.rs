@@ -263,8 +263,8 @@ impl Core {
         let (at, choice) = self.moves.gathering_place(&self.server)?;
         let ports = self.server.ports.gathered();
         let reason = match (self.is_holding(), self.truth.is_stateful()) {
-            (true, _) => "messages with NORMAL or ct wait for it",
-            (false, true) => "rules or groups with NORMAL or ct share state",
+            (true, _) => "messages with NORMAL, ct or learn wait for it",
+            (false, true) => "rules or groups with NORMAL, ct or learn share state",
             _ if self.needs_one_executor() => "meters are shared",
             _ => "nothing needs it any more: the ports go home soon",
         };

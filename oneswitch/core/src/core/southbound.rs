@@ -18,6 +18,10 @@ impl Core {
         if !self.switches.list[switch].session(bridge).is_down() {
             self.switch_down(switch, bridge, now);
         }
+        if bridge == Bridge::Virt {
+            // Before the switch reports its rules.
+            self.resume_learning(switch, now);
+        }
         self.switches.synchronise(switch, bridge);
     }
 

@@ -17,6 +17,7 @@ impl Core {
             .chain(self.switches.verdicts.deadline())
             .chain(self.server.offload.deadline())
             .chain(self.gathering_deadline())
+            .chain(self.learning_deadline())
             .chain(self.controllers.next_given_up())
             .chain(self.controllers.bundle_deadline())
             .chain(self.collectors_deadline())
@@ -29,6 +30,8 @@ impl Core {
         self.switches.advance_flood(&mut self.server);
         self.with_moves(now, |moves, below| moves.advance_moves(below));
         self.advance_gathering(now);
+        self.advance_learning(now);
+        self.end_learning(now);
         self.with_expiry(now, |expiry, below| {
             expiry.removals.end_overdue_removals(below);
         });

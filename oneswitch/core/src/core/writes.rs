@@ -95,6 +95,7 @@ impl Core {
         if let Some(error) = self.refuse_by_facts(incoming, "a rule", &facts) {
             return self.refuse(incoming, error);
         }
+        self.begin_learning(&facts, now);
         if facts.moves_in_port {
             self.enter_everywhere(now);
         }
@@ -235,14 +236,10 @@ impl Core {
             return Some(ErrorCode::BAD_ACTION_BAD_OUT_GROUP);
         }
         let (action, error) = match facts.stateful? {
-            // Learned rules would be missing from the virtual tables.
-            Stateful::Learn => {
-                warn!(target: "northbound", controller, "refuses {what} with learn: the rules that it makes would be on one switch only; let the controller write them");
-                return Some(ErrorCode::BAD_ACTION_BAD_EXP_TYPE);
-            }
             // Executors cannot share this state.
             _ if self.server.executors.all().len() == 1 => return None,
             Stateful::ConnectionTracking => ("ct", ErrorCode::BAD_ACTION_BAD_EXP_TYPE),
+            Stateful::Learn => ("learn", ErrorCode::BAD_ACTION_BAD_EXP_TYPE),
             Stateful::Normal => ("NORMAL", ErrorCode::BAD_ACTION_BAD_OUT_PORT),
         };
         let executors = self.switches.switch_names(self.server.executors.all());
@@ -296,6 +293,7 @@ impl Core {
         if let Some(error) = self.refuse_by_facts(incoming, "a group", &facts) {
             return self.refuse(incoming, error);
         }
+        self.begin_learning(&facts, now);
         if facts.moves_in_port {
             self.enter_everywhere(now);
         }
@@ -358,6 +356,7 @@ impl Core {
         if let Some(error) = self.refuse_by_facts(incoming, "a packet-out", &facts) {
             return self.refuse(incoming, error);
         }
+        self.begin_learning(&facts, now);
         let switch = match facts.moves_in_port {
             true => self.place_of_lookups(&message, now),
             false => self

@@ -35,6 +35,8 @@ struct Pending {
     /// The match as the switches spell it; `None` until the first report.
     matching: Option<Match>,
     reason: Option<u8>,
+    /// The timeouts that a copy reported.
+    timeouts: (u16, u16),
     /// The reason that controllers' masks use, if it differs.
     masked_as: Option<u8>,
 }
@@ -130,6 +132,7 @@ impl Removals {
             counters: rule.base,
             matching: None,
             reason: None,
+            timeouts: (rule.idle_timeout, rule.hard_timeout),
             masked_as: None,
             rule,
         }
@@ -164,6 +167,10 @@ impl Removals {
         };
         if self.report_removal(below, switch, &key, message) {
             return;
+        }
+        if below.switches.is_watched(switch) && below.truth.tables.get(&key).is_none() {
+            // It was learned, and ended before its switch could be asked.
+            return self.tell_as_told(message);
         }
         if matches!(
             message.reason,
@@ -245,6 +252,39 @@ impl Removals {
         others.remove(switch);
         self.remove_rule(below, &rule, others);
         let pending = self.pending(below, rule, after).reported(switch, message);
+        self.await_pending(below, pending);
+    }
+
+    fn tell_as_told(&mut self, message: &FlowRemoved) {
+        let frame = wire(0, &Message::FlowRemoved(message.clone()));
+        let masked_as = message.reason;
+        self.told.push(Told { frame, masked_as });
+    }
+
+    /// Ends a virtual rule that `switch` has removed by itself. If its copy reports, the counters follow.
+    pub fn removed_by_switch(
+        &mut self,
+        below: &mut Below<'_>,
+        switch: SwitchIndex,
+        key: &RuleKey,
+        reason: u8,
+    ) {
+        let Some(rule) = below.truth.tables.get(key).cloned() else {
+            return;
+        };
+        if below.server.flipped_away(&rule, switch) {
+            return;
+        }
+        let after = self.verdict_on(below, &rule);
+        let reports = rule.copies_report();
+        let mut others = below.server.executors.of_rule(&rule);
+        others.remove(switch);
+        self.remove_rule(below, &rule, others);
+        let mut pending = self.pending(below, rule, after);
+        pending.reason = Some(reason);
+        if !reports {
+            pending.waiting = SwitchSet::EMPTY;
+        }
         self.await_pending(below, pending);
     }
 
@@ -382,6 +422,7 @@ impl Removals {
         }
         let age = rule.age(below.now);
         let reason = pending.reason.unwrap_or(FlowRemoved::DELETE);
+        let (idle_timeout, hard_timeout) = pending.timeouts;
         let message = Message::FlowRemoved(FlowRemoved {
             cookie: rule.cookie,
             priority: rule.key.priority,
@@ -389,8 +430,8 @@ impl Removals {
             table_id: rule.key.table,
             duration_sec: age.as_secs() as u32,
             duration_nsec: age.subsec_nanos(),
-            idle_timeout: rule.idle_timeout,
-            hard_timeout: rule.hard_timeout,
+            idle_timeout,
+            hard_timeout,
             packet_count: pending.counters.packets,
             byte_count: pending.counters.bytes,
             matching: pending
@@ -410,6 +451,8 @@ impl Pending {
         self.reported.insert(switch);
         self.counters.add(message.packet_count, message.byte_count);
         self.reason.get_or_insert(message.reason);
+        let (idle, hard) = (message.idle_timeout, message.hard_timeout);
+        self.timeouts = self.rule.timeouts_at(idle, hard);
         self.matching
             .get_or_insert_with(|| message.matching.clone());
     }

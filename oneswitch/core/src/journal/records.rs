@@ -54,6 +54,8 @@ pub mod kind {
     pub const JOINED: u8 = 8;
     /// The configurations of tables.
     pub const TABLES: u8 = 9;
+    /// As [`RULE`], for a rule that a switch has learned.
+    pub const LEARNED: u8 = 10;
 }
 
 /// A damaged journal.
@@ -122,6 +124,7 @@ impl Journal {
             Request::Group { message, .. } => Message::GroupMod(message),
             Request::Meter(message) => Message::MeterMod(message),
             Request::TlvTable(message) => message.message(),
+            Request::Rule(rule) => return put_rule(&mut self.bytes, clock, &rule),
             Request::PacketOut | Request::Part(_) | Request::Other => return,
         };
         put_change(&mut self.bytes, clock, at, &message);
@@ -203,7 +206,11 @@ pub fn put_change(out: &mut Vec<u8>, clock: &Clock, at: Instant, message: &Messa
 }
 
 pub fn put_rule(out: &mut Vec<u8>, clock: &Clock, rule: &Rule) {
-    put_record(out, kind::RULE, clock.unix_nanos(rule.created), |out| {
+    let kind = match rule.learned {
+        true => kind::LEARNED,
+        false => kind::RULE,
+    };
+    put_record(out, kind, clock.unix_nanos(rule.created), |out| {
         out.extend(clock.unix_nanos(rule.modified).to_be_bytes());
         put_counters(out, rule.base);
         put_message(out, &Message::FlowMod(addition_of(rule)));

@@ -176,7 +176,7 @@ impl Replay {
                 return array(input).map(u64::from_be_bytes).ok_or(SHORT);
             }
             kind::CHANGE => self.change(input, time)?,
-            kind::RULE => {
+            kind::RULE | kind::LEARNED => {
                 let modified = u64::from_be_bytes(array(input).ok_or(SHORT)?);
                 let base = counters(input).ok_or(SHORT)?;
                 let message = flow_mod(input)?;
@@ -185,6 +185,7 @@ impl Replay {
                 self.truth.tables.put(Arc::new(Rule {
                     modified: self.clock.instant(modified),
                     base,
+                    learned: kind == kind::LEARNED,
                     ..Rule::new(key, &message, facts, time)
                 }));
             }

@@ -42,6 +42,9 @@ pub struct Comparison<'a> {
     /// Whether it was out of reach before, so that missing rules may have expired unseen.
     pub after_gap: bool,
     pub in_flight: &'a InFlight,
+    /// Whether it tells of the rules that it changes; those that it has written, and that were not read.
+    pub learns: bool,
+    pub unread: &'a HashMap<RuleKey, usize>,
     pub memory: &'a Memory,
     pub now: Instant,
 }
@@ -72,6 +75,9 @@ impl Comparison<'_> {
             match rule.filter(|rule| needed && here(rule)) {
                 Some(rule) => drop(present.insert(&rule.key, flow)),
                 None if mended => repairs.again = true,
+                None if self.learns && needed && key.is_some() => {
+                    repairs.learned.push(flow.clone());
+                }
                 None => repairs.surplus.push(removal(flow)),
             }
         }
@@ -84,7 +90,14 @@ impl Comparison<'_> {
             if in_flight.rules.contains_key(&rule.key) || there.is_some_and(is_plain) {
                 continue;
             }
+            if self.unread.contains_key(&rule.key) {
+                continue;
+            }
             let copy = copy_of(rule, copies, now);
+            if self.learns && (rule.learned || rule.facts.learns()) {
+                repairs.compare_learned(rule, there.copied(), copy, found.is_empty(), switch);
+                continue;
+            }
             let over = time_over(rule, &copy, there.is_some(), found.is_empty(), now);
             match (over, there) {
                 (Some(reason), _) if self.after_gap => {
@@ -136,6 +149,10 @@ pub struct Repairs {
     pub missing: Vec<FlowMod>,
     /// Copies to write over those that differ.
     pub changed: Vec<FlowMod>,
+    /// Rules that the switch has learned, or has changed by itself.
+    pub learned: Vec<FlowStats>,
+    /// Learned rules that the switch has lost and gets again as ordinary copies.
+    pub restored: Vec<Arc<Rule>>,
     /// Rules that expired unobserved, the reasons, and the switches that no longer have them.
     pub expired: Vec<Expired>,
     pub memory: Memory,
@@ -144,6 +161,42 @@ pub struct Repairs {
 }
 
 impl Repairs {
+    /// Compares a rule that the switch may have made or changed by itself: unless it has lost all its rules, it knows best.
+    fn compare_learned(
+        &mut self,
+        rule: &Arc<Rule>,
+        there: Option<&FlowStats>,
+        copy: FlowMod,
+        lost_everything: bool,
+        switch: SwitchIndex,
+    ) {
+        match there {
+            Some(there) => {
+                let spelled = [&rule.instructions, &copy.instructions];
+                let same =
+                    |written: &&Instructions| same_instructions(&there.instructions, written);
+                if there.cookie != rule.cookie || !spelled.iter().any(same) {
+                    self.learned.push(there.clone());
+                }
+            }
+            None if rule.learned && !lost_everything => {
+                let reason = match (rule.hard_timeout, rule.idle_timeout) {
+                    (0, 0) => FlowRemoved::DELETE,
+                    (0, _) => FlowRemoved::IDLE_TIMEOUT,
+                    _ => FlowRemoved::HARD_TIMEOUT,
+                };
+                let gone = SwitchSet::of(switch);
+                self.expired.push((rule.key.clone(), reason, gone));
+            }
+            None => {
+                if rule.learned {
+                    self.restored.push(Arc::clone(rule));
+                }
+                self.missing.push(copy);
+            }
+        }
+    }
+
     /// Rewrites a copy that differs, unless it was just written and only the switch's spelling differs.
     fn rewrite(&mut self, memory: &Memory, rule: &Rule, there: &FlowStats, copy: FlowMod) {
         let spelling = Spelling {

@@ -10,6 +10,7 @@ pub mod nicira {
     pub const REG_LOAD: u16 = 7;
     pub const RESUBMIT_TABLE: u16 = 14;
     pub const LEARN: u16 = 16;
+    pub const FIN_TIMEOUT: u16 = 19;
     pub const STACK_POP: u16 = 28;
     pub const REG_LOAD2: u16 = 33;
     pub const CT: u16 = 35;
@@ -55,7 +56,7 @@ pub struct Facts {
 pub enum Stateful {
     Normal,
     ConnectionTracking,
-    /// Its rules are created on a switch, not in the virtual tables.
+    /// The switch changes rules by itself: `learn`, and `fin_timeout`.
     Learn,
 }
 
@@ -87,6 +88,11 @@ impl Facts {
             facts.watches |= watched_instead((bucket.watch_port, bucket.watch_group)).is_some();
         }
         facts
+    }
+
+    /// Tells whether it makes the switch change rules.
+    pub fn learns(&self) -> bool {
+        self.stateful == Some(Stateful::Learn)
     }
 
     /// Tells whether a group differs between switches and controllers.
@@ -128,7 +134,7 @@ impl Facts {
                 let port = body.get(..2).map(|b| u16::from_be_bytes([b[0], b[1]]));
                 self.moves_in_port |= port != Some(OFPP_IN_PORT_16);
             }
-            nicira::LEARN | nicira::LEARN2 => self.keeps(Stateful::Learn),
+            nicira::LEARN | nicira::LEARN2 | nicira::FIN_TIMEOUT => self.keeps(Stateful::Learn),
             nicira::CT => self.keeps(Stateful::ConnectionTracking),
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! One virtual rule as the controller wrote it, and its identity.
 
 use crate::model::facts::Facts;
-use openflow13::{CanonicalMatch, FlowMod, Instructions, Match};
+use openflow13::{CanonicalMatch, FlowMod, FlowStats, Instructions, Match};
 use std::time::{Duration, Instant};
 
 /// Flags that a rule has and statistics show (Open vSwitch, OFPUTIL_FF_STATE).
@@ -60,6 +60,8 @@ pub struct Rule {
     pub modified: Instant,
     /// Counters of removed copies.
     pub base: Counters,
+    /// Whether its switch has made it, by an action of another rule, and runs its timers.
+    pub learned: bool,
 }
 
 impl Rule {
@@ -77,6 +79,28 @@ impl Rule {
             created: now,
             modified: now,
             base: Counters::default(),
+            learned: false,
+        }
+    }
+
+    /// Creates a rule that a switch has learned.
+    pub fn learned(key: RuleKey, found: &FlowStats, facts: Facts, now: Instant) -> Self {
+        let age = Duration::new(found.duration_sec.into(), found.duration_nsec);
+        let created = now.checked_sub(age).unwrap_or(now);
+        Self {
+            key,
+            matching: found.matching.clone(),
+            instructions: found.instructions.clone(),
+            facts,
+            cookie: found.cookie,
+            idle_timeout: found.idle_timeout,
+            hard_timeout: found.hard_timeout,
+            flags: found.flags & KEPT_FLAGS,
+            created,
+            modified: created,
+            base: Counters::default(),
+            importance: 0,
+            learned: true,
         }
     }
 
@@ -87,8 +111,23 @@ impl Rule {
 
     /// Tells whether its copies report their end: rules that controllers are notified of, and those with a timeout.
     pub fn copies_report(&self) -> bool {
-        let flags = copy_flags(self.flags, self.idle_timeout, self.hard_timeout);
+        let flags = match self.learned {
+            true => self.flags,
+            false => copy_flags(self.flags, self.idle_timeout, self.hard_timeout),
+        };
         flags & FlowMod::SEND_FLOW_REM != 0
+    }
+
+    /// Returns its timeouts at a switch that reports these: `fin_timeout` may have shortened them.
+    pub fn timeouts_at(&self, idle: u16, hard: u16) -> (u16, u16) {
+        let sooner = |there: u16, written: u16| match self.facts.learns() {
+            true if there != 0 && (written == 0 || there < written) => there,
+            _ => written,
+        };
+        (
+            sooner(idle, self.idle_timeout),
+            sooner(hard, self.hard_timeout),
+        )
     }
 
     pub fn in_port(&self) -> Option<u32> {
@@ -101,8 +140,9 @@ impl Rule {
 
     /// Returns the remaining seconds of the hard timeout, for a copy installed now; at least 1, because 0 means never.
     pub fn hard_timeout_left(&self, now: Instant) -> u16 {
-        if self.hard_timeout == 0 {
-            return 0;
+        if self.hard_timeout == 0 || self.learned {
+            // Learning a rule again restarts its timeout, and only the switch knows when it did.
+            return self.hard_timeout;
         }
         let gone = now.saturating_duration_since(self.modified).as_secs();
         u64::from(self.hard_timeout)

@@ -14,6 +14,10 @@ pub struct Totals {
     pub in_port_movers: usize,
     /// Rules that keep state which one switch would share between all ports.
     pub stateful: usize,
+    /// Rules that make a switch change rules.
+    pub learning: usize,
+    /// Rules that a switch has learned.
+    pub learned: usize,
     /// Rules whose copies report their end.
     pub reporting: usize,
     /// Bytes that the rules take in a journal.
@@ -26,6 +30,8 @@ impl Totals {
             rules: 1,
             in_port_movers: rule.facts.moves_in_port.into(),
             stateful: rule.facts.stateful.is_some().into(),
+            learning: rule.facts.learns().into(),
+            learned: rule.learned.into(),
             reporting: rule.copies_report().into(),
             journal_size: size_of_rule(rule),
         }
@@ -36,6 +42,8 @@ impl Totals {
             rules,
             in_port_movers,
             stateful,
+            learning,
+            learned,
             reporting,
             journal_size,
         } = other;
@@ -43,6 +51,8 @@ impl Totals {
             (&mut self.rules, rules),
             (&mut self.in_port_movers, in_port_movers),
             (&mut self.stateful, stateful),
+            (&mut self.learning, learning),
+            (&mut self.learned, learned),
             (&mut self.reporting, reporting),
             (&mut self.journal_size, journal_size),
         ] {

@@ -214,6 +214,16 @@ impl FlowTables {
         self.totals().stateful
     }
 
+    /// Counts the rules that make a switch change rules.
+    pub fn learning(&self) -> usize {
+        self.totals().learning
+    }
+
+    /// Counts the rules that a switch has learned.
+    pub fn learned(&self) -> usize {
+        self.totals().learned
+    }
+
     pub fn journal_size(&self) -> usize {
         self.totals().journal_size
     }

@@ -1,7 +1,7 @@
 //! The virtual switch's state as written by its controllers: flow tables, groups and meters, with every change undoable.
 
 use crate::model::facts::{self, Facts};
-use crate::model::rule::{Rule, RuleKey};
+use crate::model::rule::{size_of_rule, Rule, RuleKey};
 use crate::model::table_configs::TableConfigs;
 use crate::model::tables::{Change, Filter, FlowTables};
 use crate::model::tlv_table::TlvTable;
@@ -52,6 +52,8 @@ pub enum Request {
     },
     Meter(MeterMod),
     TlvTable(TlvTableMod),
+    /// A rule as a switch has it.
+    Rule(Arc<Rule>),
     /// Changes nothing; its verdict can wait.
     PacketOut,
     /// A part of a bundle, with its number: only checked until the bundle is committed.
@@ -70,6 +72,7 @@ impl Request {
             Self::Group { message, .. } => message.buckets.as_bytes().len(),
             Self::Meter(message) => message.bands.len(),
             Self::TlvTable(message) => std::mem::size_of_val(&*message.mappings),
+            Self::Rule(rule) => size_of_rule(rule),
             Self::PacketOut | Self::Part(_) | Self::Other => 0,
         }
     }
@@ -127,6 +130,12 @@ impl Truth {
         self.tables.stateful() > 0 || self.groups.values().any(of_group)
     }
 
+    /// Tells whether some rule or group makes a switch change rules.
+    pub fn learns(&self) -> bool {
+        let mut groups = self.groups.values();
+        self.tables.learning() > 0 || groups.any(|group| group.facts.learns())
+    }
+
     /// Returns the switches' error for a message that contradicts this state, as far as it can be known without them.
     pub fn refuses(&self, request: &Request) -> Option<ErrorCode> {
         match request {
@@ -166,7 +175,7 @@ impl Truth {
                 }
             }
             Request::TlvTable(message) => self.tlv_table.changed_by(message).err(),
-            Request::PacketOut | Request::Part(_) | Request::Other => None,
+            Request::Rule(_) | Request::PacketOut | Request::Part(_) | Request::Other => None,
         }
     }
 
@@ -242,6 +251,7 @@ impl Truth {
                     changes.tlv_table = Some(std::mem::replace(&mut self.tlv_table, after));
                 }
             }
+            Request::Rule(rule) => changes.flows.push(self.tables.put(Arc::clone(rule))),
             Request::PacketOut | Request::Part(_) | Request::Other => {}
         }
         changes

@@ -2,6 +2,7 @@
 
 use super::Switches;
 use crate::api::{Bridge, ControllerId, Destination, SwitchIndex};
+use crate::model::rule::RuleKey;
 use crate::server::executors::Executors;
 use crate::server::ports::Location;
 use crate::switch_set::SwitchSet;
@@ -38,6 +39,13 @@ pub enum Purpose {
     IdlePoll,
     /// The counters of the interfaces, for the choice of the switch where ports are gathered.
     Traffic,
+    /// The beginning of a flow monitor.
+    Watch,
+    /// A rule that a switch has written, after operation number `since`.
+    Learned {
+        key: RuleKey,
+        since: u64,
+    },
     /// The counts of a port's offload rules, for its writer.
     OffloadCounts(u32),
     /// The meters of a port, for its writer.

@@ -4,6 +4,7 @@ use crate::api::{Bridge, BridgeState, LinkConfig, PortError, SwitchIndex, HOME};
 use crate::layout::compare::Memory;
 use crate::layout::edge::{patch_name, EdgeRules};
 use crate::layout::findings::Findings;
+use crate::model::rule::RuleKey;
 use crate::model::tlv_table::TlvTable;
 use crate::server::executors::HUB;
 use crate::server::ports::{Executor, Location};
@@ -72,6 +73,10 @@ pub struct Session {
     /// Of the last comparison: its [`Inventory::begun`], and the batch of the repairs.
     pub compared: Option<(u64, u64)>,
     pub found: Option<Found>,
+    /// Whether it tells of the rules that it changes (learning.rs).
+    pub is_watched: bool,
+    /// Rules that it has written, with the number of their unanswered readings.
+    pub unread: HashMap<RuleKey, usize>,
     pub ports: BTreeMap<u32, Port>,
     /// The batch of the last port-mod for a port.
     pub port_mods: HashMap<u32, u64>,

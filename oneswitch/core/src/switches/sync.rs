@@ -7,6 +7,7 @@ use crate::layout::messages::{everything, flood_group, physical_group};
 use crate::layout::repair::{self, before_flight};
 use crate::model::hidden::FLOOD_GROUP;
 use crate::model::in_flight::InFlight;
+use crate::model::rule::Rule;
 use crate::model::tlv_table::TlvTable;
 use crate::model::truth::Truth;
 use crate::server::Server;
@@ -16,10 +17,11 @@ use crate::switches::session::{Inventory, SessionState};
 use crate::switches::Switches;
 use openflow13::tlv_table;
 use openflow13::{
-    meter_no, AsyncMasks, ErrorCode, Experimenter, FlowMod, GroupDesc, GroupMod, Message,
-    MultipartReply, MultipartRequest, SwitchConfig,
+    meter_no, AsyncMasks, ErrorCode, Experimenter, FlowMod, FlowStats, GroupDesc, GroupMod,
+    Message, MultipartReply, MultipartRequest, SwitchConfig,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
@@ -30,6 +32,16 @@ const RESYNCS: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long to postpone reading a bridge that is trying a bundle.
 const TRIAL: Duration = Duration::from_millis(10);
+
+/// Differences of a `virt` that are right: the virtual tables have to follow.
+#[derive(Debug, Default)]
+pub struct Compared {
+    pub expired: Vec<Expired>,
+    /// Rules that it has learned, or has changed by itself.
+    pub learned: Vec<FlowStats>,
+    /// Learned rules that it had lost.
+    pub restored: Vec<Arc<Rule>>,
+}
 
 impl Switches {
     /// Requests the complete state of a newly connected bridge.
@@ -223,7 +235,7 @@ impl Switches {
         true
     }
 
-    /// Compares `virt` with the virtual tables and repairs it; returns the expired rules, or `None` if it could not be compared.
+    /// Compares `virt` with the virtual tables and repairs it; `None`: it could not be compared.
     pub fn compare_virt(
         &mut self,
         truth: &Truth,
@@ -231,7 +243,7 @@ impl Switches {
         switch: SwitchIndex,
         inventory: Inventory,
         now: Instant,
-    ) -> Option<Vec<Expired>> {
+    ) -> Option<Compared> {
         if !inventory.after_gap && inventory.own_changes != self.list[switch].own_changes {
             // It was read before it received its current rules.
             self.list[switch].virt.again = true;
@@ -248,6 +260,8 @@ impl Switches {
             switch,
             after_gap: inventory.after_gap,
             in_flight: &in_flight,
+            learns: self.list[switch].virt.is_watched,
+            unread: &self.list[switch].virt.unread,
             memory: &self.list[switch].virt.memory,
             now,
         };
@@ -293,7 +307,11 @@ impl Switches {
         found.append(meters.found);
         found.append(groups.found);
         self.keep_findings(switch, Bridge::Virt, inventory.after_gap, found, now);
-        Some(flows.expired)
+        Some(Compared {
+            expired: flows.expired,
+            learned: flows.learned,
+            restored: flows.restored,
+        })
     }
 
     /// Returns the groups that `switch`, which has `found`, should have had before the messages in flight.

@@ -13,6 +13,7 @@ use crate::api::{Bridge, ControllerId, SwitchIndex};
 use crate::journal::records::Journal;
 use crate::model::in_flight::InFlight;
 use crate::model::rule::Rule;
+use crate::model::tables::Change;
 use crate::model::truth::{Changes, Request, Truth};
 use crate::switch_set::SwitchSet;
 use openflow13::{ErrorCode, ErrorMessage, Message};
@@ -120,7 +121,7 @@ fn wire(xid: u32, request: &Request) -> Vec<u8> {
         }
         Request::Meter(message) => crate::wire::wire(xid, &Message::MeterMod(message.clone())),
         Request::TlvTable(message) => crate::wire::wire(xid, &message.message()),
-        Request::PacketOut | Request::Part(_) | Request::Other => Vec::new(),
+        Request::Rule(_) | Request::PacketOut | Request::Part(_) | Request::Other => Vec::new(),
     }
 }
 
@@ -316,6 +317,24 @@ impl Verdicts {
         let mut found = InFlight::default();
         self.operations.iter().for_each(|o| found.add(&o.changes));
         found
+    }
+
+    /// Returns the messages that `switch` got since operation number `since`, and those of a bundle, which it gets at its commit.
+    pub(in crate::switches) fn requests_since(
+        &self,
+        switch: SwitchIndex,
+        since: u64,
+    ) -> impl Iterator<Item = &Request> {
+        let first = self.pushed - self.operations.len() as u64;
+        let numbered = (first..).zip(&self.operations);
+        let later = numbered.filter(move |(number, o)| {
+            (*number >= since || o.is_joined) && o.targets.contains(switch)
+        });
+        later.map(|(_, o)| &o.request)
+    }
+
+    pub(in crate::switches) fn changes_in_order(&self) -> impl Iterator<Item = &Change> {
+        self.operations.iter().flat_map(|o| &o.changes.flows)
     }
 
     /// Returns the number of operations so far.

@@ -2,9 +2,9 @@
 
 use crate::fake::{outputs_to, FakeBridge};
 use openflow13::{
-    encode_multipart_reply, group_no, meter_no, port_no, ErrorCode, FlowStats, FlowStatsRequest,
-    GroupDesc, GroupStats, Message, MeterConfig, MeterFeatures, MeterStats, Multipart,
-    MultipartReply, MultipartRequest, PortStats, TableStats, ALL_TABLES,
+    encode_multipart_reply, group_no, meter_no, port_no, ErrorCode, Experimenter, FlowStats,
+    FlowStatsRequest, GroupDesc, GroupStats, Message, MeterConfig, MeterFeatures, MeterStats,
+    Multipart, MultipartReply, MultipartRequest, PortStats, TableStats, ALL_TABLES,
 };
 
 /// Flow statistics per message, so that answers have several parts.
@@ -105,6 +105,14 @@ impl FakeBridge {
                 max_bands: 4,
                 max_color: 5,
             }),
+            // A flow monitor begins.
+            MultipartRequest::Experimenter(request) => {
+                self.is_monitored = true;
+                MultipartReply::Experimenter(Experimenter {
+                    body: Box::default(),
+                    ..request
+                })
+            }
             other => panic!("not answered by the fake: {other:?}"),
         };
         for frame in encode_multipart_reply(xid, &reply) {

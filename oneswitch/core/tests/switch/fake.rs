@@ -53,6 +53,8 @@ pub struct FakeBridge {
     pub refuse: Option<Refuser>,
     /// As Open vSwitch may with rules of the same bundle.
     pub ignores_overlaps: bool,
+    /// Whether it tells of rules that it changes by itself.
+    pub is_monitored: bool,
     /// So many flow dumps of several parts end with an error behind the first one.
     pub broken_dumps: usize,
     /// Flow-removed messages come after the barrier reply, as from Open vSwitch (they wait for an RCU grace period).
@@ -61,6 +63,9 @@ pub struct FakeBridge {
     /// State-changing messages that were accepted.
     pub accepted: usize,
 }
+
+/// ONF's number of messages about flow monitors.
+const FLOW_MONITOR: u32 = 1870;
 
 const STATE_FLAGS: u16 = FlowMod::SEND_FLOW_REM
     | FlowMod::NO_PKT_COUNTS
@@ -124,6 +129,7 @@ impl FakeBridge {
             }
             Message::MultipartRequest(request) => self.multipart(xid, request)?,
             Message::Experimenter(m) if m.vendor == NX_VENDOR => self.nicira(xid, &m)?,
+            Message::Experimenter(m) if m.subtype == FLOW_MONITOR => self.is_monitored = false,
             Message::Experimenter(m) => self.bundle(xid, &m)?,
             Message::TableMod(_) => self.table_mods += 1,
             _ => {}

@@ -14,6 +14,7 @@ mod folds;
 mod gathering;
 mod idle;
 mod lab;
+mod learning;
 mod liveness;
 mod logs;
 mod markers;

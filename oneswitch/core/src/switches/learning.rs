@@ -1,0 +1,147 @@
+//! Rules that a switch makes or changes by itself, because an action of another rule tells it to (`learn`, `fin_timeout`).
+//!
+//! The switch tells of such rules (flow monitors of Nicira), in order with its answers to our messages. It does not tell everything about
+//! them, so each is read.
+
+use super::Switches;
+use crate::api::{Bridge, SwitchIndex};
+use crate::model::facts;
+use crate::model::rule::{Rule, RuleKey};
+use crate::model::tables::Filter;
+use crate::model::truth::Request;
+use crate::switch_set::SwitchSet;
+use crate::switches::reads::Purpose;
+use crate::switches::verdict::Verdicts;
+use openflow13::flow_watch::{unwatch, watch, FlowUpdate};
+use openflow13::{
+    group_no, port_no, FlowModCommand, FlowStatsRequest, GroupModCommand, MultipartRequest,
+};
+
+/// The number of our flow monitor on each `virt`.
+const MONITOR: u32 = 1;
+
+/// What messages behind the reading of a learned rule do to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Later {
+    Nothing,
+    /// They remove or replace it.
+    Ends,
+    Changes,
+}
+
+impl Switches {
+    /// Tells whether `switch` tells of the rules that it changes.
+    pub fn is_watched(&self, switch: SwitchIndex) -> bool {
+        self.list[switch].virt.is_watched
+    }
+
+    pub fn watched(&self) -> SwitchSet {
+        (0..self.list.len())
+            .filter(|switch| self.is_watched(*switch))
+            .collect()
+    }
+
+    /// Lets switches tell of the rules that they change, from now on.
+    pub fn watch_rules(&mut self, switches: SwitchSet) {
+        for switch in switches.iter() {
+            let virt = &self.list[switch].virt;
+            if !virt.is_down() && !virt.is_watched {
+                self.watch_new(switch);
+            }
+        }
+    }
+
+    /// Does the same for a switch that has just connected.
+    pub fn watch_new(&mut self, switch: SwitchIndex) {
+        self.list[switch].virt.is_watched = true;
+        let from = SwitchSet::of(switch);
+        self.read(Purpose::Watch, Bridge::Virt, from, watch(MONITOR));
+    }
+
+    pub fn stop_watching(&mut self) {
+        for switch in self.watched().iter() {
+            self.list[switch].virt.is_watched = false;
+            self.list[switch].virt.unread.clear();
+            self.send_to(switch, Bridge::Virt, &unwatch(MONITOR));
+        }
+    }
+
+    /// Reads a rule that `switch` has written.
+    pub fn read_rule(&mut self, switch: SwitchIndex, key: RuleKey, update: FlowUpdate) {
+        let since = self.verdicts.sequence();
+        let unread = &mut self.list[switch].virt.unread;
+        *unread.entry(key.clone()).or_insert(0) += 1;
+        let request = FlowStatsRequest {
+            table_id: update.table_id,
+            out_port: port_no::ANY,
+            out_group: group_no::ANY,
+            cookie: update.cookie,
+            cookie_mask: u64::MAX,
+            matching: update.matching,
+        };
+        let purpose = Purpose::Learned { key, since };
+        let request = MultipartRequest::Flow(request);
+        self.read(purpose, Bridge::Virt, SwitchSet::of(switch), request);
+    }
+
+    /// Notes that a reading is answered.
+    pub fn rule_was_read(&mut self, switch: SwitchIndex, key: &RuleKey) {
+        let unread = &mut self.list[switch].virt.unread;
+        if let Some(readings) = unread.get_mut(key) {
+            *readings -= 1;
+            if *readings == 0 {
+                unread.remove(key);
+            }
+        }
+    }
+}
+
+impl Verdicts {
+    /// Returns what messages that `switch` got since operation number `since` do to a rule that the virtual tables did not have.
+    pub fn later(&self, switch: SwitchIndex, since: u64, rule: &Rule) -> Later {
+        let mut later = Later::Nothing;
+        for request in self.requests_since(switch, since) {
+            match concerns(request, rule) {
+                Later::Ends => return Later::Ends,
+                Later::Changes => later = Later::Changes,
+                Later::Nothing => {}
+            }
+        }
+        later
+    }
+
+    /// Tells whether a message without a verdict writes a rule.
+    pub fn is_being_written(&self, key: &RuleKey) -> bool {
+        let mut changes = self.changes_in_order();
+        changes.any(|change| change.after.as_ref().is_some_and(|rule| rule.key == *key))
+    }
+}
+
+fn concerns(request: &Request, rule: &Rule) -> Later {
+    match request {
+        Request::Flow {
+            message, matching, ..
+        } => {
+            let filter = Filter::of_flow_mod(message, matching.clone());
+            let is_it = || rule.key == RuleKey::of_flow_mod(message, matching.clone());
+            match message.command {
+                FlowModCommand::Add if is_it() => Later::Ends,
+                FlowModCommand::Delete if filter.selects(rule) => Later::Ends,
+                FlowModCommand::DeleteStrict if is_it() && filter.selects(rule) => Later::Ends,
+                FlowModCommand::Modify if filter.selects(rule) => Later::Changes,
+                FlowModCommand::ModifyStrict if is_it() && filter.selects(rule) => Later::Changes,
+                _ => Later::Nothing,
+            }
+        }
+        Request::Group { message, .. } if message.command == GroupModCommand::Delete => {
+            let names = |id| facts::uses_group(&rule.instructions, id);
+            match message.group_id == group_no::ALL && rule.facts.has_group
+                || names(message.group_id)
+            {
+                true => Later::Ends,
+                false => Later::Nothing,
+            }
+        }
+        _ => Later::Nothing,
+    }
+}

@@ -1,0 +1,152 @@
+//! The ONF's flow monitors, as we use them on a switch: it tells of rules that
+//! others change (`onf_flow_monitor_request`, `onf_flow_update_header`).
+
+use crate::error::Refusal;
+use crate::message::Message;
+use crate::multipart::MultipartRequest;
+use crate::oxm::Match;
+use crate::session::Experimenter;
+use crate::wire::{Put, Reader};
+use crate::{port::port_no, ALL_TABLES, ONF_VENDOR};
+
+/// `ONFST_FLOW_MONITOR`, and `ONFT_FLOW_MONITOR_CANCEL`.
+const FLOW_MONITOR: u32 = 1870;
+/// `ONFFMF_ADD`, `ONFFMF_DELETE` and `ONFFMF_MODIFY`.
+const CHANGES: u16 = 0b1110;
+
+mod event {
+    pub const ADDED: u16 = 0;
+    pub const DELETED: u16 = 1;
+    pub const MODIFIED: u16 = 2;
+}
+
+/// A rule that somebody else has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowUpdate {
+    /// Its table.
+    pub table_id: u8,
+    /// Its priority.
+    pub priority: u16,
+    /// Its cookie.
+    pub cookie: u64,
+    /// Its match.
+    pub matching: Match,
+    /// The reason of its removal, as in a flow_removed; `None`: it is there.
+    pub removed: Option<u8>,
+}
+
+/// Returns the request to tell of all rules that others change from now on.
+pub fn watch(monitor: u32) -> MultipartRequest {
+    let mut body = Vec::new();
+    body.put_u32(monitor);
+    body.put_u16(CHANGES);
+    body.put_u16(4);
+    body.put_u32(port_no::ANY);
+    body.put_u8(ALL_TABLES);
+    body.zeros(3);
+    Match::any().put(&mut body);
+    MultipartRequest::Experimenter(Experimenter {
+        vendor: ONF_VENDOR,
+        subtype: FLOW_MONITOR,
+        body: body.into(),
+    })
+}
+
+/// Returns the message that ends [`watch`].
+pub fn unwatch(monitor: u32) -> Message {
+    Message::Experimenter(Experimenter {
+        vendor: ONF_VENDOR,
+        subtype: FLOW_MONITOR,
+        body: monitor.to_be_bytes().into(),
+    })
+}
+
+/// Returns the changes that a switch tells of; `None`: it is another message.
+///
+/// # Errors
+/// What cannot be read.
+pub fn updates(reply: &Experimenter) -> Option<Result<Vec<FlowUpdate>, Refusal>> {
+    let is_update = (reply.vendor, reply.subtype) == (ONF_VENDOR, FLOW_MONITOR);
+    is_update.then(|| decode(&reply.body))
+}
+
+fn decode(body: &[u8]) -> Result<Vec<FlowUpdate>, Refusal> {
+    let mut reader = Reader::new(body);
+    let mut updates = Vec::new();
+    while !reader.is_empty() {
+        let length = usize::from(reader.u16()?);
+        let mut entry = Reader::new(reader.bytes(length.saturating_sub(2))?);
+        let kind = entry.u16()?;
+        if !matches!(kind, event::ADDED | event::DELETED | event::MODIFIED) {
+            continue; // our own change
+        }
+        let reason = entry.u16()?;
+        let priority = entry.u16()?;
+        entry.skip(4)?; // timeouts
+        entry.skip(2)?; // the length of the match
+        let [table_id, _] = entry.array()?;
+        let cookie = entry.u64()?;
+        let matching = Match::pull(&mut entry)?;
+        updates.push(FlowUpdate {
+            table_id,
+            priority,
+            cookie,
+            matching,
+            removed: (kind == event::DELETED).then_some(reason as u8),
+        });
+    }
+    Ok(updates)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// What Open vSwitch 3.1 tells of a rule that was learned in table 1, and of a change of ours.
+    const TOLD: [u8; 48] = [
+        0, 40, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 60, 0, 14, 1, 0, 0, 0, 0, 0, 0, 0, 0, 7, //
+        0, 1, 0, 14, 0x80, 0, 6, 6, 2, 0, 0, 0, 0, 1, 0, 0, // eth_dst
+        0, 8, 0, 3, 0, 0, 0, 9,
+    ];
+
+    #[test]
+    fn a_learned_rule_is_read_and_our_own_change_is_not() {
+        let reply = |body: &[u8]| Experimenter {
+            vendor: ONF_VENDOR,
+            subtype: FLOW_MONITOR,
+            body: body.into(),
+        };
+        let told = updates(&reply(&TOLD)).unwrap().unwrap();
+        let [learned] = &*told else { panic!() };
+        assert_eq!((learned.table_id, learned.priority), (1, 0x8000));
+        assert_eq!((learned.cookie, learned.removed), (7, None));
+        assert_eq!(learned.matching.as_oxm(), &TOLD[28..38]);
+        assert!(updates(&reply(&TOLD[..30])).unwrap().is_err());
+        assert!(updates(&reply(&[])).unwrap().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_removal_has_its_reason() {
+        let mut removed = TOLD;
+        removed[3] = 1;
+        removed[5] = 2;
+        let reply = Experimenter {
+            vendor: ONF_VENDOR,
+            subtype: FLOW_MONITOR,
+            body: removed.into(),
+        };
+        let told = updates(&reply).unwrap().unwrap();
+        assert_eq!(told.first().and_then(|update| update.removed), Some(2));
+    }
+
+    #[test]
+    fn another_vendors_statistics_are_none() {
+        let reply = Experimenter {
+            vendor: 1,
+            subtype: FLOW_MONITOR,
+            body: Box::default(),
+        };
+        assert!(updates(&reply).is_none());
+    }
+}
