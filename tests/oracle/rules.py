@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from tests.oracle import frames, pools
 from tests.oracle import openflow as of
+from tests.oracle.learning import learn_action
 
 _MAX_LENGTHS = (0, 64, 0xFFE5, 0xFFFF)
 _SETTABLE = (
@@ -117,8 +118,11 @@ def odd_action(draw: st.DrawFn) -> bytes:
 @st.composite
 def stateful_action(draw: st.DrawFn, table: int) -> bytes:
     """Draw an action with state shared by all ports; it never returns to a table, which could loop."""
-    if draw(st.booleans()):
+    kind = draw(st.integers(0, 4))
+    if kind <= 1:
         return of.output(of.NORMAL)
+    if kind == 2:
+        return draw(learn_action())
     later = [each for each in pools.TABLES if each > table]
     return of.ct(draw(st.booleans()), draw(st.sampled_from((0, 0, 1))), draw(st.sampled_from((None, *later))))
 
