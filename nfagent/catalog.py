@@ -134,4 +134,5 @@ def nf_kinds(program: str, backend: str = "auto") -> list[Kind]:
 def _nf_kind(program: str, backend: str, name: str, summary: str, *, offloads: bool) -> Kind:
     command = (program, "run", name, "--config", "{config}", "{ports}", "--control", "{control}", "--backend", backend)
     offload = ("{offload}",) if offloads else ()
-    return Kind(name, summary, True, _NF_PORTS, (*command, "--workers", "{workers}", *offload))
+    check = (program, "check", name, "--config", "{config}", "--ports", "{ports}")
+    return Kind(name, summary, True, _NF_PORTS, (*command, "--workers", "{workers}", *offload), check)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nfagent.catalog import Catalog
+from nfagent.checking import check_configuration
 from nfagent.errors import ConflictError, ForbiddenError, InvalidError, QuotaError, UnknownError
 from nfagent.model import PORT_HOP, Chain, Instance, Kind, Migration, View
 from nfagent.store import Change, Store, chains, instances, migrations
@@ -76,6 +77,7 @@ class Desired:
         self.catalog.flavor(order.flavor)
         count = _port_count(kind, order.ports)
         pin = self._pin(client, order.pin)
+        check_configuration(kind, order.config, count)
         with self.store.change() as change:
             self._check_name(change, client.project, order.name)
             self._check_quota(change, client.project, order.flavor, count)
@@ -148,6 +150,10 @@ class Desired:
         """Change an instance; apply all changes or none."""
         instance = self.show(client, reference).instance
         pin = self._pin(client, amendment.pin or None) if amendment.pin is not None else None
+        if amendment.config is not None and amendment.config != instance.config:
+            kind = self.catalog.kinds.get(instance.kind)
+            if kind is not None:
+                check_configuration(kind, amendment.config, len(instance.ports))
         with self.store.change() as change:
             instance = _current(change, instance)
             if not instance.present:

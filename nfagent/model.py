@@ -26,6 +26,7 @@ class Kind:
         movable: its state moves, so its process speaks the control protocol of nfs/README.md.
         ports: minimum and maximum number of an instance's virtual ports.
         command: to run; see `nfagent.launch.commands` for its placeholders.
+        check: examines a configuration, ``{config}``, of an instance with ``{ports}`` ports; empty: there is none.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Kind:
     movable: bool
     ports: tuple[int, int]
     command: tuple[str, ...]
+    check: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,30 @@ pub(crate) fn load<C: DeserializeOwned>(path: &Path) -> Result<C, Failure> {
         fs::read_to_string(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
     let extension = path.extension().and_then(|extension| extension.to_str());
     match extension {
-        Some("json") => serde_json::from_str(&text).map_err(|error| fail(error.to_string())),
-        // The parser's message ends with a line break.
+        Some("json") => {
+            let mut json = serde_json::Deserializer::from_str(&text);
+            let config = serde_path_to_error::deserialize(&mut json)
+                .map_err(|error| fail(placed(&error)))?;
+            json.end().map_err(|error| fail(error.to_string()))?;
+            Ok(config)
+        }
         Some("toml") => {
-            toml::from_str(&text).map_err(|error| fail(error.to_string().trim_end().to_owned()))
+            let toml = toml::Deserializer::parse(&text)
+                .map_err(|error| fail(error.to_string().trim_end().to_owned()))?;
+            serde_path_to_error::deserialize(toml).map_err(|error| fail(placed(&error)))
         }
         _ => Err(fail("expected a name that ends in .toml or .json".into())),
+    }
+}
+
+/// Returns the message of an error behind the path of its value, such as `vips[0].port`.
+fn placed<E: std::fmt::Display>(error: &serde_path_to_error::Error<E>) -> String {
+    let (path, reason) = (error.path().to_string(), error.inner().to_string());
+    // The message of TOML's parser ends with a line break.
+    let reason = reason.trim_end();
+    match path.as_str() {
+        "." => reason.to_owned(),
+        path => format!("{path}: {reason}"),
     }
 }
 
@@ -47,6 +65,9 @@ mod tests {
             ("b.toml", "numbers = 1\n", "unknown field `numbers`"),
             ("b.toml", "\nnumber = 300\n", "line 2"),
             ("b.json", "{\"number\": \"x\"}", "line 1 column"),
+            ("b.json", "{\"number\": \"x\"}", "number: invalid type"),
+            ("b.json", "{\"number\": 1} 2", "trailing"),
+            ("b.toml", "number = true", "number: "),
             ("b.yaml", "number: 1", ".toml or .json"),
         ] {
             let failure = load(name, text).unwrap_err().to_string();

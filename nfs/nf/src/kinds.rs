@@ -1,5 +1,7 @@
 //! The kinds of network functions in this binary.
 
+use std::path::Path;
+
 use nf_l4lb::L4lb;
 use nf_l7lb::L7lb;
 use nf_limiter::Limiter;
@@ -7,6 +9,7 @@ use nf_runtime::NetworkFunction;
 use nf_tiara::{TnicFunction, Tswitch};
 
 use crate::{
+    check::check,
     failure::Failure,
     forward::Forward,
     replay::{replay, Files},
@@ -20,6 +23,7 @@ pub(crate) struct Kind {
     pub(crate) schema: u32,
     pub(crate) offloads: bool,
     pub(crate) run: fn(&Running<'_>) -> Result<(), Failure>,
+    pub(crate) check: fn(&Path, usize) -> Result<(), Failure>,
     pub(crate) replay: fn(&Files<'_>) -> Result<(), Failure>,
 }
 
@@ -31,6 +35,7 @@ impl Kind {
             schema: N::SCHEMA,
             offloads: N::OFFLOADS,
             run: run::<N>,
+            check: check::<N>,
             replay: replay::<N>,
         }
     }

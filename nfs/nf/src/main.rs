@@ -1,5 +1,6 @@
 //! Runs network functions: one binary, all kinds. See `nfs/README.md`.
 
+mod check;
 mod config;
 mod failure;
 mod forward;
@@ -101,6 +102,18 @@ fn command() -> Command {
                 .requires("offload")
                 .help("Owner of that virtual port"),
         );
+    let check = Command::new("check")
+        .about("Examine a configuration as `run` would, without interfaces; says what is wrong")
+        .arg(kind())
+        .arg(config())
+        .arg(
+            Arg::new("ports")
+                .long("ports")
+                .value_name("N")
+                .value_parser(value_parser!(u16).range(1..=2))
+                .default_value("1")
+                .help("Number of interfaces that it will have"),
+        );
     let list = Command::new("list")
         .about("Print the kinds of network functions")
         .arg(
@@ -146,13 +159,14 @@ fn command() -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .about("Runs network functions")
         .subcommand_required(true)
-        .subcommands([run, list, replay, signer])
+        .subcommands([run, check, list, replay, signer])
 }
 
 fn main() -> ExitCode {
     let matches = command().get_matches();
     let done = match matches.subcommand() {
         Some(("run", arguments)) => run_kind(arguments),
+        Some(("check", arguments)) => check_kind(arguments),
         Some(("replay", arguments)) => replay_kind(arguments),
         Some(("signer", arguments)) => {
             signer::run(required(arguments, "key"), required(arguments, "listen"))
@@ -216,6 +230,12 @@ fn table(arguments: &ArgMatches) -> Result<Option<Chosen>, Failure> {
         owner: arguments.get_one::<String>("offload-owner").cloned(),
     };
     Chosen::of(named, edge).map(Some)
+}
+
+fn check_kind(arguments: &ArgMatches) -> Result<(), Failure> {
+    let kind = find(text(arguments, "kind"))?;
+    let ports = arguments.get_one::<u16>("ports").copied();
+    (kind.check)(required(arguments, "config"), ports.map_or(1, usize::from))
 }
 
 fn replay_kind(arguments: &ArgMatches) -> Result<(), Failure> {

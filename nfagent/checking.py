@@ -1,0 +1,53 @@
+"""Has a kind's own program examine a configuration before a request is accepted."""
+
+import json
+import logging
+import re
+import subprocess
+import tempfile
+from typing import Any
+
+from nfagent.errors import InvalidError, UnavailableError
+from nfagent.model import Kind
+
+_log = logging.getLogger(__name__)
+
+_CHECK_S = 10.0
+_REFUSED = 1
+"""The exit status of ``nf check``; others are failures of the program."""
+# A message such as `nf: /tmp/x.json: vips[0].address: invalid IP address syntax at line 1 column 23`.
+_PLACE = re.compile(r"([A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*|\[\d+\])*): ")
+_POSITION = re.compile(r" at line \d+ column \d+$")
+_ELSEWHERE = ": cannot be read: "
+"""A file that the configuration names may be on the machine where the function will run, so this is no fault here."""
+
+
+def check_configuration(kind: Kind, config: dict[str, Any], ports: int) -> None:
+    """Refuse a configuration that an instance would refuse. A kind without `check` takes everything.
+
+    Raises:
+        InvalidError: the program refuses it; the field is the place of the value, such as ``config.vips[0].address``.
+        UnavailableError: the program does not answer.
+    """
+    if not kind.check:
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="nfagent-") as file:
+        json.dump(config, file)
+        file.flush()
+        words = {"{config}": file.name, "{ports}": str(ports)}
+        command = [words.get(word, word) for word in kind.check]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_S, check=False)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise UnavailableError("check-failed", f"{command[0]} cannot check configurations now: {error}") from error
+        said = done.stderr.strip().rpartition(f"{file.name}: ")[2].removeprefix("nf: ")
+    if done.returncode not in (0, _REFUSED):
+        _log.warning("%s ended with status %d and %s; the function itself will judge", command, done.returncode, said)
+    if done.returncode != _REFUSED or _ELSEWHERE in said:
+        return
+    place = _PLACE.match(said)
+    raise InvalidError(
+        "configuration-refused",
+        _POSITION.sub("", said) or f"{command[0]} refuses it",
+        f"config.{place[1]}" if place else "config",
+    )
