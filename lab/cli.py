@@ -20,6 +20,7 @@ from lab.errors import LabError, SpecError
 from lab.server import Lab, enter_command
 from lab.spec import LabSpec
 from lab.state import LabState
+from server.version import VersionOption
 
 DEFAULT_NAME = "uno"
 
@@ -29,6 +30,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def global_options(version: VersionOption = False) -> None:
+    """Emulated servers with smart NICs: switches, PCIe links, hosts and wires. Needs no root."""
 
 
 class Spec(StrEnum):

@@ -11,6 +11,7 @@ import typer
 from nfagent.config import AgentConfig, default_path
 from nfagent.errors import AgentError
 from server.errors import ServerError
+from server.version import VersionOption
 
 app = typer.Typer(
     name="nfagent",
@@ -25,6 +26,11 @@ _SWITCH_S = 0.0005  # limits how long a computing thread delays one that packets
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", readable=False, help="The agent.toml to use.")
 ]
+
+
+@app.callback()
+def global_options(version: VersionOption = False) -> None:
+    """Deploy network functions on one server with smart NICs."""
 
 
 @app.command()

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from server.oneswitchd.answers import Stage
+from server.version import VersionOption
 from unoctl import completion, dump, logs, place, plumb, ports, show
 from unoctl.command import FormatOption, Globals, PrettyOption, carry_out
 from unoctl.doctor import checkup
@@ -67,6 +68,7 @@ def global_options(
     lab: Annotated[str | None, typer.Option("--lab", metavar="NAME", help="Use the server.toml of this lab.")] = None,
     chosen: Annotated[Format, typer.Option("--format", help="Format of the result.")] = Format.TABLE,
     pretty: PrettyOption = False,
+    version: VersionOption = False,  # noqa: ARG001
 ) -> None:
     """Show and change a server that controllers see as one OpenFlow switch."""
     ctx.obj = Globals(Choice(config, lab, os.environ), chosen, pretty)

@@ -3,11 +3,15 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
+from lab.cli import app as lab_app
+from nfagent.cli import app as agent_app
 from server.errors import ApiRefusedError, ServerError, UsageError
 from tests.server.fake_rest import FakeOneswitchd, make_status
 from tests.unoctl.dummy_server import DummyServer, Mapped
@@ -86,6 +90,7 @@ COMMANDS = (
     "nf kinds",
     "nf list",
     "nf load",
+    "nf logs",
     "nf migrate",
     "nf migrations",
     "nf show",
@@ -106,6 +111,12 @@ COMMANDS = (
 def test_every_command_is_listed() -> None:
     result = unoctl("--format=json", "list-commands")
     assert [item["command"] for item in json.loads(result.stdout)] == list(COMMANDS[1:])
+
+
+@pytest.mark.parametrize(("program", "main"), [("unoctl", app), ("uno-lab", lab_app), ("nfagent", agent_app)])
+def test_every_program_tells_its_version(program: str, main: typer.Typer) -> None:
+    result = CliRunner().invoke(main, ["--version"], prog_name=program)
+    assert (result.exit_code, result.stdout) == (0, f"{program} {version('uno-server')}\n")
 
 
 @pytest.mark.parametrize("command", COMMANDS[1:])
