@@ -46,6 +46,21 @@ class Offload:
 
 
 @dataclass(frozen=True, slots=True)
+class Passed:
+    """Packets of an instance's process since it started, without those that the switches carry for it.
+
+    Attributes:
+        dropped: number of packets by reason.
+    """
+
+    packets_in: int
+    bytes_in: int
+    packets_out: int
+    bytes_out: int
+    dropped: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """Load of an instance.
 
@@ -55,6 +70,7 @@ class Load:
         traffic: in and out of its process, together; without packets that the switches carry for it.
         flows: number of its flows; None: it does not report them.
         offload: None: it does not ask the switches to carry flows.
+        passed: None: it does not count packets.
     """
 
     utilisation: float
@@ -62,6 +78,7 @@ class Load:
     traffic: Rate
     flows: int | None
     offload: Offload | None = None
+    passed: Passed | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Load of instances: their own counters over the control socket, CPU time of their processes."""
 
 import contextlib
+import re
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nfagent.control import Connection, flow_count
 from nfagent.errors import ControlError, ControlRefusedError
-from nfagent.measurement import Load, Offload, OffloadState, Rate
+from nfagent.measurement import Load, Offload, OffloadState, Passed, Rate
 from nfagent.monitor.subjects import Subject
 from server.processes import PROC
 
@@ -21,6 +22,7 @@ _ALL_ANSWER_S = 1.0
 _THREADS = 16
 _PAUSE_S = 10.0
 _BATCH = 64  # maximum packets of a batch of the runtime
+_DROPPED = re.compile(r'packets_dropped\{reason="(.*)"\}', re.DOTALL)
 _OFFLOADS = "offload_flows"  # a counter of instances whose status has `offload`
 _CPUCLOCK_SCHED = 2  # clock_getcpuclockid(3): ids of processes' clocks, linux/posix-timers.h
 
@@ -44,6 +46,7 @@ class Counted:
     frames: int = 0
     flows: int | None = None
     offload: "OffloadStatus | None" = None
+    passed: Passed | None = None
 
 
 class OffloadStatus(BaseModel):
@@ -105,15 +108,29 @@ def _asked(subject: Subject, control: str) -> Counted:
     if not isinstance(counters.get("busy_ns"), int):
         return counted
     get = {name: value for name, value in counters.items() if isinstance(value, int | float)}
+    passed = _passed(get)
     return replace(
         counted,
         busy_ns=int(get["busy_ns"]),
         batches=int(get.get("batches", 0)),
-        packets=int(get.get("packets_in", 0)),
-        octets=int(get.get("bytes_in", 0) + get.get("bytes_out", 0)),
-        frames=int(get.get("packets_in", 0) + get.get("packets_out", 0)),
+        packets=passed.packets_in,
+        octets=passed.bytes_in + passed.bytes_out,
+        frames=passed.packets_in + passed.packets_out,
         flows=flow_count(get),
         offload=_offload_status(status),
+        passed=passed,
+    )
+
+
+def _passed(counters: Mapping[str, float]) -> Passed:
+    found = ((_DROPPED.fullmatch(name), count) for name, count in counters.items())
+    return Passed(
+        packets_in=int(counters.get("packets_in", 0)),
+        bytes_in=int(counters.get("bytes_in", 0)),
+        packets_out=int(counters.get("packets_out", 0)),
+        bytes_out=int(counters.get("bytes_out", 0)),
+        # The name has Prometheus' escapes.
+        dropped={re.sub(r"\\(.)", r"\1", match[1]): int(count) for match, count in found if match},
     )
 
 
@@ -171,7 +188,9 @@ def load(subject: Subject, before: Counted, now: Counted, traffic: Rate | None) 
         if busy is None:
             octets = frames = 0  # one reading is missing: a total since the start is not this interval's
         traffic = Rate(octets * 8 / 1e6 / seconds, frames / seconds)
-    return Load(utilisation, round(used / 1e6 / seconds), traffic, now.flows, _offload(before, now, seconds))
+    return Load(
+        utilisation, round(used / 1e6 / seconds), traffic, now.flows, _offload(before, now, seconds), now.passed
+    )
 
 
 def _offload(before: Counted, now: Counted, seconds: float) -> Offload | None:

@@ -15,8 +15,3 @@ def migrations_by_outcome(db: sqlite3.Connection) -> dict[str, int]:
         " UNION ALL SELECT outcome, count FROM migration_forgotten"
     )
     return dict(db.execute(f"SELECT outcome, SUM(count) FROM ({counts}) GROUP BY outcome").fetchall())
-
-
-def instance_names(db: sqlite3.Connection) -> dict[str, tuple[str, str]]:
-    """Return project and name of each instance, by id."""
-    return {id_: (project, name) for id_, project, name in db.execute("SELECT id, project, name FROM instance")}

@@ -11,7 +11,7 @@ import pytest
 
 from nfagent.api.access import LOCAL
 from nfagent.api.discretion import GENERIC
-from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Offload, Rate
+from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Offload, Passed, Rate
 from nfagent.store import chains, database, decisions, instances, migrations, processes
 from server.oneswitchd.answers import BridgeState, Controller, LinkState, Status, SwitchState
 from tests.nfagent import samples
@@ -521,10 +521,50 @@ def test_metrics_use_the_prometheus_text_format(api: Api) -> None:
         'nfagent_migrations_total{outcome="rolled-back"} 0\n'
         'nfagent_migrations_total{outcome="failed"} 1\n'
         'nfagent_migrations_total{outcome="cancelled"} 0\n'
+        "# HELP nfagent_faults Faults of instances.\n"
+        "# TYPE nfagent_faults gauge\n"
+        'nfagent_faults{gravity="critical"} 0\n'
+        'nfagent_faults{gravity="warning"} 1\n'
         "# HELP nfagent_events_total Id of the newest event.\n"
         "# TYPE nfagent_events_total counter\n"
         f"nfagent_events_total {api.store.last_event}\n"
+        "# HELP nfagent_instance_info Its other labels; always 1.\n"
+        "# TYPE nfagent_instance_info gauge\n"
+        'nfagent_instance_info{instance="lb",project="acme",kind="l4lb",location="snic0",status="active"} 1\n'
+        'nfagent_instance_info{instance="plain",project="other",kind="probe",location="",status="migrating"} 1\n'
+        "# HELP nfagent_instance_unresponsive Whether its process does not answer.\n"
+        "# TYPE nfagent_instance_unresponsive gauge\n"
+        'nfagent_instance_unresponsive{instance="lb",project="acme"} 0\n'
     )
+
+
+def test_metrics_show_what_was_measured(api: Api) -> None:
+    api.fill()
+    passed = Passed(10, 1000, 9, 2**53, {'no "route"': 1})
+    api.monitor.measured = replace(
+        _measured("id-lb", Load(0.25, 300, Rate(8.0, 1000.0), 7, passed=passed)),
+        links={"snic0": LinkUse(Rate(1.5, 1.0), Rate(0.0, 0.0), 10_000)},
+        locations={"hypervisor": LocationUse(1500, 4000)},
+    )
+    text = api.client.get("/metrics", environ_overrides={LOCAL: True}).text
+    labels = 'instance="lb",project="acme"'
+    assert [line for line in text.splitlines() if line.startswith(("nfagent_instance_", "nfagent_l"))][2:] == [
+        f"nfagent_instance_unresponsive{{{labels}}} 0",
+        f"nfagent_instance_utilisation_ratio{{{labels}}} 0.25",
+        f"nfagent_instance_cpu_cores{{{labels}}} 0.3",
+        f"nfagent_instance_throughput_bits_per_second{{{labels}}} 8000000.0",
+        f"nfagent_instance_flows{{{labels}}} 7",
+        f'nfagent_instance_packets_total{{{labels},direction="in"}} 10',
+        f'nfagent_instance_packets_total{{{labels},direction="out"}} 9',
+        f'nfagent_instance_bytes_total{{{labels},direction="in"}} 1000',
+        f'nfagent_instance_bytes_total{{{labels},direction="out"}} 9007199254740992',
+        f'nfagent_instance_dropped_packets_total{{{labels},reason="no \\"route\\""}} 1',
+        'nfagent_link_to_nic_bits_per_second{switch="snic0"} 1500000.0',
+        'nfagent_link_to_host_bits_per_second{switch="snic0"} 0.0',
+        'nfagent_link_capacity_bits_per_second{switch="snic0"} 10000000000',
+        'nfagent_location_cpu_cores{location="hypervisor"} 1.5',
+        'nfagent_location_capacity_cores{location="hypervisor"} 4.0',
+    ]
 
 
 def test_metrics_show_what_the_switches_carry(api: Api) -> None:

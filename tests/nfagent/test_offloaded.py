@@ -15,7 +15,7 @@ from nfagent.capacity import Capacity
 from nfagent.decide.demand import Costs, Levels
 from nfagent.decide.problem import ProblemMaker
 from nfagent.decide.situation import Function, Situation
-from nfagent.measurement import Coefficient, Measurement, Rate
+from nfagent.measurement import Coefficient, Measurement, Passed, Rate
 from nfagent.monitor.instance_load import Counted, LoadProbe, OffloadStatus, load
 from nfagent.monitor.layout import Layout
 from nfagent.monitor.matrix import Traffic, attribute, port_rates, relative_error
@@ -152,11 +152,13 @@ def _serving(path: Path, answers: dict[str, dict[str, Any]]) -> Iterator[list[st
 
 
 def test_an_instance_that_offloads_is_asked_for_its_status(directory: Path) -> None:
-    answers = {"counters": {"busy_ns": 5, "offload_flows": 20.0}, "status": {"kind": "l4lb", "offload": STATUS}}
+    counters = {"busy_ns": 5, "offload_flows": 20.0, "packets_in": 3, r'packets_dropped{reason="a \"b\""}': 2}
+    answers = {"counters": counters, "status": {"kind": "l4lb", "offload": STATUS}}
     with _serving(directory / "lb", answers) as asked:
         counted = LoadProbe().look([replace(SUBJECT, control=str(directory / "lb"))])["inc"]
     assert asked == ["counters", "status"]
     assert counted.offload == OffloadStatus.model_validate(STATUS)
+    assert counted.passed == Passed(3, 0, 0, 0, {'a "b"': 2})
 
 
 def test_other_instances_are_asked_for_their_counters_only(directory: Path) -> None:
