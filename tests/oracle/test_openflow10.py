@@ -1,6 +1,7 @@
 """OpenFlow 1.0 on the management socket: stock ovs-ofctl without options, and replies byte for byte as one bridge's."""
 
 import struct
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,8 @@ from tests.oracle.ofctl import ofctl
 from tests.oracle.peer import Peer, ask, frame
 
 _NICIRA = 0x2320
+_PATIENCE_S, _OLD_S = 30.0, 2
+_IP_PACKET = bytes.fromhex("ffffffffffff0200000000010800450000140000000040000000") + bytes([10, 0, 0, 1, 10, 0, 0, 2])
 _STATS_REQUEST, _FLOW, _TABLE, _PORT, _QUEUE, _PORT_DESC = 16, 1, 3, 4, 5, 13
 _VENDOR, _SET_FLOW_FORMAT = 4, 12
 _NONE, _ALL = 0xFFFF, 0xFFFC
@@ -131,10 +134,16 @@ BROKEN = {
 
 
 @pytest.fixture(scope="module")
-def targets() -> Iterator[tuple[str, str]]:
-    """The management sockets of oneswitchd and of a bridge, as targets of ovs-ofctl."""
+def comparison() -> Iterator[Comparison]:
+    """Both worlds."""
     with Comparison(2, binary()) as comparison:
-        yield comparison.targets
+        yield comparison
+
+
+@pytest.fixture
+def targets(comparison: Comparison) -> tuple[str, str]:
+    """The management sockets of oneswitchd and of a bridge, as targets of ovs-ofctl."""
+    return comparison.targets
 
 
 def stats(target: str, number: int, body: bytes) -> list[bytes]:
@@ -145,15 +154,27 @@ def stats(target: str, number: int, body: bytes) -> list[bytes]:
 
 def flows(target: str) -> tuple[set[bytes], set[bytes]]:
     """Return all rules in the standard and in Nicira's form, without times."""
-    standard, nicira = set[bytes](), set[bytes]()
+    standard = set[bytes]()
     for body in stats(target, _FLOW, struct.pack("!I36xBxH", 0x3FFFFF, 0xFF, _NONE)):
         for entry in _entries(body):
             standard.add(entry[:44] + bytes(8) + entry[52:])
+    nicira = {entry[:4] + bytes(8) + entry[12:20] + bytes(4) + entry[24:] for entry in nicira_flows(target)}
+    return standard, nicira
+
+
+def nicira_flows(target: str) -> Iterator[bytes]:
+    """Return all rules in Nicira's form."""
     request = struct.pack("!II4xHHB3x", _NICIRA, 0, _NONE, 0, 0xFF)
     for body in stats(target, _NONE, request):
-        for entry in _entries(body[12:]):
-            nicira.add(entry[:4] + bytes(8) + entry[12:20] + bytes(4) + entry[24:])
-    return standard, nicira
+        yield from _entries(body[12:])
+
+
+def ages(target: str) -> dict[int, tuple[int, int]]:
+    """Return the seconds since the last packet and the last change of rules, by their priority; -1: unknown."""
+    return {
+        int.from_bytes(entry[12:14]): (int.from_bytes(entry[20:22]) - 1, int.from_bytes(entry[22:24]) - 1)
+        for entry in nicira_flows(target)
+    }
 
 
 def _entries(data: bytes) -> Iterator[bytes]:
@@ -193,6 +214,28 @@ def test_rules_read_as_on_one_bridge(targets: tuple[str, str], options: tuple[st
     assert len(ours[1]) == len(reference[1])
     for mine, theirs in zip(ours, reference, strict=True):
         assert sorted(each.hex() for each in mine - theirs) == sorted(each.hex() for each in theirs - mine)
+
+
+def test_rules_have_the_ages_of_one_bridge(comparison: Comparison, targets: tuple[str, str]) -> None:
+    """A packet makes one rule young, and a change another."""
+    used, changed, left, other = 1, 2, 3, 4
+    for target in targets:
+        clear(target)
+        for priority, match in ((used, "ip"), (changed, "in_port=2,tcp"), (left, "table=3"), (other, "in_port=2")):
+            said = ofctl(target, "add-flow", f"{match},priority={priority},actions=output:3")
+            assert not said
+    for world, target in zip((comparison.ours, comparison.reference), targets, strict=True):
+        end = time.monotonic() + _PATIENCE_S
+        while min(age for pair in ages(target).values() for age in pair) < _OLD_S:
+            assert time.monotonic() < end, ages(target)
+        world.wires.inject(world.places[1], _IP_PACKET)
+        world.wires.settle()
+        ofctl(target, "--strict", "mod-flows", f"in_port=2,tcp,priority={changed},actions=output:1")
+        found = ages(target)
+        assert found[used][0] < _OLD_S <= found[used][1], found
+        assert found[changed][1] < _OLD_S <= found[changed][0], found
+        assert min(found[left] + found[other]) >= _OLD_S, found
+        ofctl(target, "del-flows")
 
 
 def test_commands_do_what_they_do_on_one_bridge(targets: tuple[str, str]) -> None:

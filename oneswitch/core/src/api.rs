@@ -52,6 +52,8 @@ impl Bridge {
 pub enum Destination {
     Controller(ControllerId),
     Switch(SwitchIndex, Bridge),
+    /// The connection to `virt` of a switch that tells the ages of rules.
+    Ages(SwitchIndex),
 }
 
 /// The executor value for a port's own home; no switch has this name.

@@ -36,9 +36,13 @@ impl Incoming<'_> {
         !std::ptr::eq(self.frame, self.sent)
     }
 
+    pub fn version(&self) -> u8 {
+        self.sent.first().copied().unwrap_or_default()
+    }
+
     /// Tells whether the controller's version has a rule's importance, where OpenFlow 1.3 has padding.
     pub fn has_importance(&self) -> bool {
-        shows_importance(self.sent.first().copied().unwrap_or_default())
+        self.version() >= openflow14::VERSION
     }
 }
 
@@ -60,9 +64,4 @@ pub struct View<'a> {
     pub truth: &'a Truth,
     pub server: &'a Server,
     pub switches: &'a Switches,
-}
-
-/// Tells whether rules of this version have an importance.
-pub fn shows_importance(version: u8) -> bool {
-    version >= openflow14::VERSION
 }

@@ -1,5 +1,6 @@
 //! The dispatcher: owns the rooms, gives them input, and routes their results. No room calls it.
 
+pub mod ages;
 pub mod answers;
 pub mod bundles;
 pub mod collectors;
@@ -51,6 +52,7 @@ pub struct Core {
     /// The bundle that is being committed.
     commit: Option<bundles::Commit>,
     collectors: collectors::Collectors,
+    ages: ages::Ages,
     journal: Journal,
     /// Writers that wait for the switches of their ports.
     offload_hellos: Vec<(WriterId, OffloadHello)>,
@@ -117,6 +119,7 @@ impl Core {
             learning: learning::Learning::default(),
             commit: None,
             collectors: collectors::Collectors::default(),
+            ages: ages::Ages::default(),
             journal: Journal::default(),
             offload_hellos: Vec::new(),
             discarded: Vec::new(),

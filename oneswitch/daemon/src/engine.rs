@@ -73,6 +73,8 @@ pub struct Engine {
     writers: Writers,
     journal: Option<Journal>,
     subscriptions: Subscriptions,
+    /// The connections that tell the ages of rules, by switch.
+    ages: HashMap<SwitchIndex, u64>,
     /// Signalled when all switches are in sync for the first time.
     in_step: Option<watch::Sender<bool>>,
 }
@@ -102,6 +104,7 @@ impl Engine {
             writers: Writers::default(),
             journal: None,
             subscriptions: Subscriptions::default(),
+            ages: HashMap::new(),
             in_step: None,
         }
     }
@@ -249,6 +252,10 @@ impl Engine {
                 self.core.switch_up(*switch, *bridge, now);
             }
             Peer::Misses(_) => _ = handle.write(openflow10::subscribe_to_misses()),
+            Peer::Ages(switch) => {
+                self.ages.insert(*switch, connection);
+                self.core.ages_up(*switch);
+            }
             Peer::Collector(_, id) => _ = handle.write(self.core.collector_up(*id)),
         }
         self.set_link(&peer, Link::Connected);
@@ -296,6 +303,14 @@ impl Engine {
                 }
                 session.handle.resume();
             }
+            Peer::Ages(switch) => {
+                for (header, frame) in messages(&bytes) {
+                    if !is_echo(header) {
+                        self.core.ages_told(switch, frame, now);
+                    }
+                }
+                session.handle.resume();
+            }
             Peer::Collector(switch, id) => {
                 for (_, frame) in messages(&bytes) {
                     self.core.collected(switch, id, frame);
@@ -309,7 +324,7 @@ impl Engine {
         self.subscriptions.follow(&self.core);
         let over = |session: &&Session| self.subscriptions.are_over_for(&session.peer);
         for session in self.sessions.values().filter(over) {
-            let reason = "no controller wants these packet-ins any more";
+            let reason = "no controller wants what it tells any more";
             session.handle.close(reason.into());
         }
     }
@@ -368,6 +383,7 @@ impl Engine {
             Destination::Switch(switch, bridge) => self
                 .bridge_mut(switch, bridge)
                 .and_then(|slot| slot.connection),
+            Destination::Ages(switch) => self.ages.get(&switch).copied(),
         };
         // The core learns from an own event that a peer has disconnected since it wrote this.
         let Some(connection) = connection else { return };
@@ -398,6 +414,10 @@ impl Engine {
                 self.core.switch_down(switch, bridge, now);
             }
             Peer::Misses(_) => {}
+            Peer::Ages(switch) => {
+                self.ages.remove(&switch);
+                self.core.ages_down(switch, now);
+            }
             Peer::Collector(switch, id) => self.core.collector_down(switch, id),
         }
         Some(session)
@@ -409,9 +429,10 @@ impl Engine {
                 dialled: Some(index),
                 ..
             } => Dialled::Controller(*index),
-            Peer::Controller { dialled: None, .. } | Peer::Misses(_) | Peer::Collector(..) => {
-                return
-            }
+            Peer::Controller { dialled: None, .. }
+            | Peer::Misses(_)
+            | Peer::Ages(_)
+            | Peer::Collector(..) => return,
             Peer::Switch(switch, bridge) => Dialled::Switch(*switch, *bridge),
         };
         if let Some(slot) = self.link_mut(dialled) {

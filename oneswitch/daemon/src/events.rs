@@ -122,6 +122,8 @@ pub enum Peer {
     Switch(SwitchIndex, Bridge),
     /// The bridge `virt` of a switch, which sends the packets that meet no rule.
     Misses(SwitchIndex),
+    /// The same bridge, which tells the ages of rules.
+    Ages(SwitchIndex),
     /// The same bridge, which sends the packet-ins of actions with this id.
     Collector(SwitchIndex, u16),
 }

@@ -81,8 +81,8 @@ pub async fn dial_switch(
     .await;
 }
 
-/// Keeps connections to `virt` of a switch for the packet-ins that come only there, while controllers want them.
-pub async fn dial_for_packet_ins(
+/// Keeps connections to `virt` of a switch for what is told only there, while controllers want it.
+pub async fn dial_beside(
     context: Context,
     target: Active,
     name: String,
@@ -97,6 +97,14 @@ pub async fn dial_for_packet_ins(
         whom("packets that meet no rule"),
         Peer::Misses(switch),
         subscribed.misses,
+        |wanted| *wanted,
+    ));
+    tasks.spawn(keep_while(
+        context.clone(),
+        target.clone(),
+        whom("ages of rules"),
+        Peer::Ages(switch),
+        subscribed.ages,
         |wanted| *wanted,
     ));
     let mut ids = subscribed.ids;

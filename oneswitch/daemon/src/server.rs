@@ -18,9 +18,7 @@ use crate::events::Event;
 use crate::journal::{self, Journal};
 use crate::log::Levels;
 use crate::offload;
-use crate::peers::{
-    accept_controllers, dial_controller, dial_for_packet_ins, dial_switch, Context,
-};
+use crate::peers::{accept_controllers, dial_beside, dial_controller, dial_switch, Context};
 use crate::state::{self, Saver, StateFile};
 use crate::stream::Listener;
 use crate::tls::Tls;
@@ -99,7 +97,7 @@ async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
                 bridge,
             ));
         }
-        tasks.spawn(dial_for_packet_ins(
+        tasks.spawn(dial_beside(
             context.clone(),
             switch.virt.clone(),
             switch.name.clone(),

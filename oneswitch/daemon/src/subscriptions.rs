@@ -1,4 +1,4 @@
-//! Packet-ins that Open vSwitch sends only on connections of their own: those of packets that meet no rule, and those by their id.
+//! What Open vSwitch tells only on connections of their own: packets that meet no rule, ages of rules, and packet-ins by their id.
 
 use std::collections::BTreeSet;
 
@@ -12,6 +12,8 @@ use crate::events::Peer;
 pub struct Subscriptions {
     /// Packets that meet no rule.
     misses: watch::Sender<bool>,
+    /// Ages of rules.
+    ages: watch::Sender<bool>,
     /// Packet-ins of actions with these ids.
     ids: watch::Sender<BTreeSet<u16>>,
 }
@@ -20,6 +22,7 @@ pub struct Subscriptions {
 #[derive(Clone)]
 pub struct Subscribed {
     pub misses: watch::Receiver<bool>,
+    pub ages: watch::Receiver<bool>,
     pub ids: watch::Receiver<BTreeSet<u16>>,
 }
 
@@ -27,6 +30,7 @@ impl Subscriptions {
     /// Begins or ends connections, as the core's controllers want them.
     pub fn follow(&self, core: &Core) {
         replace(&self.misses, core.wants_misses());
+        replace(&self.ages, core.wants_ages());
         replace(&self.ids, core.collected_ids());
     }
 
@@ -34,6 +38,7 @@ impl Subscriptions {
     pub fn are_over_for(&self, peer: &Peer) -> bool {
         match peer {
             Peer::Misses(_) => !*self.misses.borrow(),
+            Peer::Ages(_) => !*self.ages.borrow(),
             Peer::Collector(_, id) => !self.ids.borrow().contains(id),
             Peer::Controller { .. } | Peer::Switch(..) => false,
         }
@@ -42,6 +47,7 @@ impl Subscriptions {
     pub fn subscribed(&self) -> Subscribed {
         Subscribed {
             misses: self.misses.subscribe(),
+            ages: self.ages.subscribe(),
             ids: self.ids.subscribe(),
         }
     }

@@ -7,6 +7,7 @@
 //! that 1.0 lacks.
 
 mod actions;
+mod ages;
 mod flow_mods;
 mod frames;
 mod matching;
@@ -20,6 +21,7 @@ use crate::flow::FlowMod;
 use crate::message::Message;
 use crate::port::port_no;
 
+pub use ages::{decode_ages, encode_ages_request, Age};
 pub use misses::{decode_miss, subscribe_to_misses};
 pub use notices::encode_packet_in;
 pub use replies::{encode, encode_features};

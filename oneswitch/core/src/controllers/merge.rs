@@ -9,7 +9,7 @@ use crate::model::truth::{add_group, add_meter};
 use crate::offload::sums::Sums;
 use crate::server::counters::{combine_ports, minus, plus, shown};
 use crate::server::ports::Location;
-use crate::switches::reads::Parts;
+use crate::switches::reads::{Parts, Shown};
 use crate::wire::wire;
 use foldhash::HashMap;
 use openflow13::{
@@ -47,8 +47,7 @@ pub struct Answers {
     pub since: u64,
     /// The packets that offload rules have carried, if ports are asked for.
     pub offloaded: Sums,
-    /// Whether rules are shown with their importance.
-    pub shows_importance: bool,
+    pub shown: Shown,
 }
 
 impl View<'_> {
@@ -360,8 +359,12 @@ impl View<'_> {
     }
 }
 
+/// Splits a duration, rounded down to milliseconds as Open vSwitch's.
 pub fn seconds(duration: Duration) -> (u32, u32) {
-    (duration.as_secs() as u32, duration.subsec_nanos())
+    (
+        duration.as_secs() as u32,
+        duration.subsec_millis() * 1_000_000,
+    )
 }
 
 /// Relays parts unchanged, with the controller's xid and the "more" flag on all but the last.

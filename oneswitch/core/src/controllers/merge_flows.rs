@@ -6,7 +6,7 @@ use crate::layout::messages::key_of;
 use crate::layout::translate::instructions_with_floods;
 use crate::model::rule::{Counters, Rule, RuleKey};
 use crate::switch_set::SwitchSet;
-use crate::switches::reads::flows;
+use crate::switches::reads::{flows, Shown};
 use foldhash::{HashMap, HashMapExt};
 use openflow13::{port_no, FlowStats, FlowStatsRequest, Instructions, MultipartReply};
 use std::collections::hash_map::Entry;
@@ -24,7 +24,7 @@ impl View<'_> {
             parts,
             steady,
             since,
-            shows_importance,
+            shown,
             ..
         } = answers;
         let tables = self.truth.tables.as_of(since);
@@ -47,8 +47,8 @@ impl View<'_> {
             }
             if answered.len() == 1 || steady && self.server.executors.of_rule(rule).len() == 1 {
                 merged.push(match learns {
-                    true => as_changed(flow, rule, now),
-                    false => as_virtual(flow, rule, now),
+                    true => as_changed(flow, rule, &shown, now),
+                    false => as_virtual(flow, rule, &shown, now),
                 });
                 continue;
             }
@@ -60,15 +60,13 @@ impl View<'_> {
                 }
                 Entry::Vacant(place) => {
                     place.insert(merged.len());
-                    merged.push(as_virtual(flow, rule, now));
+                    merged.push(as_virtual(flow, rule, &shown, now));
                 }
             }
         }
         if self.some_executor_is_down() {
-            self.add_unreachable(&tables.select(filter), answered, &mut merged, now);
-        }
-        if !shows_importance {
-            merged.iter_mut().for_each(|flow| flow.importance = 0);
+            let chosen = tables.select(filter);
+            self.add_unreachable(&chosen, answered, &shown, &mut merged, now);
         }
         merged
     }
@@ -93,6 +91,7 @@ impl View<'_> {
         &self,
         chosen: &[Arc<Rule>],
         answered: SwitchSet,
+        shown: &Shown,
         merged: &mut Vec<FlowStats>,
         now: Instant,
     ) {
@@ -105,7 +104,7 @@ impl View<'_> {
                 .intersection(reachable)
                 .is_empty()
             {
-                merged.push(from_truth(rule, now));
+                merged.push(from_truth(rule, shown, now));
             }
         }
     }
@@ -154,15 +153,16 @@ impl View<'_> {
 }
 
 /// Converts a copy's statistics to those of the virtual rule.
-fn as_virtual(flow: FlowStats, rule: &Rule, now: Instant) -> FlowStats {
+fn as_virtual(flow: FlowStats, rule: &Rule, shown: &Shown, now: Instant) -> FlowStats {
     let (duration_sec, duration_nsec) = seconds(rule.age(now));
-    FlowStats {
+    let mut virtual_flow = FlowStats {
         duration_sec,
         duration_nsec,
         idle_timeout: rule.idle_timeout,
         hard_timeout: rule.hard_timeout,
         flags: rule.flags,
-        importance: rule.importance,
+        importance: 0,
+        idle_age: 0,
         cookie: rule.cookie,
         packet_count: flow.packet_count.wrapping_add(rule.base.packets),
         byte_count: flow.byte_count.wrapping_add(rule.base.bytes),
@@ -176,24 +176,26 @@ fn as_virtual(flow: FlowStats, rule: &Rule, now: Instant) -> FlowStats {
             flow.instructions
         },
         ..flow
-    }
+    };
+    shown.apply(&mut virtual_flow, rule, now);
+    virtual_flow
 }
 
 /// Does the same for a copy that its switch may have changed by itself.
-fn as_changed(flow: FlowStats, rule: &Rule, now: Instant) -> FlowStats {
+fn as_changed(flow: FlowStats, rule: &Rule, shown: &Shown, now: Instant) -> FlowStats {
     let cookie = flow.cookie;
     let (idle_timeout, hard_timeout) = rule.timeouts_at(flow.idle_timeout, flow.hard_timeout);
     FlowStats {
         cookie,
         idle_timeout,
         hard_timeout,
-        ..as_virtual(flow, rule, now)
+        ..as_virtual(flow, rule, shown, now)
     }
 }
 
-fn from_truth(rule: &Rule, now: Instant) -> FlowStats {
+fn from_truth(rule: &Rule, shown: &Shown, now: Instant) -> FlowStats {
     let (duration_sec, duration_nsec) = seconds(rule.age(now));
-    FlowStats {
+    let mut flow = FlowStats {
         table_id: rule.key.table,
         duration_sec,
         duration_nsec,
@@ -201,11 +203,14 @@ fn from_truth(rule: &Rule, now: Instant) -> FlowStats {
         idle_timeout: rule.idle_timeout,
         hard_timeout: rule.hard_timeout,
         flags: rule.flags,
-        importance: rule.importance,
+        importance: 0,
+        idle_age: 0,
         cookie: rule.cookie,
         packet_count: rule.base.packets,
         byte_count: rule.base.bytes,
         matching: rule.matching.clone(),
         instructions: rule.instructions.clone(),
-    }
+    };
+    shown.apply(&mut flow, rule, now);
+    flow
 }

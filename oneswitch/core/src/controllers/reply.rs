@@ -91,6 +91,7 @@ mod tests {
             hard_timeout: 0,
             flags: 0,
             importance: 0,
+            idle_age: 0,
             cookie,
             packet_count: 0,
             byte_count: 0,

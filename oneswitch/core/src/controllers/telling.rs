@@ -151,6 +151,11 @@ impl Controllers {
         ids.filter(|id| *id != 0).collect()
     }
 
+    /// Tells whether some controller speaks this version.
+    pub fn speak(&self, version: u8) -> bool {
+        self.connections.values().any(|c| c.version == version)
+    }
+
     /// Tells whether a controller wants packets that meet no rule.
     pub fn want_misses(&self) -> bool {
         self.connections.values().any(Controller::wants_misses)

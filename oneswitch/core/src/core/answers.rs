@@ -2,7 +2,7 @@
 
 use crate::api::{Bridge, SwitchIndex};
 use crate::controllers::merge::Answers;
-use crate::controllers::{shows_importance, Incoming};
+use crate::controllers::Incoming;
 use crate::core::Core;
 use crate::expiry::idle::count_by_rule;
 use crate::offload::flows::sum;
@@ -10,7 +10,7 @@ use crate::offload::sums::Sums;
 use crate::switch_set::SwitchSet;
 use crate::switches::fold::{Fold, LostCopies};
 use crate::switches::offload::counting::{metered, see};
-use crate::switches::reads::{flows, Answer, ControllerQuestion, Parts, Payer, Purpose};
+use crate::switches::reads::{flows, Answer, ControllerQuestion, Parts, Payer, Purpose, Shown};
 use crate::switches::sync::Compared;
 use crate::switches::verdict::Origin;
 use openflow13::{
@@ -49,7 +49,7 @@ impl Core {
                 steady: true,
                 since: u64::MAX,
                 offloaded: Sums::new(),
-                shows_importance: incoming.has_importance(),
+                shown: Shown::in_version(incoming.version()),
             };
             let reply = self.view().merge(&request, answers, origin.xid, now);
             return self.fill_reply(origin.controller, slot, reply);
@@ -68,9 +68,9 @@ impl Core {
             reserved,
             epoch: self.server.epoch,
             offloaded,
+            shown: Shown::in_version(incoming.version()),
         };
-        let purpose = Purpose::Controller(question);
-        self.switches.read(purpose, bridge, from, asked);
+        self.ask_switches(question, (bridge, from), asked, now);
     }
 
     /// Refuses requests of which nothing has arrived for too long.
@@ -252,7 +252,7 @@ impl Core {
         }
     }
 
-    fn answer_controller(
+    pub(in crate::core) fn answer_controller(
         &mut self,
         question: ControllerQuestion,
         parts: Parts,
@@ -273,11 +273,7 @@ impl Core {
                     steady: question.epoch == self.server.epoch,
                     since: question.since,
                     offloaded: offloaded.unwrap_or_default(),
-                    shows_importance: question
-                        .frame
-                        .first()
-                        .copied()
-                        .is_some_and(shows_importance),
+                    shown: question.shown,
                 };
                 self.view().merge(&question.request, answers, xid, now)
             }

@@ -21,6 +21,7 @@ impl Core {
             .chain(self.controllers.next_given_up())
             .chain(self.controllers.bundle_deadline())
             .chain(self.collectors_deadline())
+            .chain(self.ages_deadline())
             .min()
     }
 
@@ -39,6 +40,7 @@ impl Core {
         self.give_up_partials(now);
         self.time_bundles_out(now);
         self.stop_awaiting_collectors(now);
+        self.end_waiting_for_ages(now);
         self.switches.resync_overdue(now);
         self.switches.audit_overdue(now);
         self.switches.verdicts.hurry_overdue(now);

@@ -2,17 +2,20 @@
 
 use super::Switches;
 use crate::api::{Bridge, ControllerId, Destination, SwitchIndex};
-use crate::model::rule::RuleKey;
+use crate::model::rule::{Rule, RuleKey};
 use crate::server::executors::Executors;
 use crate::server::ports::Location;
 use crate::switch_set::SwitchSet;
 use crate::switches::fold::Folded;
 use crate::switches::verdict::Origin;
 use crate::wire::wire;
+use foldhash::HashMap;
+use openflow13::openflow14;
 use openflow13::{
     ErrorCode, FlowStats, Header, Message, Multipart, MultipartReply, MultipartRequest,
 };
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Messages of an answer, and their switch.
 pub type Parts = Vec<(SwitchIndex, MultipartReply)>;
@@ -61,6 +64,40 @@ pub enum Purpose {
     },
 }
 
+/// What a controller's version shows of rules beside that of OpenFlow 1.3.
+#[derive(Clone, Debug)]
+pub enum Shown {
+    Nothing,
+    Importance,
+    /// The ages, in the form of Nicira's statistics; those of rules that no switch has told are unknown.
+    Ages(HashMap<RuleKey, u16>),
+}
+
+impl Shown {
+    pub fn in_version(version: u8) -> Self {
+        match version >= openflow14::VERSION {
+            true => Self::Importance,
+            false => Self::Nothing,
+        }
+    }
+
+    /// Adds it to the statistics of a rule.
+    pub fn apply(&self, flow: &mut FlowStats, rule: &Rule, now: Instant) {
+        (flow.importance, flow.idle_age) = match self {
+            Self::Nothing => (0, 0),
+            Self::Importance => (rule.importance, 0),
+            Self::Ages(ages) => {
+                let since = |then| now.saturating_duration_since(then).as_secs();
+                let shown = |age: u64| u16::try_from(age + 1).unwrap_or(u16::MAX);
+                let idle = ages.get(&rule.key).copied();
+                // A rule that the switches did not have yet when they were asked is new.
+                let idle = idle.unwrap_or_else(|| shown(since(rule.created)));
+                (shown(since(rule.modified)), idle)
+            }
+        };
+    }
+}
+
 /// A controller's request, and the place of its reply.
 #[derive(Debug)]
 pub struct ControllerQuestion {
@@ -80,6 +117,7 @@ pub struct ControllerQuestion {
     pub epoch: u64,
     /// The sums of offload rules that are asked for with it.
     pub offloaded: Option<u64>,
+    pub shown: Shown,
 }
 
 #[derive(Debug)]

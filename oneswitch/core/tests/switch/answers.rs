@@ -140,6 +140,7 @@ impl FakeBridge {
                 hard_timeout: f.hard,
                 flags: f.flags,
                 importance: 0,
+                idle_age: 0,
                 cookie: f.cookie,
                 packet_count: f.packets,
                 byte_count: f.bytes,

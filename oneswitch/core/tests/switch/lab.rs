@@ -286,6 +286,7 @@ impl Lab {
                         .get_mut(&id.0)
                         .expect("a controller that is there")
                         .push(frame),
+                    Destination::Ages(_) => {}
                     Destination::Switch(switch, bridge) => {
                         let fake = self.bridge(switch, bridge);
                         assert!(fake.connected, "sent to a switch that is down");

@@ -1,6 +1,7 @@
 //! The core over fake switches, as controllers and operators see it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod ages;
 mod answers;
 mod budget;
 mod build;

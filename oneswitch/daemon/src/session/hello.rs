@@ -6,8 +6,8 @@ use crate::events::Peer;
 
 /// The version on connections to switches.
 const SOUTHBOUND: u32 = 1 << VERSION;
-/// The version on connections for packets that meet no rule: Open vSwitch sends them only before OpenFlow 1.3.
-const MISSES: u32 = 1 << openflow10::VERSION;
+/// The version on connections for packets that meet no rule, and for ages of rules: Open vSwitch tells them only before OpenFlow 1.3.
+const OLD: u32 = 1 << openflow10::VERSION;
 /// The versions that controllers may choose from.
 const NORTHBOUND: u32 = 1 << openflow10::VERSION | 1 << VERSION | 1 << openflow14::VERSION;
 
@@ -25,7 +25,7 @@ pub fn supported(peer: &Peer) -> u32 {
     match peer {
         Peer::Controller { .. } => NORTHBOUND,
         Peer::Switch(..) | Peer::Collector(..) => SOUTHBOUND,
-        Peer::Misses(_) => MISSES,
+        Peer::Misses(_) | Peer::Ages(_) => OLD,
     }
 }
 

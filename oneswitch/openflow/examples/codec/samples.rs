@@ -205,6 +205,7 @@ pub fn replies() -> Object {
         packet_count, byte_count;
         table_id: 7,
         importance: 0,
+        idle_age: 0,
         matching: Match::any().with_in_port(1),
         instructions: Instructions::apply(&ActionList::new().output(2, 3))
     } };

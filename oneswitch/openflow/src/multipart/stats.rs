@@ -79,8 +79,12 @@ pub struct FlowStats {
     pub hard_timeout: u16,
     /// As in the flow-mod, except CHECK_OVERLAP and RESET_COUNTS.
     pub flags: u16,
-    /// As in the flow-mod: padding in OpenFlow 1.3.
+    /// As in the flow-mod: padding in OpenFlow 1.3. For OpenFlow 1.0, which has no
+    /// importance, the seconds since the last change and 1; 0: unknown.
     pub importance: u16,
+    /// For OpenFlow 1.0, the seconds since the last packet and 1; 0: unknown. Later
+    /// versions have padding there.
+    pub idle_age: u16,
     /// The rule's cookie.
     pub cookie: u64,
     /// Packets that matched; all ones: not counted.
@@ -105,7 +109,7 @@ impl Entry for FlowStats {
         let hard_timeout = entry.u16()?;
         let flags = entry.u16()?;
         let importance = entry.u16()?;
-        entry.skip(2)?;
+        let idle_age = entry.u16()?;
         Ok(Self {
             table_id,
             duration_sec,
@@ -115,6 +119,7 @@ impl Entry for FlowStats {
             hard_timeout,
             flags,
             importance,
+            idle_age,
             cookie: entry.u64()?,
             packet_count: entry.u64()?,
             byte_count: entry.u64()?,
@@ -134,7 +139,7 @@ impl Entry for FlowStats {
         out.put_u16(self.hard_timeout);
         out.put_u16(self.flags);
         out.put_u16(self.importance);
-        out.zeros(2);
+        out.put_u16(self.idle_age);
         out.put_u64(self.cookie);
         out.put_u64(self.packet_count);
         out.put_u64(self.byte_count);

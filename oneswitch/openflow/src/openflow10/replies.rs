@@ -285,8 +285,8 @@ fn nicira_flow_stats(flow: &FlowStats) -> Vec<u8> {
     out.put_u16(flow.hard_timeout);
     let nxm = matching::to_nxm(&flow.matching);
     out.put_u16(u16::try_from(nxm.len()).unwrap_or(u16::MAX));
-    // Zero: the time since the last use and change is unknown.
-    out.zeros(4);
+    out.put_u16(flow.idle_age);
+    out.put_u16(flow.importance);
     out.put_u64(flow.cookie);
     out.put_u64(flow.packet_count);
     out.put_u64(flow.byte_count);

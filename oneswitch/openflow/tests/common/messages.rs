@@ -41,7 +41,7 @@ pub fn multipart_request() -> impl Strategy<Value = MultipartRequest> {
 
 pub fn flow_stats() -> impl Strategy<Value = FlowStats> {
     arbitrary! { FlowStats {
-        table_id, duration_sec, duration_nsec, priority, idle_timeout, hard_timeout, flags, importance, cookie,
+        table_id, duration_sec, duration_nsec, priority, idle_timeout, hard_timeout, flags, importance, idle_age, cookie,
         packet_count, byte_count; matching: matching(), instructions: instructions()
     } }
 }

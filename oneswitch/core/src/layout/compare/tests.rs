@@ -27,6 +27,7 @@ fn reported(copy: &FlowMod) -> FlowStats {
         hard_timeout: copy.hard_timeout,
         flags: copy.flags,
         importance: 0,
+        idle_age: 0,
         cookie: copy.cookie,
         packet_count: 0,
         byte_count: 0,

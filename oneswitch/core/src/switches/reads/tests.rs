@@ -17,6 +17,7 @@ fn of_controller(id: u64) -> Purpose {
         reserved: 150,
         epoch: 0,
         offloaded: None,
+        shown: Shown::Nothing,
     })
 }
 
