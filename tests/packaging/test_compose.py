@@ -76,7 +76,7 @@ def test_services_run_existing_programs(compose: dict[str, Any]) -> None:
 
 
 def test_prometheus_scrapes_existing_endpoints(compose: dict[str, Any]) -> None:
-    jobs = yaml.safe_load((PACKAGING / "prometheus.yml").read_text())["scrape_configs"]
+    jobs = yaml.safe_load((ROOT / "packaging/prometheus/prometheus.yml").read_text())["scrape_configs"]
     targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in jobs}
     assert "tcp:127.0.0.1:9464" in (PACKAGING / "sandbox").read_text()
     assert targets == {"oneswitchd": ["127.0.0.1:9464"], "nfagent": ["127.0.0.1:8774"]}
