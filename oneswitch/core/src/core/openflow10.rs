@@ -3,6 +3,7 @@
 use crate::api::ControllerRole;
 use crate::controllers::Incoming;
 use crate::core::Core;
+use crate::model::rule::CHANGED_COOKIE;
 use crate::model::tables::{Filter, ALL_TABLES};
 use crate::wire::wire;
 use openflow13::openflow10::{self, encode_features, Modify, Request};
@@ -84,13 +85,13 @@ impl Core {
                     ..flow_mod
                 }]
             }
-            // OpenFlow 1.3 cannot change a cookie but by adding the rule again, which keeps its counters.
+            // OpenFlow 1.3 cannot change a cookie but by adding the rule again, which keeps its counters on the switches.
             Some(cookie) if chosen.iter().any(|rule| rule.cookie != cookie) => chosen
                 .iter()
                 .map(|rule| FlowMod {
                     command: FlowModCommand::Add,
                     cookie,
-                    cookie_mask: 0,
+                    cookie_mask: CHANGED_COOKIE,
                     table_id: rule.key.table,
                     priority: rule.key.priority,
                     idle_timeout: rule.idle_timeout,

@@ -17,6 +17,7 @@ use crate::model::truth::{checks_overlap, Changes, Request};
 use crate::server::executors::HUB;
 use crate::switch_set::SwitchSet;
 use crate::wire::wire;
+use openflow13::openflow10;
 use openflow13::{
     config, group_no, port_no, ActionList, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
     GroupMod, GroupModCommand, Message, PacketOut, PortMod,
@@ -83,6 +84,9 @@ impl Core {
     ) {
         if !incoming.has_importance() {
             message.importance = 0;
+        }
+        if message.command == FlowModCommand::Add && incoming.version() != openflow10::VERSION {
+            message.cookie_mask = 0; // which has no meaning there, except to us
         }
         let matching = match message.matching.canonical() {
             Ok(matching) => matching,

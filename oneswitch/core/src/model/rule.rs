@@ -10,6 +10,9 @@ const KEPT_FLAGS: u16 =
 /// The subset of flags that matter only while a rule is added; a copy that is added later must not carry them.
 pub const MESSAGE_FLAGS: u16 = FlowMod::CHECK_OVERLAP | FlowMod::RESET_COUNTS;
 
+/// The mask of a cookie in a message that adds a rule again, to change its cookie: to the virtual tables it is a modification.
+pub const CHANGED_COOKIE: u64 = u64::MAX;
+
 /// The identity of a rule (OpenFlow 1.3.5, 6.4): table, priority and match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RuleKey {

@@ -4,7 +4,7 @@
 //! message can be undone (verdict.rs).
 
 use crate::model::facts::{self, Facts};
-use crate::model::rule::{size_of_rule, Counters, Rule, RuleKey};
+use crate::model::rule::{size_of_rule, Counters, Rule, RuleKey, CHANGED_COOKIE};
 use crate::model::rule_set::{RuleSet, Totals};
 use foldhash::{HashMap, HashMapExt};
 use openflow13::{group_no, port_no, CanonicalMatch, FlowMod, FlowModCommand, FlowStatsRequest};
@@ -320,7 +320,12 @@ impl FlowTables {
             return Vec::new(); // refused by every switch: OFPFMFC_BAD_TABLE_ID
         }
         let key = RuleKey::of_flow_mod(request, matching.clone());
-        let mut change = self.put(Arc::new(Rule::new(key, request, facts, now)));
+        let mut rule = Rule::new(key, request, facts, now);
+        let old = self.get(&rule.key);
+        if let Some(old) = old.filter(|_| request.cookie_mask == CHANGED_COOKIE) {
+            (rule.created, rule.flags) = (old.created, old.flags);
+        }
+        let mut change = self.put(Arc::new(rule));
         // Open vSwitch keeps the counters of a rule that is added again, unless asked to reset them.
         let kept = match &change.before {
             Some(old) if request.flags & FlowMod::RESET_COUNTS == 0 => old.base,

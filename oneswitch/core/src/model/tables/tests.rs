@@ -290,3 +290,30 @@ fn each_reader_sees_its_own_time() {
     assert!(times.iter().all(|(time, _)| *time < later));
     assert_eq!(tables.as_of(later).get(&key).unwrap().cookie, 5);
 }
+
+#[test]
+fn a_rule_whose_cookie_changes_keeps_its_age_and_flags() {
+    let mut tables = FlowTables::default();
+    let rule = FlowMod {
+        flags: FlowMod::RESET_COUNTS,
+        ..flow_mod(FlowModCommand::Add, 1, Match::any(), &[1])
+    };
+    apply(&mut tables, &rule);
+    let first = Rule::clone(tables.iter().next().unwrap());
+    for (cookie_mask, is_kept) in [(CHANGED_COOKIE, true), (0, false)] {
+        let changed = flow_mod(FlowModCommand::Add, 2, Match::any(), &[2]);
+        apply(
+            &mut tables,
+            &FlowMod {
+                cookie_mask,
+                ..changed
+            },
+        );
+        let rule = tables.get(&first.key).unwrap();
+        assert_eq!(rule.cookie, 2);
+        assert_eq!(
+            (rule.created, rule.flags) == (first.created, first.flags),
+            is_kept
+        );
+    }
+}
