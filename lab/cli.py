@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from lab import breaking
 from lab.directory import LabDirectory, running_labs
 from lab.errors import LabError, SpecError
 from lab.server import Lab, enter_command
@@ -51,6 +52,13 @@ class SubstrateName(StrEnum):
     dummy = "dummy"
 
 
+class Power(StrEnum):
+    """Whether a smart NIC has power."""
+
+    off = "off"
+    on = "on"
+
+
 class Format(StrEnum):
     """Format of results on standard output."""
 
@@ -60,6 +68,11 @@ class Format(StrEnum):
 
 FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 NameArgument = Annotated[str, typer.Argument(help="Name of the lab.")]
+NameOption = Annotated[str, typer.Option("--name", help="Name of the lab.")]
+PartArgument = Annotated[
+    str,
+    typer.Argument(metavar="PART", help="A switch, SWITCH/ovsdb-server, oneswitchd, nfagent, or a network function."),
+]
 
 
 @app.command()
@@ -169,6 +182,39 @@ def exec_(
 
 
 @app.command()
+def kill(part: PartArgument, name: NameOption = DEFAULT_NAME) -> None:
+    """Kill a part of a lab (SIGKILL)."""
+    _break(breaking.kill, name, part)
+
+
+@app.command()
+def stop(part: PartArgument, name: NameOption = DEFAULT_NAME) -> None:
+    """Let a part of a lab hang (SIGSTOP)."""
+    _break(breaking.stop, name, part)
+
+
+@app.command()
+def start(part: PartArgument, name: NameOption = DEFAULT_NAME) -> None:
+    """Let a part of a lab go on that hangs, or start a switch's daemon that was killed."""
+    _break(breaking.start, name, part)
+
+
+@app.command()
+def power(
+    switch: Annotated[str, typer.Argument(help="A smart NIC.")],
+    state: Annotated[Power, typer.Argument(help="Whether it has power.")],
+    name: NameOption = DEFAULT_NAME,
+) -> None:
+    """Take a smart NIC's power, or give it back: its link, its daemons, the functions on it."""
+    with _errors_told():
+        nic = Lab.named(name).switch(switch)
+        nic.power_off() if state is Power.off else nic.power_on()
+        Console(stderr=True, highlight=False).print(
+            f"{escape(switch)} has {'power' if state is Power.on else 'no power'}"
+        )
+
+
+@app.command()
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running until Ctrl-C.")] = False,
     output: FormatOption = Format.text,
@@ -243,6 +289,11 @@ def _wait_for_end(lab: Lab, progress: Console) -> None:
         raise LabError(f"lab {lab.name} has ended, or another process ended it")
     except KeyboardInterrupt:
         progress.print(f"ending lab {escape(lab.name)}")
+
+
+def _break(change: Callable[[Lab, str], str], name: str, part: str) -> None:
+    with _errors_told():
+        Console(stderr=True, highlight=False).print(escape(change(Lab.named(name), part)), soft_wrap=True)
 
 
 def _tell(run: Callable[..., bool], output: Format, *, keep: bool) -> None:
