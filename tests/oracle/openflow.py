@@ -25,6 +25,7 @@ BUNDLE_ATOMIC, BUNDLE_ORDERED = 1, 2
 # reserved ports, groups, meters
 CT = 35
 """Subtype of Nicira's action."""
+LEARN_ACTIONS = 16, 45
 LEARN_REMOVED, LEARN_DELETE, LEARN_RESULT = 1, 2, 4
 IN_PORT, TABLE, NORMAL, FLOOD, ALL, CONTROLLER, LOCAL = (0xFFFFFFF8 + i for i in range(7))
 ANY = ALL_IDS = NO_BUFFER = 0xFFFFFFFF
@@ -180,7 +181,7 @@ class Learn:
 
     def encode(self) -> bytes:
         """Return the action."""
-        subtype = 16 if self.limit is None else 45
+        subtype = LEARN_ACTIONS[self.limit is not None]
         flags = self.flags | LEARN_RESULT * bool(self.result)
         body = struct.pack(
             "!HHHHQHBxHH",

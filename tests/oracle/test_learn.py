@@ -1,5 +1,6 @@
 """Rules that a switch learns or changes by itself (`learn`, `fin_timeout`), with ports on several switches."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from tests.oracle.openflow import FlowMod, Learn
 from tests.oracle.steps import Check, Inject, Move, RestartOneswitchd, RestartSwitch, Send
 
 _EXPIRED_S = 15.0
+_HOME_S, _POLL_S = 60.0, 0.2
 _TCP = (("eth_type", 0x0800, None), ("ip_proto", 6, None))
 _MAC_LEARNING = (of.learn_match("eth_dst", "eth_src"), of.learn_output("in_port"))
 
@@ -143,6 +145,23 @@ def test_rules_go_with_the_rule_that_learned_them(both: Comparison) -> None:
         both.play(Check())
 
 
+def test_a_rule_goes_with_another_one_right_after_its_addition(both: Comparison) -> None:
+    learn = Learn(_MAC_LEARNING, flags=of.LEARN_DELETE, cookie=5)
+    late = {"table": 1, "priority": 9, "fields": (("eth_type", 0x800, None),), "cookie": 5, "flags": of.SEND_FLOW_REM}
+    for in_bundle in (False, True):
+        send(both, *bridge(learn))
+        talk(both, (1, 2), (6, 2))
+        messages = (rule(of.output(1), **late), rule(of.output(2)))
+        if in_bundle:
+            parts = (of.bundle_add(each, 1, 3) for each in messages)
+            ends = (of.bundle_control(next(_xids), 1, what, 3) for what in (of.BUNDLE_OPEN, of.BUNDLE_COMMIT))
+            messages = (next(ends), *parts, *ends)
+        send(both, *messages)
+        both.play(Check())
+        both.play(RestartOneswitchd())
+        both.play(Check())
+
+
 def test_limits_and_results(both: Comparison) -> None:
     result = FlowMod(of.ADD, 2, 5, (("reg0", 1, None),), of.apply_actions(of.output(2)), flags=of.SEND_FLOW_REM).encode(
         1
@@ -229,3 +248,23 @@ def test_moving_ports_keep_what_was_learned(both: Comparison) -> None:
         talk(both, (1, 6), (6, 1), (4, 1))
     both.play(Move(0, 1))
     talk(both, (1, 6), (6, 1), (5, 1))
+
+
+@pytest.mark.parametrize("worlds", [3], ids=["3-switches"], indirect=True)
+def test_what_was_learned_follows_the_ports_home(both: Comparison) -> None:
+    client = both.ours.daemon.client
+    send(both, *bridge(Learn(_MAC_LEARNING, idle=600, hard=900, flags=of.LEARN_REMOVED, cookie=4)))
+    talk(both, (1, 2), (6, 1), (4, 1))
+    assert len({port.executing for port in client.ports()}) == 1
+    send(both, rule(b"", goto=1))
+    talk(both, (1, 6), (6, 1))
+    deadline = time.monotonic() + _HOME_S
+    while client.status().virtual.gathered is not None:
+        assert time.monotonic() < deadline
+        time.sleep(_POLL_S)
+    assert len({port.executing for port in client.ports()}) == 3
+    talk(both, (1, 6), (6, 1), (4, 6), (5, 1))
+    both.play(RestartOneswitchd())
+    both.play(Check())
+    send(both, FlowMod(of.DELETE, 1).encode(next(_xids)))
+    both.play(Check())

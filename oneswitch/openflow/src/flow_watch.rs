@@ -18,9 +18,19 @@ mod event {
     pub const ADDED: u16 = 0;
     pub const DELETED: u16 = 1;
     pub const MODIFIED: u16 = 2;
+    pub const OWN: u16 = 3;
 }
 
-/// A rule that somebody else has changed.
+/// What a switch tells, in order with its other messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Update {
+    /// Our own message with this xid has changed rules.
+    Own(u32),
+    /// A rule has changed without a message of ours.
+    Rule(FlowUpdate),
+}
+
+/// A rule that has changed without a message of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowUpdate {
     /// Its table.
@@ -65,20 +75,25 @@ pub fn unwatch(monitor: u32) -> Message {
 ///
 /// # Errors
 /// What cannot be read.
-pub fn updates(reply: &Experimenter) -> Option<Result<Vec<FlowUpdate>, Refusal>> {
+pub fn updates(reply: &Experimenter) -> Option<Result<Vec<Update>, Refusal>> {
     let is_update = (reply.vendor, reply.subtype) == (ONF_VENDOR, FLOW_MONITOR);
     is_update.then(|| decode(&reply.body))
 }
 
-fn decode(body: &[u8]) -> Result<Vec<FlowUpdate>, Refusal> {
+fn decode(body: &[u8]) -> Result<Vec<Update>, Refusal> {
     let mut reader = Reader::new(body);
     let mut updates = Vec::new();
     while !reader.is_empty() {
         let length = usize::from(reader.u16()?);
         let mut entry = Reader::new(reader.bytes(length.saturating_sub(2))?);
         let kind = entry.u16()?;
-        if !matches!(kind, event::ADDED | event::DELETED | event::MODIFIED) {
-            continue; // our own change
+        match kind {
+            event::ADDED | event::DELETED | event::MODIFIED => {}
+            event::OWN => {
+                updates.push(Update::Own(entry.u32()?));
+                continue;
+            }
+            _ => continue,
         }
         let reason = entry.u16()?;
         let priority = entry.u16()?;
@@ -87,19 +102,19 @@ fn decode(body: &[u8]) -> Result<Vec<FlowUpdate>, Refusal> {
         let [table_id, _] = entry.array()?;
         let cookie = entry.u64()?;
         let matching = Match::pull(&mut entry)?;
-        updates.push(FlowUpdate {
+        updates.push(Update::Rule(FlowUpdate {
             table_id,
             priority,
             cookie,
             matching,
             removed: (kind == event::DELETED).then_some(reason as u8),
-        });
+        }));
     }
     Ok(updates)
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
 
@@ -111,14 +126,16 @@ mod tests {
     ];
 
     #[test]
-    fn a_learned_rule_is_read_and_our_own_change_is_not() {
+    fn a_learned_rule_and_our_own_change_are_read() {
         let reply = |body: &[u8]| Experimenter {
             vendor: ONF_VENDOR,
             subtype: FLOW_MONITOR,
             body: body.into(),
         };
         let told = updates(&reply(&TOLD)).unwrap().unwrap();
-        let [learned] = &*told else { panic!() };
+        let [Update::Rule(learned), Update::Own(9)] = &*told else {
+            panic!("{told:?}");
+        };
         assert_eq!((learned.table_id, learned.priority), (1, 0x8000));
         assert_eq!((learned.cookie, learned.removed), (7, None));
         assert_eq!(learned.matching.as_oxm(), &TOLD[28..38]);
@@ -137,7 +154,7 @@ mod tests {
             body: removed.into(),
         };
         let told = updates(&reply).unwrap().unwrap();
-        assert_eq!(told.first().and_then(|update| update.removed), Some(2));
+        assert!(matches!(&told[0], Update::Rule(rule) if rule.removed == Some(2)));
     }
 
     #[test]

@@ -236,8 +236,8 @@ impl Core {
                 moves.traffic_answered(below, question, parts)
             }),
             Purpose::Watch => {}
-            Purpose::Learned { key, since } => {
-                self.learned_rule_read(last, &key, since, flows(parts), now)
+            Purpose::Learned { keys, since } => {
+                self.learned_rules_read(last, &keys, since, flows(parts), now)
             }
             Purpose::IdlePoll => {
                 let heard = asked.minus(missed);

@@ -12,7 +12,8 @@ use crate::model::rule::{Rule, RuleKey};
 use crate::model::truth::Request;
 use crate::switch_set::SwitchSet;
 use crate::switches::learning::Later;
-use openflow13::flow_watch::{self, FlowUpdate};
+use foldhash::HashSet;
+use openflow13::flow_watch::{self, FlowUpdate, Update};
 use openflow13::{Experimenter, FlowMod, FlowStats, Instructions};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,9 +64,13 @@ impl Core {
                 return true;
             }
         };
-        if self.switches.is_watched(switch) {
-            for update in updates {
-                self.rule_changed(switch, update, now);
+        for update in updates {
+            match update {
+                Update::Own(xid) => self.switches.verdicts.executed(xid, switch),
+                Update::Rule(rule) if self.switches.is_watched(switch) => {
+                    self.rule_changed(switch, rule, now)
+                }
+                Update::Rule(_) => {}
             }
         }
         true
@@ -83,10 +88,8 @@ impl Core {
         };
         match update.removed {
             None => self.switches.read_rule(switch, key, update),
-            // A message wrote it again, before the switch told of its end.
-            Some(_) if self.switches.verdicts.is_being_written(&key) => {
-                self.learning.unsure.insert(switch);
-            }
+            // It is the predecessor of the one that the virtual tables have.
+            Some(_) if self.switches.verdicts.will_write(switch, &key) => {}
             Some(reason) => self.with_expiry(now, |expiry, below| {
                 expiry
                     .removals
@@ -95,23 +98,23 @@ impl Core {
         }
     }
 
-    /// Enters a rule that a switch has written, if it is still there.
-    pub(in crate::core) fn learned_rule_read(
+    /// Enters rules that a switch has written, as far as they are still there.
+    pub(in crate::core) fn learned_rules_read(
         &mut self,
         switch: SwitchIndex,
-        key: &RuleKey,
+        keys: &HashSet<RuleKey>,
         since: u64,
         flows: impl Iterator<Item = FlowStats>,
         now: Instant,
     ) {
-        self.switches.rule_was_read(switch, key);
-        if !self.switches.is_watched(switch) {
-            return;
+        if self.switches.is_watched(switch) {
+            for flow in flows {
+                if let Some(key) = key_of(&flow).filter(|key| keys.contains(key)) {
+                    self.enter_learned(switch, &key, &flow, since, now);
+                }
+            }
         }
-        let mut found = flows.filter(|flow| key_of(flow).as_ref() == Some(key));
-        if let Some(found) = found.next() {
-            self.enter_learned(switch, key, &found, since, now);
-        }
+        self.switches.rules_were_read(switch);
     }
 
     /// Enters rules that a comparison has found.
@@ -193,15 +196,15 @@ impl Core {
     }
 
     pub(in crate::core) fn learning_deadline(&self) -> Option<Instant> {
-        let used = self.learning.used.filter(|_| !self.truth.learns());
+        let is_over = |_: &Instant| !self.truth.learns();
+        let is_quiet = |_: &Instant| !self.switches.verdicts.changes_in_flight();
+        let used = self.learning.used.filter(is_over).filter(is_quiet);
         used.map(|used| used + REST)
     }
 
     /// Ends learning, some time after its last use: what was learned is an ordinary rule from now on, whose copies report their end.
     pub(in crate::core) fn end_learning(&mut self, now: Instant) {
-        if self.learning_deadline().is_none_or(|end| end > now)
-            || self.switches.verdicts.changes_in_flight()
-        {
+        if self.learning_deadline().is_none_or(|end| end > now) {
             return;
         }
         let Some(used) = self.learning.used.take() else {

@@ -44,7 +44,7 @@ pub struct Comparison<'a> {
     pub in_flight: &'a InFlight,
     /// Whether it tells of the rules that it changes; those that it has written, and that were not read.
     pub learns: bool,
-    pub unread: &'a HashMap<RuleKey, usize>,
+    pub is_unread: &'a dyn Fn(&RuleKey) -> bool,
     pub memory: &'a Memory,
     pub now: Instant,
 }
@@ -90,7 +90,7 @@ impl Comparison<'_> {
             if in_flight.rules.contains_key(&rule.key) || there.is_some_and(is_plain) {
                 continue;
             }
-            if self.unread.contains_key(&rule.key) {
+            if (self.is_unread)(&rule.key) {
                 continue;
             }
             let copy = copy_of(rule, copies, now);

@@ -77,6 +77,11 @@ impl Request {
         }
     }
 
+    /// Tells whether it adds a rule.
+    pub fn adds(&self) -> bool {
+        matches!(self, Self::Flow { message, .. } if message.command == FlowModCommand::Add)
+    }
+
     /// See [`checks_overlap`].
     pub fn checks_overlap(&self) -> bool {
         matches!(self, Self::Flow { message, .. } if checks_overlap(message))

@@ -5,20 +5,36 @@
 
 use super::Switches;
 use crate::api::{Bridge, SwitchIndex};
+use crate::layout::messages::everything;
 use crate::model::facts;
 use crate::model::rule::{Rule, RuleKey};
-use crate::model::tables::Filter;
+use crate::model::tables::{Filter, ALL_TABLES};
 use crate::model::truth::Request;
 use crate::switch_set::SwitchSet;
 use crate::switches::reads::Purpose;
 use crate::switches::verdict::Verdicts;
+use foldhash::{HashMap, HashSet};
 use openflow13::flow_watch::{unwatch, watch, FlowUpdate};
 use openflow13::{
-    group_no, port_no, FlowModCommand, FlowStatsRequest, GroupModCommand, MultipartRequest,
+    group_no, FlowModCommand, FlowStatsRequest, GroupModCommand, Match, MultipartRequest,
 };
 
 /// The number of our flow monitor on each `virt`.
 const MONITOR: u32 = 1;
+
+/// Rules that a switch has written and that were not read yet.
+#[derive(Debug, Default)]
+pub struct Unread {
+    /// Those of the reading that is not answered.
+    asked: HashSet<RuleKey>,
+    waiting: HashMap<RuleKey, FlowUpdate>,
+}
+
+impl Unread {
+    pub fn contains(&self, key: &RuleKey) -> bool {
+        self.asked.contains(key) || self.waiting.contains_key(key)
+    }
+}
 
 /// What messages behind the reading of a learned rule do to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,38 +77,55 @@ impl Switches {
     pub fn stop_watching(&mut self) {
         for switch in self.watched().iter() {
             self.list[switch].virt.is_watched = false;
-            self.list[switch].virt.unread.clear();
+            self.list[switch].virt.unread = Unread::default();
             self.send_to(switch, Bridge::Virt, &unwatch(MONITOR));
         }
     }
 
-    /// Reads a rule that `switch` has written.
+    /// Reads a rule that `switch` has written: at once, or with others if it owes an answer.
     pub fn read_rule(&mut self, switch: SwitchIndex, key: RuleKey, update: FlowUpdate) {
-        let since = self.verdicts.sequence();
-        let unread = &mut self.list[switch].virt.unread;
-        *unread.entry(key.clone()).or_insert(0) += 1;
-        let request = FlowStatsRequest {
-            table_id: update.table_id,
-            out_port: port_no::ANY,
-            out_group: group_no::ANY,
-            cookie: update.cookie,
-            cookie_mask: u64::MAX,
-            matching: update.matching,
-        };
-        let purpose = Purpose::Learned { key, since };
-        let request = MultipartRequest::Flow(request);
-        self.read(purpose, Bridge::Virt, SwitchSet::of(switch), request);
+        self.list[switch].virt.unread.waiting.insert(key, update);
+        self.read_waiting(switch);
     }
 
     /// Notes that a reading is answered.
-    pub fn rule_was_read(&mut self, switch: SwitchIndex, key: &RuleKey) {
+    pub fn rules_were_read(&mut self, switch: SwitchIndex) {
+        self.list[switch].virt.unread.asked.clear();
+        self.read_waiting(switch);
+    }
+
+    fn read_waiting(&mut self, switch: SwitchIndex) {
         let unread = &mut self.list[switch].virt.unread;
-        if let Some(readings) = unread.get_mut(key) {
-            *readings -= 1;
-            if *readings == 0 {
-                unread.remove(key);
-            }
+        if !unread.asked.is_empty() {
+            return;
         }
+        let waiting = std::mem::take(&mut unread.waiting);
+        let mut updates = waiting.values();
+        let Some(first) = updates.next() else {
+            return;
+        };
+        // Open vSwitch looks at all rules of a table for each request.
+        let is_alone = waiting.len() == 1;
+        let same_table = updates.all(|update| update.table_id == first.table_id);
+        let request = FlowStatsRequest {
+            table_id: if same_table {
+                first.table_id
+            } else {
+                ALL_TABLES
+            },
+            matching: if is_alone {
+                first.matching.clone()
+            } else {
+                Match::any()
+            },
+            ..everything()
+        };
+        unread.asked = waiting.into_keys().collect();
+        let keys = unread.asked.clone();
+        let since = self.verdicts.sequence();
+        let purpose = Purpose::Learned { keys, since };
+        let request = MultipartRequest::Flow(request);
+        self.read(purpose, Bridge::Virt, SwitchSet::of(switch), request);
     }
 }
 
@@ -108,12 +141,6 @@ impl Verdicts {
             }
         }
         later
-    }
-
-    /// Tells whether a message without a verdict writes a rule.
-    pub fn is_being_written(&self, key: &RuleKey) -> bool {
-        let mut changes = self.changes_in_order();
-        changes.any(|change| change.after.as_ref().is_some_and(|rule| rule.key == *key))
     }
 }
 

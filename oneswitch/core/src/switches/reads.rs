@@ -9,7 +9,7 @@ use crate::switch_set::SwitchSet;
 use crate::switches::fold::Folded;
 use crate::switches::verdict::Origin;
 use crate::wire::wire;
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use openflow13::openflow14;
 use openflow13::{
     ErrorCode, FlowStats, Header, Message, Multipart, MultipartReply, MultipartRequest,
@@ -44,9 +44,9 @@ pub enum Purpose {
     Traffic,
     /// The beginning of a flow monitor.
     Watch,
-    /// A rule that a switch has written, after operation number `since`.
+    /// Rules that a switch has written, read before operation number `since`.
     Learned {
-        key: RuleKey,
+        keys: HashSet<RuleKey>,
         since: u64,
     },
     /// The counts of a port's offload rules, for its writer.

@@ -4,12 +4,12 @@ use crate::api::{Bridge, BridgeState, LinkConfig, PortError, SwitchIndex, HOME};
 use crate::layout::compare::Memory;
 use crate::layout::edge::{patch_name, EdgeRules};
 use crate::layout::findings::Findings;
-use crate::model::rule::RuleKey;
 use crate::model::tlv_table::TlvTable;
 use crate::server::executors::HUB;
 use crate::server::ports::{Executor, Location};
 use crate::switch_set::SwitchSet;
 use crate::switches::doubt::Doubt;
+use crate::switches::learning::Unread;
 use crate::switches::offload::ChangedSince;
 use crate::switches::Switches;
 use foldhash::HashMap;
@@ -75,8 +75,7 @@ pub struct Session {
     pub found: Option<Found>,
     /// Whether it tells of the rules that it changes (learning.rs).
     pub is_watched: bool,
-    /// Rules that it has written, with the number of their unanswered readings.
-    pub unread: HashMap<RuleKey, usize>,
+    pub unread: Unread,
     pub ports: BTreeMap<u32, Port>,
     /// The batch of the last port-mod for a port.
     pub port_mods: HashMap<u32, u64>,

@@ -261,7 +261,7 @@ impl Switches {
             after_gap: inventory.after_gap,
             in_flight: &in_flight,
             learns: self.list[switch].virt.is_watched,
-            unread: &self.list[switch].virt.unread,
+            is_unread: &|key| self.list[switch].virt.unread.contains(key),
             memory: &self.list[switch].virt.memory,
             now,
         };

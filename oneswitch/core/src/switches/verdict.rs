@@ -12,7 +12,7 @@
 use crate::api::{Bridge, ControllerId, SwitchIndex};
 use crate::journal::records::Journal;
 use crate::model::in_flight::InFlight;
-use crate::model::rule::Rule;
+use crate::model::rule::{Rule, RuleKey};
 use crate::model::tables::Change;
 use crate::model::truth::{Changes, Request, Truth};
 use crate::switch_set::SwitchSet;
@@ -58,6 +58,8 @@ struct Operation {
     expected: Option<ErrorCode>,
     /// Whether it went to one switch only, for its error.
     in_part: bool,
+    /// Switches that have told of changes by it (switches/learning.rs).
+    executed: SwitchSet,
     refused_by: SwitchSet,
     refusal: Option<Refusal>,
     /// Counters of what it created, or since it reset them.
@@ -259,6 +261,7 @@ impl Verdicts {
             abandoned: false,
             expected: None,
             in_part: false,
+            executed: SwitchSet::EMPTY,
             refused_by: SwitchSet::EMPTY,
             refusal: None,
             folded: Vec::new(),
@@ -333,8 +336,25 @@ impl Verdicts {
         later.map(|(_, o)| &o.request)
     }
 
-    pub(in crate::switches) fn changes_in_order(&self) -> impl Iterator<Item = &Change> {
-        self.operations.iter().flat_map(|o| &o.changes.flows)
+    /// Notes that `switch` has changed rules because of operation `xid`.
+    pub fn executed(&mut self, xid: u32, switch: SwitchIndex) {
+        let index = (xid.wrapping_sub(self.first) & !NOT_AN_OPERATION) as usize;
+        if let Some(operation) = self.operations.get_mut(index) {
+            operation.executed.insert(switch);
+        }
+    }
+
+    /// Tells whether a message that `switch` has not carried out yet writes a rule. Of a bundle, it tells only once.
+    pub fn will_write(&self, switch: SwitchIndex, key: &RuleKey) -> bool {
+        let executed = |o: &&Operation| o.executed.contains(switch);
+        let is_committed = self.operations.iter().filter(executed).any(|o| o.is_joined);
+        let ahead = |o: &&Operation| !(executed(o) || o.is_joined && is_committed);
+        let is_it = |change: &Change| change.after.as_ref().is_some_and(|rule| rule.key == *key);
+        let mut sent = self
+            .operations
+            .iter()
+            .filter(|o| o.targets.contains(switch));
+        sent.any(|o| o.request.adds() && ahead(&o) && o.changes.flows.iter().any(is_it))
     }
 
     /// Returns the number of operations so far.

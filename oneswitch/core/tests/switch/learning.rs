@@ -3,8 +3,9 @@
 use crate::build::{add, any, delete, from, output};
 use crate::fake::{FakeBridge, Flow};
 use crate::lab::Lab;
+use oneswitch_core::Bridge;
 use openflow13::{
-    encode, ActionList, Experimenter, FlowMod, FlowRemoved, Match, Message, Multipart,
+    encode, kind, ActionList, Experimenter, FlowMod, FlowRemoved, Match, Message, Multipart,
     MultipartReply, ONF_VENDOR,
 };
 use std::time::Duration;
@@ -43,6 +44,15 @@ fn told(flow: &Flow, event: u8, reason: u8) -> Vec<u8> {
     body.extend(oxm);
     body.resize(body.len().next_multiple_of(8), 0);
     body[1] = body.len() as u8;
+    reply(body)
+}
+
+/// What it tells of a message of ours that has changed rules.
+fn own(xid: &[u8]) -> Vec<u8> {
+    reply([&[0, 8, 0, 3], xid].concat())
+}
+
+fn reply(body: Vec<u8>) -> Vec<u8> {
     let reply = MultipartReply::Experimenter(Experimenter {
         vendor: ONF_VENDOR,
         subtype: FLOW_MONITOR,
@@ -159,8 +169,7 @@ fn a_deletion_behind_the_learning_counts() {
     lab.send(1, 2, &Message::FlowMod(delete(from(1))));
     for frame in frames {
         let now = lab.now;
-        lab.core
-            .switch_message(0, oneswitch_core::Bridge::Virt, &frame, now);
+        lab.core.switch_message(0, Bridge::Virt, &frame, now);
     }
     lab.run();
     assert_eq!(virtual_rules(&lab), 2);
@@ -204,4 +213,54 @@ fn what_was_learned_follows_the_ports_home_as_an_ordinary_rule() {
     let foreign = Message::FlowMod(learned(from(1), 0));
     lab.switches[0].virt.handle(&encode(0, &foreign).unwrap());
     assert_eq!(audit(&mut lab), 1);
+}
+
+/// A controller adds a rule where its switch has just removed one, or which goes with another one at once.
+#[test]
+fn a_removal_is_before_or_behind_a_message_in_flight() {
+    for is_behind in [false, true] {
+        let mut lab = with_learned(0);
+        lab.send(1, 2, &Message::FlowMod(add(5, from(1), &output(1))));
+        lab.flush();
+        let virt = &mut lab.switches[0].virt;
+        let is_addition = |frame: &&Vec<u8>| frame[1] == kind::FLOW_MOD;
+        let sent = virt.input.iter().find(is_addition).unwrap().clone();
+        virt.work();
+        let flow = virt
+            .flows
+            .iter()
+            .find(|flow| flow.cookie == 5)
+            .unwrap()
+            .clone();
+        let mut told = vec![told(&flow, 1, FlowRemoved::DELETE)];
+        told.insert(usize::from(!is_behind), own(&sent[4..8]));
+        told.append(&mut virt.output);
+        virt.output = told;
+        if is_behind {
+            virt.flows.retain(|flow| flow.cookie != 5);
+        }
+        lab.run();
+        assert_eq!(virtual_rules(&lab), 3 - usize::from(is_behind));
+        assert_eq!(audit(&mut lab), 0);
+    }
+}
+
+#[test]
+fn rules_that_are_learned_at_once_are_read_together() {
+    let mut lab = with_learned(0);
+    for port in 1..4 {
+        learn(&mut lab.switches[0].virt, &learned(from(port), 0));
+    }
+    let told = std::mem::take(&mut lab.switches[0].virt.output);
+    for frame in told {
+        let now = lab.now;
+        lab.core.switch_message(0, Bridge::Virt, &frame, now);
+    }
+    lab.flush();
+    let is_reading = |frame: &&Vec<u8>| frame[1] == kind::MULTIPART_REQUEST;
+    let input = &lab.switches[0].virt.input;
+    assert_eq!(input.iter().filter(is_reading).count(), 1);
+    lab.run();
+    assert_eq!(virtual_rules(&lab), 5);
+    assert_eq!(audit(&mut lab), 0);
 }
