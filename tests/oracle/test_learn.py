@@ -9,7 +9,7 @@ from tests.oracle import openflow as of
 from tests.oracle.compare import Comparison
 from tests.oracle.conftest import binary
 from tests.oracle.openflow import FlowMod, Learn
-from tests.oracle.steps import Check, Inject, Move, RestartOneswitchd, RestartSwitch, Send
+from tests.oracle.steps import Check, Execute, Inject, Move, RestartOneswitchd, RestartSwitch, Send
 
 _EXPIRED_S = 15.0
 _HOME_S, _POLL_S = 60.0, 0.2
@@ -248,6 +248,19 @@ def test_moving_ports_keep_what_was_learned(both: Comparison) -> None:
         talk(both, (1, 6), (6, 1), (4, 1))
     both.play(Move(0, 1))
     talk(both, (1, 6), (6, 1), (5, 1))
+
+
+def test_an_executor_changes_while_learned_rules_exist(both: Comparison) -> None:
+    send(both, *bridge(Learn(_MAC_LEARNING, idle=600, hard=900, flags=of.LEARN_REMOVED, cookie=4)))
+    talk(both, (1, 2), (6, 1), (4, 1))
+    send(both, rule(b"", goto=1))
+    for port, switch in ((1, 1), (6, 1), (4, 2), (1, 0)):
+        both.play(Execute(port, switch))
+        talk(both, (1, 6), (6, 1), (4, 6), (5, 1))
+    both.play(RestartOneswitchd())
+    both.play(Check())
+    send(both, FlowMod(of.DELETE, 1).encode(next(_xids)))
+    both.play(Check())
 
 
 @pytest.mark.parametrize("worlds", [3], ids=["3-switches"], indirect=True)
