@@ -47,7 +47,11 @@ class LinkState(Answer):
 
 
 class SwitchState(Answer):
-    """One switch as oneswitchd sees it; ``repairs`` counts repaired external changes."""
+    """One switch as oneswitchd sees it.
+
+    ``repairs`` counts repaired external changes; ``misses`` says whether packets that meet no rule come from it, or is
+    None if no controller wants them.
+    """
 
     name: str
     hub: bool = False
@@ -59,6 +63,7 @@ class SwitchState(Answer):
     physical_meters: int = 0
     edge_flows: int = 0
     repairs: int = 0
+    misses: str | None = None
 
 
 class Gathered(Answer):

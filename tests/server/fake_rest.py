@@ -160,6 +160,7 @@ def _switch(name: str, hub: bool) -> dict[str, Any]:
         "physical_meters": 0,
         "edge_flows": 5,
         "repairs": 0,
+        "misses": None,
     }
 
 

@@ -206,8 +206,8 @@ impl Core {
     /// Reports changed virtual ports to controllers, and the liveness of watched ports to switches. `except`: the controller that requested
     /// the change.
     fn announce_ports(&mut self, except: Option<ControllerId>) {
-        for (reason, port) in self.switches.announce(&mut self.server) {
-            self.controllers.tell_port_status(reason, port, except);
+        for announced in self.switches.announce(&mut self.server) {
+            self.controllers.tell_port_status(&announced, except);
         }
         self.switches.refresh_liveness(&self.server);
     }

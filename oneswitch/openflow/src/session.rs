@@ -152,6 +152,8 @@ impl SwitchConfig {
     pub const FRAGMENTS: u16 = 3;
     /// `OFPC_FRAG_REASM`.
     pub const REASSEMBLE: u16 = 2;
+    /// `OFPC_INVALID_TTL_TO_CONTROLLER`, before OpenFlow 1.3: packets whose TTL expires go to the controller.
+    pub const INVALID_TTL_TO_CONTROLLER: u16 = 4;
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
         let mut reader = Reader::new(body);
@@ -163,8 +165,17 @@ impl SwitchConfig {
 
     /// Decodes that of a request (`ofputil_decode_set_config`).
     pub(crate) fn decode_request(body: &[u8]) -> Result<Self, Refusal> {
+        Self::decode_known(body, Self::FRAGMENTS)
+    }
+
+    /// Decodes that of a request in OpenFlow 1.0.
+    pub(crate) fn decode_request10(body: &[u8]) -> Result<Self, Refusal> {
+        Self::decode_known(body, Self::FRAGMENTS | Self::INVALID_TTL_TO_CONTROLLER)
+    }
+
+    fn decode_known(body: &[u8], known: u16) -> Result<Self, Refusal> {
         let config = Self::decode(body)?;
-        if config.flags & !Self::FRAGMENTS != 0 {
+        if config.flags & !known != 0 {
             return Err(Refusal::new(
                 ErrorCode::SWITCH_CONFIG_FAILED_BAD_FLAGS,
                 format!("switch configuration flags {:#x}", config.flags),

@@ -6,7 +6,9 @@ use crate::controllers::multipart::Partials;
 use crate::controllers::reply::Reply;
 use openflow13::openflow10::{self, Formats, PacketInFormat, StatsForm};
 use openflow13::openflow14;
-use openflow13::{decode, frame_length, kind, AsyncMasks, Message, PacketIn, VERSION};
+use openflow13::{
+    decode, frame_length, kind, AsyncMasks, Message, PacketIn, SwitchConfig, VERSION,
+};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use tracing::error;
@@ -97,6 +99,9 @@ impl Controller {
     }
 }
 
+/// The bit of packet-ins whose TTL has expired.
+const INVALID_TTL: u32 = 1 << PacketIn::INVALID_TTL;
+
 /// As Open vSwitch (lib/ofp-connection.c, ofputil_async_cfg_default()): index 0 for master and equal, 1 for slave.
 fn default_masks(version: u8) -> AsyncMasks {
     const NO_MATCH_AND_ACTION: u32 = 0b011;
@@ -141,6 +146,22 @@ pub enum Asynchronous {
 }
 
 impl Controller {
+    /// Says, as OpenFlow 1.0 does in the configuration, whether packets whose TTL expires are reported to a master or an equal.
+    pub fn report_invalid_ttl(&mut self, reports: bool) {
+        let mask = &mut self.asynchronous.packet_in[0];
+        *mask = *mask & !INVALID_TTL | if reports { INVALID_TTL } else { 0 };
+    }
+
+    /// Returns the flags of the configuration that are the controller's own.
+    pub fn config_flags(&self) -> u16 {
+        let reports = self.asynchronous.packet_in[0] & INVALID_TTL != 0;
+        if reports && self.version == openflow10::VERSION {
+            SwitchConfig::INVALID_TTL_TO_CONTROLLER
+        } else {
+            0
+        }
+    }
+
     pub fn wants_misses(&self) -> bool {
         self.packet_ins_of == 0 && self.wants(Asynchronous::PacketIn, PacketIn::IMPLICIT_MISS)
     }

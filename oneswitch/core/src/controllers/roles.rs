@@ -5,7 +5,7 @@ use crate::api::{ControllerId, ControllerRole, Destination};
 use crate::wire::wire;
 use openflow13::extension::ROLE_STATUS;
 use openflow13::openflow10::StatsForm;
-use openflow13::openflow14;
+use openflow13::{openflow10, openflow14};
 use openflow13::{AsyncMasks, ErrorCode, Experimenter, Message, Role, SwitchConfig, ONF_VENDOR};
 
 /// The bits that Open vSwitch keeps of a mask for OpenFlow 1.3; flow_removed has two that only later versions use.
@@ -20,6 +20,10 @@ impl Controllers {
     pub fn set_config(&mut self, id: ControllerId, config: SwitchConfig) -> Option<u16> {
         let controller = self.connections.get_mut(&id)?;
         controller.miss_send_len = config.miss_send_len;
+        if controller.version == openflow10::VERSION {
+            controller
+                .report_invalid_ttl(config.flags & SwitchConfig::INVALID_TTL_TO_CONTROLLER != 0);
+        }
         let flags = config.flags & SwitchConfig::FRAGMENTS;
         // Open vSwitch cannot reassemble, and keeps its setting without an error.
         let cannot = flags == SwitchConfig::REASSEMBLE;

@@ -4,6 +4,7 @@ use super::Controllers;
 use crate::api::{ControllerId, ControllerRole, Destination, Greeting};
 use crate::controllers::controller::{Admission, Asynchronous, Controller, WINDOW};
 use crate::controllers::reply::Reply;
+use crate::server::ports::Announced;
 use crate::switches::verdict::{Origin, Refused};
 use crate::wire::wire;
 use openflow13::openflow10::StatsForm;
@@ -210,9 +211,22 @@ impl Controllers {
 
     /// Reports a port, except to `except`, the controller that requested the change (Open vSwitch does not echo a port-mod before OpenFlow
     /// 1.5).
-    pub fn tell_port_status(&mut self, reason: u8, port: Port, except: Option<ControllerId>) {
-        let frame = wire(0, &Message::PortStatus(PortStatus { reason, port }));
-        self.tell(Asynchronous::PortStatus, reason, &frame, except);
+    ///
+    /// A change that a version cannot say is not reported over it (`connmgr_send_port_status`).
+    pub fn tell_port_status(&mut self, announced: &Announced, except: Option<ControllerId>) {
+        let reason = announced.reason;
+        let status = |port: Port| wire(0, &Message::PortStatus(PortStatus { reason, port }));
+        let (frame, before) = (status(announced.port), announced.before.map(status));
+        for (id, controller) in &self.connections {
+            if Some(*id) == except || !controller.wants(Asynchronous::PortStatus, reason) {
+                continue;
+            }
+            let form = |frame| controller.in_version(frame, StatsForm::Standard);
+            let said = form(&frame);
+            if before.as_ref().map(|before| form(before)) != Some(said.clone()) {
+                self.outbox.put(Destination::Controller(*id), &said);
+            }
+        }
     }
 
     /// Tells other controllers of a change of groups or meters that one has made.

@@ -7,9 +7,9 @@ use crate::api::{
 use crate::core::Core;
 use crate::layout::edge::patch_name;
 use crate::server::executors::Executors;
-use crate::server::ports::{config_names, VirtualPort};
+use crate::server::ports::{config_names, Announced, VirtualPort};
 use crate::switches::audit::BridgeAudit;
-use openflow13::{config, state, PortStatus};
+use openflow13::{config, state};
 use std::time::Instant;
 use tracing::info;
 
@@ -123,7 +123,7 @@ impl Core {
             self.switches.clear_offload(&mut self.server, number);
             self.port_map_changed(now);
             self.controllers
-                .tell_port_status(PortStatus::DELETE, last, None);
+                .tell_port_status(&Announced::deletion(last), None);
             info!(target: "core", port = number, name = %removed.name, "port removed");
         }
         Ok(())

@@ -250,7 +250,7 @@ impl Core {
     fn get_config(&mut self, incoming: Incoming<'_>) {
         let controller = self.controllers.get(incoming.origin.controller);
         let config = SwitchConfig {
-            flags: self.switches.fragment_flags,
+            flags: self.switches.fragment_flags | controller.map_or(0, Controller::config_flags),
             miss_send_len: controller.map_or(0, |c| c.miss_send_len),
         };
         self.reply(incoming, Message::GetConfigReply(config));

@@ -39,6 +39,10 @@ impl Core {
                 let frame = encode_features(incoming.origin.xid, &self.features(), &ports);
                 self.reply_with(incoming, frame.into());
             }
+            // Its flags are not those of OpenFlow 1.3.
+            Request::Message(message @ Message::SetConfig(_)) => {
+                self.dispatch(incoming, message, now)
+            }
             Request::Message(message) => self.dispatch_translated(incoming, &message, now),
         }
     }
@@ -66,6 +70,15 @@ impl Core {
             flow_mod,
             new_cookie,
         } = modify;
+        // Open vSwitch reads the whole message before it looks for rules, and reports one error.
+        let readable = FlowMod {
+            table_id: 0,
+            ..flow_mod.clone()
+        };
+        let read = decode(&wire(incoming.origin.xid, &Message::FlowMod(readable)));
+        if let Err(refusal) = read {
+            return self.refuse(incoming, refusal.error);
+        }
         let matching = match flow_mod.matching.canonical() {
             Ok(matching) => matching,
             Err(refusal) => return self.refuse(incoming, refusal.error),

@@ -4,7 +4,7 @@ use crate::api::{Claim, MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex
 use crate::offload::flows::{Counted, Totals};
 use crate::server::quarantine::Quarantine;
 use crate::switch_set::SwitchSet;
-use openflow13::{config, state, Port, PortStats};
+use openflow13::{config, state, Port, PortStats, PortStatus};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -260,6 +260,26 @@ impl VirtualPort {
             view.state &= !state::LIVE; // the interface's own state follows
         }
         view
+    }
+}
+
+/// A change of a port that controllers are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announced {
+    /// One of `PortStatus`.
+    pub reason: u8,
+    pub port: Port,
+    /// As they were told last.
+    pub before: Option<Port>,
+}
+
+impl Announced {
+    pub fn deletion(port: Port) -> Self {
+        Self {
+            reason: PortStatus::DELETE,
+            port,
+            before: None,
+        }
     }
 }
 

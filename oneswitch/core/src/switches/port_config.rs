@@ -1,7 +1,7 @@
 //! Applies controllers' port configuration.
 
 use crate::api::{Bridge, SwitchIndex};
-use crate::server::ports::Location;
+use crate::server::ports::{Announced, Location};
 use crate::server::Server;
 use crate::switches::Switches;
 use openflow13::{config, state, Message, PortMod, PortStatus};
@@ -87,7 +87,7 @@ impl Switches {
     }
 
     /// Checks the interfaces of all virtual ports, and returns changes for controllers: the reason of a PORT_STATUS, and the port.
-    pub fn announce(&self, server: &mut Server) -> Vec<(u8, openflow13::Port)> {
+    pub fn announce(&self, server: &mut Server) -> Vec<Announced> {
         let mut changed = Vec::new();
         let lost = self.out_of_reach();
         for port in server.ports.iter_mut() {
@@ -107,13 +107,16 @@ impl Switches {
             let cut_off = !port.needs().intersection(lost).is_empty();
             let view = port.view(physical.as_ref(), cut_off);
             if port.announced.as_ref() != Some(&view) {
-                let reason = if port.announced.is_some() {
-                    PortStatus::MODIFY
-                } else {
-                    PortStatus::ADD
+                let before = port.announced.replace(view);
+                let reason = match before {
+                    Some(_) => PortStatus::MODIFY,
+                    None => PortStatus::ADD,
                 };
-                port.announced = Some(view);
-                changed.push((reason, view));
+                changed.push(Announced {
+                    reason,
+                    port: view,
+                    before,
+                });
             }
         }
         changed

@@ -233,6 +233,7 @@ async fn the_status_has_every_field_of_the_contract() {
         );
         assert_eq!(switch["virt"], bridge(["unix:/v", "unix:/v0"][index]));
         assert_eq!(switch["edge"], bridge(["unix:/e", "unix:/e0"][index]));
+        assert!(switch["misses"].is_null());
         assert!(
             counters.iter().all(|counter| switch[counter].is_u64()),
             "{switch}"

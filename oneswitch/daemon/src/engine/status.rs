@@ -22,7 +22,10 @@ impl Engine {
             api: self.report.api.clone(),
             controllers: self.controllers(),
             switches: switches
-                .map(|(index, (view, (report, links)))| switch(index, view, report, links))
+                .map(|(index, (view, (report, links)))| SwitchStatus {
+                    misses: self.misses(index),
+                    ..switch(index, view, report, links)
+                })
                 .collect(),
             virtual_switch: VirtualStatus {
                 ports: view.ports,
@@ -40,6 +43,19 @@ impl Engine {
             refused: view.refused,
             offload: self.core.offload_views().into_iter().map(offload).collect(),
         }
+    }
+
+    /// Returns whether packets that meet no rule come from a switch; `None`: no controller wants them.
+    fn misses(&self, switch: usize) -> Option<&'static str> {
+        let has_come =
+            |session: &Session| matches!(session.peer, Peer::Misses(from) if from == switch);
+        self.core.wants_misses().then(|| {
+            if self.sessions.values().any(has_come) {
+                "up"
+            } else {
+                "down"
+            }
+        })
     }
 
     /// Returns connected controllers by id, then disconnected ones that oneswitchd connects to.
@@ -140,6 +156,7 @@ fn switch(
         physical_meters: view.physical_meters,
         edge_flows: view.edge_flows,
         repairs: view.repairs,
+        misses: None,
     }
 }
 

@@ -62,6 +62,8 @@ pub struct SwitchStatus {
     pub physical_meters: usize,
     pub edge_flows: usize,
     pub repairs: u64,
+    /// Whether packets that meet no rule come from it, `up` or `down`; `None`: no controller wants them.
+    pub misses: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]

@@ -125,7 +125,8 @@ fn translate(action: &[u8], out: &mut Vec<u8>) -> Result<(), Refusal> {
         kind10::STRIP_VLAN => put_load(out, VLAN_TCI, ALL_BITS, 0),
         kind10::ENQUEUE => {
             put_number(out, k::SET_QUEUE, u32_at(action, 12).unwrap_or_default());
-            put_output(out, from_openflow10(number), 0);
+            // As Open vSwitch shows it to later versions.
+            put_output(out, from_openflow10(number), u16::MAX);
             put_nicira(out, nicira10::POP_QUEUE, &[0; 6]);
         }
         _ => {

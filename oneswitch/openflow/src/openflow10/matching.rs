@@ -32,6 +32,8 @@ mod open {
 const VLAN_NONE: u16 = 0xffff;
 const ETH_ARP: u16 = 0x0806;
 const ETH_IP: u16 = 0x0800;
+const ETH_IPV6: u16 = 0x86dd;
+const ICMPV6: u8 = 58;
 const ETH_RARP: u16 = 0x8035;
 const PRESENT: u16 = VID_PRESENT;
 const VID_MASK: u16 = 0x0fff;
@@ -130,7 +132,7 @@ impl Match10 {
         self.put_vlan(&mut oxm);
         if self.has(open::DL_TYPE) {
             match self.dl_type {
-                ETH_IP => self.put_ip(&mut oxm),
+                ETH_IP | ETH_IPV6 => self.put_ip(&mut oxm),
                 ETH_ARP | ETH_RARP => self.put_arp(&mut oxm),
                 _ => {}
             }
@@ -190,15 +192,20 @@ impl Match10 {
         if self.has(open::NW_PROTO) {
             put_basic(oxm, 10, &[self.nw_proto]);
         }
-        self.put_addresses(oxm, 11, 12);
+        // It has no addresses of IPv6, but the rest is said as for IPv4.
+        let is_ipv6 = self.dl_type == ETH_IPV6;
+        if !is_ipv6 {
+            self.put_addresses(oxm, 11, 12);
+        }
         if !self.has(open::NW_PROTO) {
             return;
         }
-        let first_field = match self.nw_proto {
-            6 => 13,
-            17 => 15,
-            132 => 17,
-            1 => 19,
+        let (first_field, is_icmp) = match self.nw_proto {
+            6 => (13, false),
+            17 => (15, false),
+            132 => (17, false),
+            1 if !is_ipv6 => (19, true),
+            ICMPV6 if is_ipv6 => (29, true),
             _ => return,
         };
         for (field, number, bit) in [
@@ -206,10 +213,10 @@ impl Match10 {
             (first_field + 1, self.tp_dst, open::TP_DST),
         ] {
             let [_, low] = number.to_be_bytes();
-            match self.nw_proto {
+            match is_icmp {
                 _ if !self.has(bit) => {}
-                1 => put_basic(oxm, field, &[low]),
-                _ => put_basic(oxm, field, &number.to_be_bytes()),
+                true => put_basic(oxm, field, &[low]),
+                false => put_basic(oxm, field, &number.to_be_bytes()),
             }
         }
     }
@@ -353,9 +360,18 @@ pub(super) fn pull_nxm(reader: &mut Reader<'_>, length: u16) -> Result<NxmMatch,
                 put_basic(&mut oxm, OXM_VLAN_VID, &[0, 0]);
             }
             Ok(value) if is_cookie => {
+                if found.cookie_mask != 0 {
+                    return Err(Refusal::new(ErrorCode::BAD_MATCH_DUP_FIELD, "cookie twice"));
+                }
                 found.cookie = u64::from_be_bytes(value);
                 let mask = field.mask.and_then(|mask| mask.try_into().ok());
                 found.cookie_mask = mask.map_or(u64::MAX, u64::from_be_bytes);
+                if found.cookie & !found.cookie_mask != 0 {
+                    return Err(Refusal::new(
+                        ErrorCode::BAD_MATCH_BAD_WILDCARDS,
+                        "cookie outside its mask",
+                    ));
+                }
             }
             _ => oxm.put(start.get(..start.len() - rest.len()).unwrap_or_default()),
         }

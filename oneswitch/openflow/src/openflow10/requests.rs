@@ -49,7 +49,7 @@ pub fn decode(frame: &[u8], formats: &Formats) -> Result<(Request, StatsForm), R
         k::EXPERIMENTER => return Ok((nicira::decode(body, formats)?, StatsForm::Standard)),
         k::FEATURES_REQUEST => Message::FeaturesRequest,
         k::GET_CONFIG_REQUEST => Message::GetConfigRequest,
-        k::SET_CONFIG => Message::SetConfig(SwitchConfig::decode_request(body)?),
+        k::SET_CONFIG => Message::SetConfig(SwitchConfig::decode_request10(body)?),
         k::PACKET_OUT => packet_out(&mut reader)?,
         kind::FLOW_MOD => {
             let request = standard_flow_mod(&mut reader, formats)?;
@@ -73,8 +73,14 @@ pub fn decode(frame: &[u8], formats: &Formats) -> Result<(Request, StatsForm), R
 /// Tells whether a message of this kind can have a body of `length` bytes.
 fn fits(kind: u8, length: usize) -> bool {
     match kind {
-        k::FEATURES_REQUEST | k::GET_CONFIG_REQUEST | kind::BARRIER_REQUEST => length == 0,
-        k::SET_CONFIG | kind::QUEUE_GET_CONFIG_REQUEST => length == 4,
+        k::FEATURES_REQUEST
+        | k::GET_CONFIG_REQUEST
+        | kind::BARRIER_REQUEST
+        | kind::BARRIER_REPLY => length == 0,
+        k::PACKET_IN => length >= 10,
+        k::FLOW_REMOVED => length == 80,
+        k::PORT_STATUS => length == 56,
+        k::GET_CONFIG_REPLY | k::SET_CONFIG | kind::QUEUE_GET_CONFIG_REQUEST => length == 4,
         kind::PORT_MOD => length == 24,
         k::PACKET_OUT => length >= 8,
         kind::FLOW_MOD => length >= 64 && length % 8 == 0,
