@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.oracle import openflow as of
+from tests.oracle.dialects import DIALECTS
 
 _HEADER = struct.Struct("!BBHI")
 _CHUNK = 1 << 18
 _ANSWER_S = 60.0
 _OWN_XIDS = 0xF0000000
-_ASYNCHRONOUS = (of.PACKET_IN, of.FLOW_REMOVED, of.PORT_STATUS)
 
 
 class ChannelError(Exception):
@@ -28,9 +28,11 @@ class Channel:
 
     Args:
         path: unix socket of the switch.
+        version: of OpenFlow.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, version: int = of.VERSION) -> None:
+        self.dialect = DIALECTS[version]
         self.replies: list[bytes] = []
         self.asynchronous: list[bytes] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -40,7 +42,7 @@ class Channel:
         self._own: dict[int, bytes] = {}
         self._xid = _OWN_XIDS
         self._greeted = False
-        self.send(of.message(of.HELLO, 0))
+        self.send(self.dialect.message(of.HELLO, 0))
         self._receive_until(lambda: self._greeted)
 
     def close(self) -> None:
@@ -62,7 +64,7 @@ class Channel:
         """Send a request of our own and return the (last) message of its answer, an error included."""
         self._xid += 1
         xid = self._xid
-        self.send(of.message(kind, xid, body))
+        self.send(self.dialect.message(kind, xid, body))
         self._receive_until(lambda: xid in self._own)
         return self._own.pop(xid)
 
@@ -71,13 +73,13 @@ class Channel:
         self._xid += 1
         xid = self._xid
         parts: list[bytes] = []
-        self.send(of.multipart(xid, kind, body))
+        self.send(self.dialect.multipart(xid, kind, body))
         more = True
         while more:
             self._receive_until(lambda: xid in self._own)
             answer = self._own.pop(xid)
             parts.append(answer)
-            more = answer[1] == of.MULTIPART_REPLY and bool(answer[11] & 1)
+            more = self.dialect.has_more(answer)
         return parts
 
     def barrier(self) -> None:
@@ -85,8 +87,8 @@ class Channel:
 
         A barrier alone does not flush messages of other switches; statistics of all tables ask each of them.
         """
-        self.ask(of.BARRIER_REQUEST)
-        self.ask_all(of.AGGREGATE, struct.pack("!B3xII4xQQ", of.ALL_TABLES, of.ANY, of.ANY, 0, 0) + of.match(()))
+        self.ask(self.dialect.barrier_request)
+        self.ask_all(of.AGGREGATE, self.dialect.every_flow())
 
     def await_asynchronous(self, count: int, timeout_s: float) -> None:
         """Wait for this number of asynchronous messages, or a timeout."""
@@ -94,8 +96,12 @@ class Channel:
 
     def await_removed(self, cookie: int, timeout_s: float) -> bool:
         """Wait for the flow_removed of a rule with this cookie; return False on a timeout."""
-        reported = lambda: any(of.is_removed(message, cookie) for message in self.asynchronous)  # noqa: E731
+        reported = lambda: any(self.is_removal_of(message, cookie) for message in self.asynchronous)  # noqa: E731
         return self._await(reported, timeout_s)
+
+    def is_removal_of(self, message: bytes, cookie: int) -> bool:
+        """Tell whether a message reports that a rule with this cookie is gone."""
+        return self.dialect.sort(message) == "removed" and self.dialect.removed_cookie(message) == cookie
 
     def _await(self, done: Callable[[], bool], timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
@@ -138,8 +144,8 @@ class Channel:
         if kind == of.HELLO:
             self._greeted = True
         elif kind == of.ECHO_REQUEST:
-            self.send(of.message(of.ECHO_REPLY, xid, frame[8:]))
-        elif kind in _ASYNCHRONOUS:
+            self.send(self.dialect.message(of.ECHO_REPLY, xid, frame[8:]))
+        elif self.dialect.sort(frame) != "reply":
             self.asynchronous.append(frame)
         elif xid > _OWN_XIDS:
             self._own[xid] = frame

@@ -6,7 +6,8 @@ from hypothesis.errors import HypothesisException
 
 from server.names import HOME
 from tests.oracle.compare import Comparison, DifferenceError
-from tests.oracle.machine import Model, step
+from tests.oracle.draws.model import Model
+from tests.oracle.machine import begin, step
 
 _RUN = 40
 """Steps of a run; it then ends with deleting everything."""
@@ -50,6 +51,8 @@ def _runs(comparison: Comparison, number: int) -> DifferenceError | None:
         comparison.reset()
         model = Model(comparison.stateful, comparison.stateful and comparison.script.executor == HOME)
         try:
+            for each in data.draw(begin(model)):
+                comparison.play(each)
             for _ in range(_RUN):
                 comparison.play(data.draw(step(model)))
             comparison.finish()

@@ -8,7 +8,6 @@ from pathlib import Path
 from lab.errors import StartError
 from lab.spec import LabSpec
 from tests.oracle import openflow as of
-from tests.oracle.channel import Channel
 from tests.oracle.world import NOTICE_S, POLL_S, World
 
 
@@ -45,6 +44,5 @@ class OneBridge(World):
     def _port_states(self) -> list[tuple[int, int, int]]:
         return [struct.unpack_from("!I28xII", data) for data in self._port_descriptions()]
 
-    def _connect(self) -> Channel:
-        address = self.lab.state.switches[0].virt
-        return self.greet(Channel(Path(address.removeprefix("unix:"))))
+    def _path(self) -> Path:
+        return Path(self.lab.state.switches[0].virt.removeprefix("unix:"))

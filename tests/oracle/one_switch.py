@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from lab.control_plane import Oneswitchd
@@ -9,9 +10,10 @@ from lab.errors import StartError
 from lab.spec import LabSpec
 from lab.wires import Place
 from server.names import HOME
-from tests.oracle.channel import Channel
 from tests.oracle.pools import PORTS
 from tests.oracle.world import NOTICE_S, POLL_S, World
+
+_MISSES_VERSION = 1
 
 
 class OneSwitch(World):
@@ -115,8 +117,29 @@ class OneSwitch(World):
         hosts = [[(each.switch, each.name) for each in host.interfaces] for host in self.spec.hosts]
         return next(places for places in hosts if place in places)
 
-    def _connect(self) -> Channel:
-        return self.greet(Channel(Path(self.daemon.management.removeprefix("unix:"))))
+    def _path(self) -> Path:
+        return Path(self.daemon.management.removeprefix("unix:"))
+
+    def go_home(self) -> None:
+        super().go_home()
+        self._await(lambda: self.daemon.client.status().virtual.gathered is None, "the ports did not go home")
+        self._flush()
+
+    def _await_misses(self) -> None:
+        if not any(channel.dialect.version == _MISSES_VERSION for channel in (self.channel, *self._others.values())):
+            return
+        missing = lambda: [each.misses for each in self.daemon.client.status().switches]  # noqa: E731
+        if "down" not in missing():
+            return
+        self._await(lambda: "down" not in missing(), "packets that meet no rule do not come")
+        self._let_switches_notice()
+
+    def _await(self, done: Callable[[], bool], otherwise: str) -> None:
+        deadline = time.monotonic() + NOTICE_S
+        while not done():
+            if time.monotonic() > deadline:
+                raise StartError(f"{otherwise} within {NOTICE_S:g} s")
+            time.sleep(POLL_S)
 
     def move(self, port: int, switch: int) -> None:
         """Move a port to the switch with this index (modulo their number)."""

@@ -299,11 +299,6 @@ class FlowMod:
         return message(FLOW_MOD, xid, head + match(self.fields) + self.instructions)
 
 
-def is_removed(frame: bytes, cookie: int) -> bool:
-    """Tell whether a message reports that a rule with this cookie is gone."""
-    return frame[1] == FLOW_REMOVED and frame[8:16] == struct.pack("!Q", cookie)
-
-
 def bucket(actions: bytes, weight: int = 0, watch_port: int = ANY, watch_group: int = ANY) -> bytes:
     return struct.pack("!HHII4x", 16 + len(actions), weight, watch_port, watch_group) + actions
 

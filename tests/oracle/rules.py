@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 
 from tests.oracle import frames, pools
 from tests.oracle import openflow as of
-from tests.oracle.learning import learn_action
+from tests.oracle.draws import nicira
+from tests.oracle.draws.learning import learn_action
 
 _MAX_LENGTHS = (0, 64, 0xFFE5, 0xFFFF)
 _SETTABLE = (
@@ -149,6 +150,8 @@ def actions(
             result += draw(stateful_action(table))
         elif kind == 0:
             result += draw(odd_action())
+        elif kind == 1:
+            result += nicira.action(draw, nicira.later_tables(table))
         elif kind <= 10:
             result += draw(fitting_action(exact.get("eth_type"), exact.get("ip_proto"), vlan))
         elif kind <= 13 and groups:

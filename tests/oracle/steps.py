@@ -82,7 +82,23 @@ class Execute:
 
 @dataclass(frozen=True)
 class Reconnect:
-    """The controller disconnects and reconnects."""
+    """A controller disconnects if it is connected, and connects over a version of OpenFlow."""
+
+    controller: int = 0
+    version: int = 4
+
+
+@dataclass(frozen=True)
+class Resume:
+    """A controller continues the packets that the last frames left paused."""
+
+    controller: int
+    xid: int
+
+
+@dataclass(frozen=True)
+class GoHome:
+    """Everything is deleted, and gathered ports go home: shared state is lost. On one bridge, it is flushed."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +139,8 @@ Step = (
     | Execute
     | Interface
     | Reconnect
+    | Resume
+    | GoHome
     | RestartOneswitchd
     | RestartSwitch
     | BreakLink
@@ -132,7 +150,7 @@ _KINDS: dict[str, Callable[..., Step]] = {
     each.__name__: each
     for each in (
         *(Send, Bulk, Timed, PortMod, Inject, Move, Execute, Interface),
-        *(Reconnect, RestartOneswitchd, RestartSwitch, BreakLink, Check),
+        *(Reconnect, Resume, GoHome, RestartOneswitchd, RestartSwitch, BreakLink, Check),
     )
 }
 

@@ -2,8 +2,8 @@
 
 import itertools
 import struct
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,6 +15,8 @@ from lab.wires import Place, Wires
 from tests.oracle import observation
 from tests.oracle import openflow as of
 from tests.oracle.channel import Channel, ChannelError
+from tests.oracle.dialects import nicira
+from tests.oracle.dialects.baseline import Baseline
 from tests.oracle.observation import Observation
 from tests.oracle.pools import PORTS
 from tests.oracle.steps import (
@@ -22,6 +24,7 @@ from tests.oracle.steps import (
     Bulk,
     Check,
     Execute,
+    GoHome,
     Inject,
     Interface,
     Move,
@@ -29,11 +32,13 @@ from tests.oracle.steps import (
     Reconnect,
     RestartOneswitchd,
     RestartSwitch,
+    Resume,
     Send,
     Step,
     Timed,
 )
 
+_CLEAR_MAP = 2
 _ASYNC_MASKS = (0b111, 0b111, 0b111, 0b111, 0b1111, 0b1111)
 _BULK_TABLE = 9
 _OTHER_ADDRESS = bytes.fromhex("020000000099")
@@ -60,9 +65,11 @@ class World:
         self._stack.callback(self._close_controls)
         self._open_controls()
         self.places: dict[int, Place] = {port.number: (port.switch, port.interface) for port in spec.ports}
+        self._versions: dict[int, int] = {}
         self.channel = self._connect()
         self._others: dict[int, Channel] = {}
-        self.baseline = observation.Baseline()
+        self._paused: dict[int, list[bytes]] = {}
+        self.baseline = Baseline()
         # NORMAL is possible. A cached flow learns again when its packets are counted, up to half a second late: after
         # what the next step's packets made Open vSwitch learn.
         self._learns = stateful
@@ -72,8 +79,21 @@ class World:
         self._fresh = False
         self._links_changed = False
 
-    def _connect(self) -> Channel:
+    def _path(self) -> Path:
+        """Return the path of the switch's management socket."""
         raise NotImplementedError
+
+    def _connect(self, controller: int = 0) -> Channel:
+        return self._greet(Channel(self._path(), self._versions.get(controller, of.VERSION)))
+
+    @contextmanager
+    def _aside(self) -> Iterator[Channel]:
+        """Connect over OpenFlow 1.3 for what the oracle itself wants; nothing asynchronous comes here."""
+        channel = Channel(self._path())
+        try:
+            yield channel
+        finally:
+            channel.close()
 
     def close(self) -> None:
         """End the lab."""
@@ -105,6 +125,7 @@ class World:
         """Do a step and return its effects; `collect` adds late ones."""
         if self._links_changed:
             self._let_switches_notice()
+        self._await_misses()
         self._links_changed = isinstance(step, Interface | BreakLink)
         if not isinstance(step, Inject) or self._learns:
             self._forget_flows()
@@ -115,13 +136,17 @@ class World:
             case Timed():
                 self.channel.send(b"".join(bytes.fromhex(message) for message in step.messages))
             case Bulk():
-                self.channel.send(bulk(step))
+                with self._aside() as channel:
+                    channel.send(bulk(step))
+                    channel.barrier()
             case PortMod():
                 self._modified.add(step.port)
                 address = self.address(step.port) if step.right_address else _OTHER_ADDRESS
-                self.channel.send(of.port_mod(step.xid, step.port, address, step.config, step.mask))
+                message = self.channel.dialect.port_mod(step.xid, step.port, address, step.config, step.mask)
+                self.channel.send(message)
             case Inject():
                 self._injected = True
+                self._paused.clear()
                 for frame in step.frames:
                     self.wires.inject(self.places[step.port], bytes.fromhex(frame))
             case Move():
@@ -132,7 +157,13 @@ class World:
             case Interface():
                 self._set_interface(step.port, up=step.up)
             case Reconnect():
-                self.reconnect()
+                self._versions[step.controller] = step.version
+                self.reconnect(step.controller)
+            case Resume():
+                for frame in self._paused.pop(step.controller, []):
+                    self._controller(step.controller).send(nicira.resume(step.xid, frame))
+            case GoHome():
+                self.go_home()
             case RestartOneswitchd():
                 self.restart()
             case RestartSwitch():
@@ -181,11 +212,32 @@ class World:
     def execute(self, port: int, switch: int) -> None:
         """Move a port's pipeline; one bridge has nothing to do."""
 
-    def reconnect(self) -> None:
+    def reconnect(self, controller: int) -> None:
         """Hang up and call again."""
         self._await_removals()
-        self.channel.close()
-        self.channel = self._connect()
+        self._paused.pop(controller, None)
+        if controller:
+            if controller in self._others:
+                self._others.pop(controller).close()
+            self._others[controller] = self._connect(controller)
+        else:
+            self.channel.close()
+            self.channel = self._connect()
+
+    def _await_misses(self) -> None:
+        """Wait until controllers of OpenFlow 1.0 get packets that meet no rule; one bridge sends them at once."""
+
+    def go_home(self) -> None:
+        """Delete everything, and lose the state that ports share."""
+        with self._aside() as channel:
+            channel.send(clear_messages(1))
+            channel.barrier()
+        self._flush()
+
+    def _flush(self) -> None:
+        for control in self._controls.values():
+            control.call("fdb/flush")
+            control.call("dpctl/flush-conntrack")
 
     def restart(self) -> None:
         """Restart the control plane; one bridge has none."""
@@ -199,11 +251,11 @@ class World:
 
     def _begin_roles(self) -> None:
         """Reset the generation of roles to 0; a switch otherwise remembers it until it ends."""
-        for generation in _AROUND:
-            self.channel.send(of.role_request(1, of.ROLE_MASTER, generation))
-        self.channel.send(of.role_request(1, of.ROLE_EQUAL, 0))
-        self.channel.barrier()
-        self.channel.replies.clear()
+        with self._aside() as channel:
+            for generation in _AROUND:
+                channel.send(of.role_request(1, of.ROLE_MASTER, generation))
+            channel.send(of.role_request(1, of.ROLE_EQUAL, 0))
+            channel.barrier()
 
     def restart_switch(self, switch: int) -> None:
         """Restart a switch, but not the one bridge, which would lose its rules."""
@@ -227,7 +279,7 @@ class World:
             return self.channel
         if number not in self._others:
             self._await_removals()
-            self._others[number] = self._connect()
+            self._others[number] = self._connect(number)
         return self._others[number]
 
     def _set_interface(self, port: int, *, up: bool) -> None:
@@ -247,7 +299,7 @@ class World:
         seen = Observation()
         self._barriers()
         frames = self.wires.settle()
-        if isinstance(step, Inject | Interface | Send):
+        if isinstance(step, Inject | Interface | Send | Resume):
             self._barriers()  # messages caused by frames have arrived
         numbers = {place: number for number, place in self.places.items()}
         for place, some in frames.items():
@@ -263,22 +315,27 @@ class World:
 
     def collect(self, seen: Observation) -> None:
         """Add late effects."""
-        self._collect(seen, self.channel, "")
+        self._collect(seen, 0, self.channel)
         for number, channel in sorted(self._others.items()):
-            self._collect(seen, channel, f"{observation.TO_CONTROLLER}{number}: ")
+            self._collect(seen, number, channel)
 
-    def _collect(self, seen: Observation, channel: Channel, to: str) -> None:
-        seen.replies += [to + reply for reply in observation.replies(channel.replies, self.baseline)]
+    def _collect(self, seen: Observation, number: int, channel: Channel) -> None:
+        to = f"{observation.TO_CONTROLLER}{number}: " if number else ""
+        dialect = channel.dialect
+        seen.replies += [to + reply for reply in observation.replies(channel.replies, dialect, self.baseline)]
         channel.replies.clear()
         for frame in channel.asynchronous:
-            if frame[1] == of.PACKET_IN:
-                seen.packet_ins.append(to + observation.packet_in(frame))
-            elif frame[1] == of.FLOW_REMOVED:
-                if of.is_removed(frame, _MARKER):
-                    continue
-                seen.removed[to + observation.flow_removed(frame)] += 1
-            else:
-                seen.port_status[to + observation.port_status(frame)] += 1
+            match dialect.sort(frame):
+                case "packet-in":
+                    seen.packet_ins.append(to + dialect.packet_in(frame))
+                    if nicira.is_paused(frame):
+                        self._paused.setdefault(number, []).append(frame)
+                case "removed" if channel.is_removal_of(frame, _MARKER):
+                    pass
+                case "removed":
+                    seen.removed[to + dialect.removed(frame)] += 1
+                case _:
+                    seen.port_status[to + dialect.status(frame)] += 1
         channel.asynchronous.clear()
 
     def await_asynchronous(self, timeout_s: float) -> None:
@@ -288,25 +345,14 @@ class World:
             channel.barrier()
 
     def dump(self) -> dict[str, list[str]]:
-        """Return all state that a controller can read."""
-        every_flow = struct.pack("!B3xII4xQQ", of.ALL_TABLES, of.ANY, of.ANY, 0, 0) + of.match(())
-        every_port, every_id = struct.pack("!I4x", of.ANY), struct.pack("!I4x", of.ALL_IDS)
-        every_group = struct.pack("!I4x", of.GROUP_ALL)
-        asked = {
-            "flows": (of.FLOW, every_flow),
-            "aggregate": (of.AGGREGATE, every_flow),
-            "tables": (of.TABLES, b""),
-            "port counters": (of.PORT_STATS, every_port),
-            "groups": (of.GROUP, every_group),
-            "group descriptions": (of.GROUP_DESC, b""),
-            "meters": (of.METER, every_id),
-            "meter configurations": (of.METER_CONFIG, every_id),
-            "ports": (of.PORT_DESC, b""),
-        }
-        return {
-            name: observation.multipart(self.channel.ask_all(kind, body), self.baseline)
-            for name, (kind, body) in asked.items()
-        }
+        """Return all state that a controller can read, over each version that one of them speaks."""
+        found: dict[str, list[str]] = {}
+        for channel in {each.dialect.version: each for each in (*self._others.values(), self.channel)}.values():
+            for name, (kind, body) in channel.dialect.dumps().items():
+                lines = channel.dialect.multipart_lines(channel.ask_all(kind, body), self.baseline)
+                is_usual = channel.dialect.version == of.VERSION
+                found[name if is_usual else f"{name} over {channel.dialect.name}"] = lines
+        return found
 
     # ---- ports
 
@@ -318,7 +364,8 @@ class World:
         return _OTHER_ADDRESS
 
     def _port_descriptions(self) -> Iterable[bytes]:
-        body = b"".join(part[16:] for part in self.channel.ask_all(of.PORT_DESC))
+        with self._aside() as channel:
+            body = b"".join(part[16:] for part in channel.ask_all(of.PORT_DESC))
         return (body[at : at + 64] for at in range(0, len(body), 64))
 
     # ---- between runs
@@ -328,6 +375,8 @@ class World:
         self.wires.purge()
         self._injected = False
         self._hang_up()
+        self._versions.clear()
+        self._paused.clear()
         self.channel = self._connect()
         for port in sorted(self._down):
             self._set_interface(port, up=True)
@@ -337,25 +386,23 @@ class World:
         self._modified.clear()
         self.channel.send(of.set_config(1, 0, 0xFFFF))
         if not self._fresh:
-            self.channel.send(clear_messages(1))
+            self.channel.send(clear_messages(1) + nicira.tlv_map(of.VERSION, 1, _CLEAR_MAP))
             self.channel.barrier()
             self._await_removals()
         self._fresh = False
-        for control in self._controls.values():
-            control.call("fdb/flush")
-            control.call("dpctl/flush-conntrack")
+        self._flush()
         self.wires.settle()
         self.home()
         self.channel.barrier()
         self.channel.replies.clear()
         self.channel.asynchronous.clear()
-        self.baseline = observation.Baseline.read(
+        self.baseline = self.channel.dialect.baseline(
             self.channel.ask_all(of.PORT_STATS, struct.pack("!I4x", of.ANY)), self.channel.ask_all(of.TABLES)
         )
 
     def _await_removals(self) -> None:
         """Wait until deletions are reported to connected controllers, as far as anything shows it."""
-        asking = self._connect()  # the others may be slaves
+        asking = self._greet(Channel(self._path()))  # the others may be slaves
         marker = of.FlowMod(table=_MARKER_TABLE, cookie=_MARKER, flags=of.SEND_FLOW_REM).encode(1)
         delete = of.FlowMod(of.DELETE, _MARKER_TABLE, cookie=_MARKER, cookie_mask=of.MASK64)
         asking.send(marker + delete.encode(1))
@@ -368,9 +415,11 @@ class World:
     def home(self) -> None:
         """Move every port to its first home."""
 
-    def greet(self, channel: Channel) -> Channel:
+    def _greet(self, channel: Channel) -> Channel:
         """Request packet-ins as a primary controller gets them."""
-        channel.send(of.set_config(1, 0, 0xFFFF) + of.set_async(2, _ASYNC_MASKS))
+        dialect = channel.dialect
+        channel.send(dialect.message(of.SET_CONFIG, 1, struct.pack("!HH", 0, 0xFFFF)))
+        channel.send(dialect.set_async(2, _ASYNC_MASKS))
         channel.barrier()
         return channel
 

@@ -1,0 +1,12 @@
+"""What each version of OpenFlow looks like: a file each for what is sent, and for what comes back.
+
+Written from the specifications, deliberately without oneswitchd's translators.
+"""
+
+from tests.oracle.dialects.openflow10 import OpenFlow10
+from tests.oracle.dialects.openflow13 import OpenFlow13
+from tests.oracle.dialects.openflow14 import OpenFlow14
+
+DIALECTS: dict[int, OpenFlow13] = {each.version: each for each in (OpenFlow10(), OpenFlow13(), OpenFlow14())}
+"""By the version on the wire."""
+VERSIONS = tuple(DIALECTS)

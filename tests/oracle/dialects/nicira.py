@@ -1,0 +1,89 @@
+"""Nicira's messages, the same in every version: what a controller sends, and notifications as text."""
+
+import struct
+from collections.abc import Iterable
+
+VENDOR, _MESSAGE, COOKIE = 0x2320, 4, 16
+ROLE_REQUEST, SET_FLOW_FORMAT, FLOW_MOD, FLOW_REMOVED, FLOW_MOD_TABLE_ID, SET_PACKET_IN_FORMAT = 10, 12, 13, 14, 15, 16
+PACKET_IN, SET_ASYNC_CONFIG, SET_CONTROLLER_ID = 17, 19, 20
+TLV_TABLE_MOD, TLV_TABLE_REQUEST, SET_ASYNC_CONFIG2, RESUME, CT_FLUSH_ZONE, PACKET_IN2, CT_FLUSH = (
+    24,
+    25,
+    27,
+    28,
+    29,
+    30,
+    32,
+)
+REASON, _CONTINUATION = 5, 8
+_SORTS = {PACKET_IN: "packet-in", PACKET_IN2: "packet-in", FLOW_REMOVED: "removed"}
+
+
+def message(version: int, xid: int, subtype: int, body: bytes = b"") -> bytes:
+    """Return a message of Nicira's."""
+    return struct.pack("!BBHIII", version, _MESSAGE, 16 + len(body), xid, VENDOR, subtype) + body
+
+
+def action(subtype: int, body: bytes) -> bytes:
+    """Return an action of Nicira's, padded."""
+    length = 10 + len(body) + -(10 + len(body)) % 8
+    return (struct.pack("!HHIH", 0xFFFF, length, VENDOR, subtype) + body).ljust(length, b"\0")
+
+
+def is_one(frame: bytes) -> bool:
+    """Tell whether a message is Nicira's."""
+    return frame[1] == _MESSAGE and frame[8:12] == struct.pack("!I", VENDOR)
+
+
+def sort(frame: bytes) -> str:
+    """Tell what a message is; see `openflow13.Sort`."""
+    return _SORTS.get(struct.unpack_from("!I", frame, 12)[0], "reply") if is_one(frame) else "reply"
+
+
+# ---- notifications
+
+
+def packet_in(frame: bytes) -> str:
+    """Describe a packet-in in one of Nicira's formats."""
+    subtype, xid = struct.unpack_from("!I", frame, 12)[0], struct.unpack_from("!I", frame, 4)[0]
+    if subtype == PACKET_IN:
+        return f"xid {xid} nxt_packet_in {frame[16:].hex()}"
+    told = [
+        f"{kind} {'with what continues it' if kind == _CONTINUATION else body.hex()}"
+        for kind, body in properties(frame)
+    ]
+    return f"xid {xid} nxt_packet_in2 {told}"
+
+
+def properties(frame: bytes) -> Iterable[tuple[int, bytes]]:
+    """Return the properties of an nxt_packet_in2."""
+    at = 16
+    while at < len(frame):
+        kind, length = struct.unpack_from("!HH", frame, at)
+        yield kind, frame[at + 4 : at + length]
+        at += length + -length % 8
+
+
+def is_paused(frame: bytes) -> bool:
+    """Tell whether a packet-in can be continued."""
+    is_second = is_one(frame) and struct.unpack_from("!I", frame, 12)[0] == PACKET_IN2
+    return is_second and any(kind == _CONTINUATION for kind, _ in properties(frame))
+
+
+def resume(xid: int, paused: bytes) -> bytes:
+    """Return a message that continues a paused packet as it is."""
+    return message(paused[0], xid, RESUME, paused[16:])
+
+
+def removed(frame: bytes) -> str:
+    """Describe a flow_removed in Nicira's format without its duration."""
+    cookie, priority, reason, table = struct.unpack_from("!QHBB", frame, COOKIE)
+    idle, _, packets, octets = struct.unpack_from("!HHQQ", frame, 36)
+    head = f"nxt table+1 {table} priority {priority} match {frame[56:].hex()} cookie {cookie:#x} reason {reason}"
+    return f"{head} idle {idle} packets {packets} bytes {octets}"
+
+
+def tlv_map(version: int, xid: int, command: int, *mappings: tuple[int, int, int, int]) -> bytes:
+    """Return a change of the fields for tunnels' options: class, type, length, and N of tun_metadataN."""
+    body = struct.pack("!H6x", command) + b"".join(struct.pack("!HBBHxx", *each) for each in mappings)
+    return message(version, xid, TLV_TABLE_MOD, body)

@@ -1,0 +1,1 @@
+"""What is drawn: a file each for a kind of message, and for what only one version has."""

@@ -1,0 +1,89 @@
+"""What the draws know of the switch and of its controllers."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+
+from tests.oracle import openflow as of
+from tests.oracle import pools
+from tests.oracle.dialects import nicira
+from tests.oracle.openflow import FlowMod, Oxm
+
+Draw = st.DrawFn
+CONTROLLERS = 3
+_NXAST_POP_MPLS, _NXAST_CONTROLLER2 = 24, 37
+_PARSED_AGAIN = (
+    b"\x00\x14\x00\x08",  # POP_MPLS
+    *(struct.pack("!IH", nicira.VENDOR, subtype) for subtype in (of.CT, _NXAST_POP_MPLS)),
+)
+_PAUSE = struct.pack("!IH", nicira.VENDOR, _NXAST_CONTROLLER2)
+
+
+@dataclass
+class Sender:
+    """A controller's version, and what it has chosen in Nicira's messages."""
+
+    version: int = of.VERSION
+    names_tables: bool = False
+    """In flow-mods of OpenFlow 1.0."""
+
+
+@dataclass
+class Model:
+    """The controller's view, a superset: good enough to draw messages that interact.
+
+    ``stateful``: rules may keep state that all ports share. The executors then stay as they are, and switches are not
+    restarted: they would forget. ``gathers``: the ports have several executors until such a rule comes. It could take
+    ports away from a link that is cut.
+    """
+
+    stateful: bool = False
+    gathers: bool = False
+
+    senders: dict[int, Sender] = field(default_factory=lambda: {number: Sender() for number in range(CONTROLLERS)})
+    sender: Sender = field(default_factory=Sender)
+    """The one that sends the messages that are drawn now."""
+    is_old: bool = False
+    """Whether all controllers speak OpenFlow 1.0 in this run: others read some of its rules otherwise."""
+    pauses: bool = False
+    has_frames: bool = False
+    """Whether the last step was frames."""
+
+    rules: list[FlowMod] = field(default_factory=list)
+    groups: dict[int, int] = field(default_factory=dict)
+    meters: set[int] = field(default_factory=set)
+    recirculates: bool = False
+    xid: int = 0
+    fresh_priority: int = 1000
+
+    def forget_all(self) -> None:
+        """Note that everything is deleted."""
+        self.rules.clear()
+        self.groups.clear()
+        self.meters.clear()
+
+    def next_xid(self) -> int:
+        self.xid += 1
+        return self.xid
+
+    def note(self, actions: bytes) -> bytes:
+        """Look for actions that make Open vSwitch parse a packet again."""
+        self.recirculates |= any(each in actions for each in _PARSED_AGAIN)
+        self.pauses |= _PAUSE in actions
+        return actions
+
+    def without_overlap(self, table: int, priority: int, fields: tuple[Oxm, ...]) -> int:
+        """Return ``priority`` or another one without overlapping rules, whose precedence is undefined."""
+        if not any(
+            rule.table == table
+            and rule.priority == priority
+            and set(rule.fields) != set(fields)
+            and pools.overlap(rule.fields, fields)
+            for rule in self.rules
+        ):
+            return priority
+        self.fresh_priority += 1
+        return self.fresh_priority
