@@ -60,7 +60,9 @@ def _is_sayable(fields: tuple[Oxm, ...], model: Model) -> bool:
         mask is not None and (name not in ("ipv4_src", "ipv4_dst", "arp_spa", "arp_tpa") or mask not in _PREFIXES)
         for name, _, mask in fields
     )
-    return names <= {*known, *_ANYWHERE, "vlan_pcp"} and not has_masks and (model.is_old or not _is_untagged(fields))
+    lacks_tag = "vlan_pcp" in names and not any(name == "vlan_vid" and value & 0x1000 for name, value, _ in fields[:-1])
+    is_known = names <= {*known, *_ANYWHERE, "vlan_pcp"} and len(names) == len(fields)
+    return is_known and not has_masks and not lacks_tag and (model.is_old or not _is_untagged(fields))
 
 
 def _is_untagged(fields: tuple[Oxm, ...]) -> bool:
@@ -149,12 +151,14 @@ def add_flow(draw: Draw, model: Model) -> bytes:
     table = draw(st.sampled_from((0, 0, *pools.TABLES))) if model.sender.names_tables else 0
     priority = like.priority if like else draw(st.sampled_from(pools.PRIORITIES))
     flags = draw(st.sampled_from((0, 0, m.SEND_FLOW_REM, m.SEND_FLOW_REM, m.CHECK_OVERLAP)))
+    done = actions(draw, model, fields, table)
     if draw(st.integers(0, 29)) == 0:
-        flags |= draw(st.sampled_from((m.EMERGENCY, 8)))
+        # Of two errors in a message, which one is told is not compared.
+        flags, done = flags | draw(st.sampled_from((m.EMERGENCY, 8))), m.output(1)
     if not flags & m.CHECK_OVERLAP:
         priority = model.without_overlap(table, priority, fields)
     rule = m.FlowMod10(
-        *(of.ADD, priority, fields, actions(draw, model, fields, table), draw(st.sampled_from(pools.COOKIES))),
+        *(of.ADD, priority, fields, done, draw(st.sampled_from(pools.COOKIES))),
         flags=flags,
         table=table,
         nicira=in_nxm,
@@ -175,6 +179,8 @@ def change_flows(draw: Draw, model: Model) -> bytes:
     table = (like.table if like else draw(st.sampled_from(pools.TABLES))) if model.sender.names_tables else 0
     priority = like.priority if like else draw(st.sampled_from(pools.PRIORITIES))
     in_nxm = draw(st.integers(0, 2)) == 0 and not (model.is_old and _is_untagged(fields))
+    # Known difference: a changed cookie, with actions that need more than the match of the modification.
+    tracks = model.stateful and any(item[:2] == ("eth_type", frames.IPV4) for item in fields)
     if modifies:
         priority = model.without_overlap(table, priority, fields)
         model.rules.append(FlowMod(of.ADD, table, priority, fields))
@@ -182,7 +188,7 @@ def change_flows(draw: Draw, model: Model) -> bytes:
         fields = (*fields, ("cookie", draw(st.sampled_from((1, 2))), draw(st.sampled_from((None, 1, 3)))))
     out_port = draw(st.sampled_from((m.NONE, m.NONE, m.NONE, *pools.PORTS, of.CONTROLLER, of.FLOOD)))
     return m.FlowMod10(
-        *(command, priority, fields, actions(draw, model, fields, table) if modifies else b""),
+        *(command, priority, fields, actions(draw, model, fields, table, stateful=tracks) if modifies else b""),
         cookie=draw(st.sampled_from((*pools.COOKIES, of.MASK64))),
         flags=draw(st.sampled_from((0, 0, m.SEND_FLOW_REM, m.CHECK_OVERLAP))),
         out_port=out_port,

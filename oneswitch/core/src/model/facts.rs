@@ -11,9 +11,11 @@ pub mod nicira {
     pub const RESUBMIT_TABLE: u16 = 14;
     pub const LEARN: u16 = 16;
     pub const FIN_TIMEOUT: u16 = 19;
+    pub const CONTROLLER: u16 = 20;
     pub const STACK_POP: u16 = 28;
     pub const REG_LOAD2: u16 = 33;
     pub const CT: u16 = 35;
+    pub const CONTROLLER2: u16 = 37;
     pub const RESUBMIT_TABLE_CT: u16 = 44;
     pub const LEARN2: u16 = 45;
 
@@ -148,10 +150,17 @@ pub fn is_in_port(class: u16, field: u8) -> bool {
 
 /// Tells whether some action outputs to `port`, as the out_port filter of flow-mods and statistics requires.
 pub fn outputs_to(instructions: &Instructions, port: u32) -> bool {
-    any_action(
-        instructions,
-        |action| matches!(action, Action::Output { port: p, .. } if p == port),
-    )
+    any_action(instructions, |action| match action {
+        Action::Output { port: to, .. } => to == port,
+        Action::Nicira { subtype, .. } => {
+            port == port_no::CONTROLLER
+                && matches!(
+                    subtype,
+                    nicira::CONTROLLER | nicira::CONTROLLER2
+                )
+        }
+        _ => false,
+    })
 }
 
 /// Counts the actions that send to group `id`.
