@@ -13,7 +13,6 @@ from server.names import HOME
 from tests.oracle import observation
 from tests.oracle import openflow as of
 from tests.oracle.channel import ChannelError
-from tests.oracle.dialects import messages10
 from tests.oracle.observation import Observation
 from tests.oracle.one_bridge import OneBridge
 from tests.oracle.one_switch import OneSwitch
@@ -69,7 +68,6 @@ class Comparison:
         self.steps = 0
         self._deaf: set[int] = set()
         self._counters_differ = False
-        self._flags_differ = False
 
     def _start(self) -> None:
         switches, executor = self.script.switches, self.script.executor
@@ -101,7 +99,6 @@ class Comparison:
             self._start()
         self._deaf.clear()
         self._counters_differ = False
-        self._flags_differ = False
         if self.mutant is not None:
             self.ours.begin_binary(self.mutant)
         for world in (self.ours, self.reference):
@@ -123,8 +120,6 @@ class Comparison:
             self._let_time_pass(step, seen, expected)
         self._await(seen, expected)
         self._note(step, seen)
-        if self._flags_differ:
-            seen, expected = seen.without_message_flags(), expected.without_message_flags()
         if self._counters_differ:
             seen, expected = seen.without_counters(), expected.without_counters()
         differences = seen.differences(expected)
@@ -193,12 +188,10 @@ class Comparison:
 
         Open vSwitch counts what a port with NO_RECV drops at the rule that would have matched. A switch that ends takes
         its counters with it, and its ports are down meanwhile. The journal has no base counters of groups and meters.
-        A modification over OpenFlow 1.0 may change a cookie, which takes flags away.
         """
         if isinstance(step, RestartSwitch):
             seen.port_status.clear()
         self._counters_differ |= isinstance(step, RestartOneswitchd | RestartSwitch)
-        self._flags_differ |= isinstance(step, Send | BreakLink) and any(map(messages10.modifies, step.messages))
         if isinstance(step, PortMod) and step.right_address and step.mask & _NO_RECV:
             (self._deaf.add if step.config & _NO_RECV else self._deaf.discard)(step.port)
         self._counters_differ |= isinstance(step, Inject) and step.port in self._deaf

@@ -20,9 +20,6 @@ TO_CONTROLLER = "to controller "
 _COUNTERS = re.compile(r" packets \d+ bytes \d+.*| counters .*| aggregate .*|(?<=: )(aggregate|table \d) .*")
 
 
-_FLAGS = re.compile(r" flags (\d+)")
-
-
 @dataclass
 class Observation:
     """The effects of a step on a switch."""
@@ -51,12 +48,6 @@ class Observation:
         state = {name: strip(lines) for name, lines in self.state.items() if not counts(name)}
         removed = Counter(strip(self.removed.elements()))
         return Observation(strip(self.replies), self.packet_ins, removed, self.port_status, self.frames, state)
-
-    def without_message_flags(self) -> "Observation":
-        """Return a copy in which rules lack the flags that only matter when they are added."""
-        strip = lambda lines: [_FLAGS.sub(lambda found: f" flags {int(found[1]) & ~6}", line) for line in lines]  # noqa: E731
-        state = {name: strip(lines) for name, lines in self.state.items()}
-        return dataclasses.replace(self, replies=strip(self.replies), state=state)
 
     def with_link_states(self) -> "Observation":
         """Of port-status only which ports were reported down, which up: how a link goes down is not compared."""

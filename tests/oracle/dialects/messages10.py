@@ -136,14 +136,6 @@ class FlowMod10:
         return message(FLOW_MOD, xid, match(self.fields) + head + self.actions)
 
 
-def modifies(hexed: str) -> bool:
-    """Tell whether a message of any version is a flow-mod of OpenFlow 1.0 that modifies rules."""
-    frame = bytes.fromhex(hexed)
-    at = 57 if frame[1] == FLOW_MOD else 25
-    is_one = frame[0] == VERSION and (frame[1] == FLOW_MOD or (frame[1] == VENDOR and frame[12:16] == b"\0\0\0\x0d"))
-    return is_one and frame[at : at + 1] in (b"\1", b"\2")
-
-
 def packet_out(xid: int, in_port: int, actions: bytes, data: bytes, buffer: int = of.NO_BUFFER) -> bytes:
     head = struct.pack("!IHH", buffer, port(in_port), len(actions))
     return message(PACKET_OUT, xid, head + actions + data)

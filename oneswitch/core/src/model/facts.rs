@@ -154,10 +154,7 @@ pub fn outputs_to(instructions: &Instructions, port: u32) -> bool {
         Action::Output { port: to, .. } => to == port,
         Action::Nicira { subtype, .. } => {
             port == port_no::CONTROLLER
-                && matches!(
-                    subtype,
-                    nicira::CONTROLLER | nicira::CONTROLLER2
-                )
+                && matches!(subtype, nicira::CONTROLLER | nicira::CONTROLLER2)
         }
         _ => false,
     })
