@@ -85,7 +85,8 @@ def _changes(draw: Draw, model: Model) -> Step:
 
 def _frames(draw: Draw, model: Model) -> Step:
     data, port = draw(packet(model))
-    return Inject(port, (data.hex(),) * draw(st.sampled_from((1, 1, 1, 2))))
+    # A cached flow acts a moment longer than the rules that the first frame makes Open vSwitch learn.
+    return Inject(port, (data.hex(),) * draw(st.sampled_from((1, 1, 1, 1 if model.learns else 2))))
 
 
 def _packet_out(draw: Draw, model: Model) -> Step:

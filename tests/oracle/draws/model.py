@@ -19,6 +19,7 @@ _PARSED_AGAIN = (
     b"\x00\x14\x00\x08",  # POP_MPLS
     *(struct.pack("!IH", nicira.VENDOR, subtype) for subtype in (of.CT, _NXAST_POP_MPLS)),
 )
+_LEARN = [struct.pack("!IH", nicira.VENDOR, subtype) for subtype in of.LEARN_ACTIONS]
 _PAUSE = struct.pack("!IH", nicira.VENDOR, _NXAST_CONTROLLER2)
 
 
@@ -56,6 +57,7 @@ class Model:
     groups: dict[int, int] = field(default_factory=dict)
     meters: set[int] = field(default_factory=set)
     recirculates: bool = False
+    learns: bool = False
     xid: int = 0
     fresh_priority: int = 1000
 
@@ -70,7 +72,8 @@ class Model:
         return self.xid
 
     def note(self, actions: bytes) -> bytes:
-        """Look for actions that make Open vSwitch parse a packet again."""
+        """Look for actions that make Open vSwitch parse a packet again, learn rules, or pause a packet."""
+        self.learns |= any(each in actions for each in _LEARN)
         self.recirculates |= any(each in actions for each in _PARSED_AGAIN)
         self.pauses |= _PAUSE in actions
         return actions
