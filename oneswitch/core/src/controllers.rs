@@ -4,6 +4,7 @@ pub mod bundles;
 pub mod controller;
 pub mod merge;
 pub mod merge_flows;
+pub mod monitors;
 pub mod multipart;
 pub mod reply;
 pub mod roles;

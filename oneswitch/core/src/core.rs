@@ -8,6 +8,7 @@ pub mod extensions;
 pub mod held;
 pub mod learning;
 pub mod management;
+pub mod monitors;
 pub mod northbound;
 pub mod offload;
 pub mod openflow10;

@@ -1,4 +1,5 @@
 pub mod facts;
+pub mod happened;
 pub mod hidden;
 pub mod in_flight;
 pub mod lookups;

@@ -136,7 +136,7 @@ pub enum Command {
     /// The last chunk is processed: resume reading.
     Resume,
     /// Report once when the peer has read enough to receive more.
-    TellRoom,
+    TellRoom(usize),
     /// Disconnect after writing everything queued before.
     Close(String),
     /// Disconnect now.
@@ -172,9 +172,9 @@ impl Handle {
         self.send(Command::Resume);
     }
 
-    /// Requests one [`Event::Room`] when little of the queue is left to be written.
-    pub fn tell_room(&self) {
-        self.send(Command::TellRoom);
+    /// Requests one [`Event::Room`] when at most `limit` bytes of the queue are left to be written.
+    pub fn tell_room(&self, limit: usize) {
+        self.send(Command::TellRoom(limit));
     }
 
     pub fn close(&self, reason: String) {

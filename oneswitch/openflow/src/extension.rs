@@ -3,10 +3,11 @@
 
 use crate::async_config;
 use crate::error::{ErrorCode, Refusal};
+use crate::flow_monitor::{cancelled, NICIRA_PAUSED, NICIRA_RESUMED, ONF_PAUSED, ONF_RESUMED};
 use crate::header::VERSION;
 use crate::message::Message;
 use crate::nicira::subtype;
-use crate::openflow10::PacketInFormat;
+use crate::openflow10::{self, PacketInFormat};
 use crate::session::{AsyncMasks, Experimenter, Role};
 use crate::tlv_table::TlvTableMod;
 use crate::wire::Reader;
@@ -15,8 +16,6 @@ use crate::{NX_VENDOR, ONF_VENDOR};
 /// `onft` subtypes: notifications, which controllers do not send.
 mod notification {
     #![allow(missing_docs)]
-    pub const MONITOR_PAUSED: u32 = 1871;
-    pub const MONITOR_RESUMED: u32 = 1872;
     pub const ROLE_STATUS: u32 = 1911;
     pub const REQUEST_FORWARD: u32 = 2350;
 }
@@ -42,6 +41,8 @@ pub enum Extension {
     Resume,
     /// The removal of tracked connections. Open vSwitch checks its content.
     FlushConnections,
+    /// The end of a flow monitor.
+    CancelMonitor(u32),
     /// Something that has an effect over OpenFlow 1.0 only.
     Nothing,
 }
@@ -71,9 +72,9 @@ impl Length {
     }
 }
 
-/// Returns the length that Open vSwitch requires before it looks at anything
-/// else; `None`: it does not know the message.
-fn length(vendor: u32, number: u32) -> Option<Length> {
+/// Returns the length that Open vSwitch requires over a version before it looks
+/// at anything else; `None`: it does not know the message.
+fn length(version: u8, vendor: u32, number: u32) -> Option<Length> {
     use notification::*;
     use subtype::*;
     Some(match (vendor, number) {
@@ -87,26 +88,34 @@ fn length(vendor: u32, number: u32) -> Option<Length> {
         (NX_VENDOR, TLV_TABLE_REPLY) => at_least(16, 8),
         (NX_VENDOR, SET_ASYNC_CONFIG2 | PACKET_IN2 | RESUME) => at_least(0, 8),
         (NX_VENDOR, CT_FLUSH_ZONE | CT_FLUSH) => at_least(0, 1),
-        (ONF_VENDOR, MONITOR_PAUSED | MONITOR_RESUMED) => exactly(0),
+        (NX_VENDOR, NICIRA_PAUSED | NICIRA_RESUMED) if version == openflow10::VERSION => exactly(0),
+        (ONF_VENDOR, ONF_PAUSED | ONF_RESUMED) => exactly(0),
         (ONF_VENDOR, ROLE_STATUS) => at_least(16, 8),
         (ONF_VENDOR, REQUEST_FORWARD) => at_least(8, 8),
         _ => return None,
     })
 }
 
-/// Decodes a controller's message, given the asynchronous messages that it has
-/// chosen.
+/// Decodes a message of a controller that speaks `version`, given the
+/// asynchronous messages that it has chosen.
 ///
 /// # Errors
 /// Open vSwitch's error for a message that it does not take.
-pub fn decode(message: &Experimenter, current: AsyncMasks) -> Result<Extension, Refusal> {
+pub fn decode(
+    version: u8,
+    message: &Experimenter,
+    current: AsyncMasks,
+) -> Result<Extension, Refusal> {
+    if let Some(id) = cancelled(version, message) {
+        return id.map(Extension::CancelMonitor);
+    }
     let (number, body) = (message.subtype, &*message.body);
     let refuse = |error, what: &str| {
         let vendor = message.vendor;
         let detail = format!("message {number} of vendor {vendor:#x}: {what}");
         Err(Refusal::new(error, detail))
     };
-    let Some(length) = length(message.vendor, number) else {
+    let Some(length) = length(version, message.vendor, number) else {
         return match message.vendor {
             NX_VENDOR | ONF_VENDOR => refuse(ErrorCode::BAD_REQUEST_BAD_EXP_TYPE, "unknown"),
             _ => refuse(ErrorCode::BAD_REQUEST_BAD_EXPERIMENTER, "unknown vendor"),

@@ -27,7 +27,7 @@ pub mod class {
 }
 
 /// Experimenter of `NXOXM_NSH_*`.
-const NSH_VENDOR: u32 = 0x005a_d650;
+pub(crate) const NSH_VENDOR: u32 = 0x005a_d650;
 
 /// Words of a rule key; with [`at`], the first bit of a field.
 pub(crate) mod word {

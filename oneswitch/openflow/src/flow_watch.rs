@@ -2,24 +2,16 @@
 //! others change (`onf_flow_monitor_request`, `onf_flow_update_header`).
 
 use crate::error::Refusal;
+use crate::flow_monitor::{
+    self, decode_entries, flags, Event, Form, MonitorCommand, MonitorRequest, MonitorRequests,
+    ONF_STATS,
+};
+use crate::group::group_no;
 use crate::message::Message;
 use crate::multipart::MultipartRequest;
 use crate::oxm::Match;
 use crate::session::Experimenter;
-use crate::wire::{Put, Reader};
 use crate::{port::port_no, ALL_TABLES, ONF_VENDOR};
-
-/// `ONFST_FLOW_MONITOR`, and `ONFT_FLOW_MONITOR_CANCEL`.
-const FLOW_MONITOR: u32 = 1870;
-/// `ONFFMF_ADD`, `ONFFMF_DELETE` and `ONFFMF_MODIFY`.
-const CHANGES: u16 = 0b1110;
-
-mod event {
-    pub const ADDED: u16 = 0;
-    pub const DELETED: u16 = 1;
-    pub const MODIFIED: u16 = 2;
-    pub const OWN: u16 = 3;
-}
 
 /// What a switch tells, in order with its other messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,18 +39,20 @@ pub struct FlowUpdate {
 
 /// Returns the request to tell of all rules that others change from now on.
 pub fn watch(monitor: u32) -> MultipartRequest {
-    let mut body = Vec::new();
-    body.put_u32(monitor);
-    body.put_u16(CHANGES);
-    body.put_u16(4);
-    body.put_u32(port_no::ANY);
-    body.put_u8(ALL_TABLES);
-    body.zeros(3);
-    Match::any().put(&mut body);
-    MultipartRequest::Experimenter(Experimenter {
-        vendor: ONF_VENDOR,
-        subtype: FLOW_MONITOR,
-        body: body.into(),
+    let request = MonitorRequest {
+        id: monitor,
+        command: MonitorCommand::Add,
+        flags: flags::ADD | flags::REMOVED | flags::MODIFY,
+        out_port: port_no::ANY,
+        out_group: group_no::ANY,
+        table_id: ALL_TABLES,
+        matching: Match::any(),
+    };
+    let mut entry = Vec::new();
+    request.put(Form::Onf, &mut entry);
+    MultipartRequest::FlowMonitor(MonitorRequests {
+        form: Form::Onf,
+        parts: vec![entry.into()],
     })
 }
 
@@ -66,7 +60,7 @@ pub fn watch(monitor: u32) -> MultipartRequest {
 pub fn unwatch(monitor: u32) -> Message {
     Message::Experimenter(Experimenter {
         vendor: ONF_VENDOR,
-        subtype: FLOW_MONITOR,
+        subtype: ONF_STATS,
         body: monitor.to_be_bytes().into(),
     })
 }
@@ -76,41 +70,23 @@ pub fn unwatch(monitor: u32) -> Message {
 /// # Errors
 /// What cannot be read.
 pub fn updates(reply: &Experimenter) -> Option<Result<Vec<Update>, Refusal>> {
-    let is_update = (reply.vendor, reply.subtype) == (ONF_VENDOR, FLOW_MONITOR);
+    let is_update = (reply.vendor, reply.subtype) == (ONF_VENDOR, ONF_STATS);
     is_update.then(|| decode(&reply.body))
 }
 
 fn decode(body: &[u8]) -> Result<Vec<Update>, Refusal> {
-    let mut reader = Reader::new(body);
-    let mut updates = Vec::new();
-    while !reader.is_empty() {
-        let length = usize::from(reader.u16()?);
-        let mut entry = Reader::new(reader.bytes(length.saturating_sub(2))?);
-        let kind = entry.u16()?;
-        match kind {
-            event::ADDED | event::DELETED | event::MODIFIED => {}
-            event::OWN => {
-                updates.push(Update::Own(entry.u32()?));
-                continue;
-            }
-            _ => continue,
-        }
-        let reason = entry.u16()?;
-        let priority = entry.u16()?;
-        entry.skip(4)?; // timeouts
-        entry.skip(2)?; // the length of the match
-        let [table_id, _] = entry.array()?;
-        let cookie = entry.u64()?;
-        let matching = Match::pull(&mut entry)?;
-        updates.push(Update::Rule(FlowUpdate {
-            table_id,
-            priority,
-            cookie,
-            matching,
-            removed: (kind == event::DELETED).then_some(reason as u8),
-        }));
-    }
-    Ok(updates)
+    let entries = decode_entries(Form::Onf, body)?.into_iter();
+    let converted = entries.map(|entry| match entry {
+        flow_monitor::Update::Abbreviated(xid) => Update::Own(xid),
+        flow_monitor::Update::Full(update) => Update::Rule(FlowUpdate {
+            table_id: update.table_id,
+            priority: update.priority,
+            cookie: update.cookie,
+            matching: update.matching,
+            removed: (update.event == Event::Removed).then_some(update.reason),
+        }),
+    });
+    Ok(converted.collect())
 }
 
 #[cfg(test)]
@@ -129,7 +105,7 @@ mod tests {
     fn a_learned_rule_and_our_own_change_are_read() {
         let reply = |body: &[u8]| Experimenter {
             vendor: ONF_VENDOR,
-            subtype: FLOW_MONITOR,
+            subtype: ONF_STATS,
             body: body.into(),
         };
         let told = updates(&reply(&TOLD)).unwrap().unwrap();
@@ -150,7 +126,7 @@ mod tests {
         removed[5] = 2;
         let reply = Experimenter {
             vendor: ONF_VENDOR,
-            subtype: FLOW_MONITOR,
+            subtype: ONF_STATS,
             body: removed.into(),
         };
         let told = updates(&reply).unwrap().unwrap();
@@ -161,7 +137,7 @@ mod tests {
     fn another_vendors_statistics_are_none() {
         let reply = Experimenter {
             vendor: 1,
-            subtype: FLOW_MONITOR,
+            subtype: ONF_STATS,
             body: Box::default(),
         };
         assert!(updates(&reply).is_none());

@@ -15,6 +15,7 @@ mod error;
 pub mod extension;
 mod field;
 mod flow;
+pub mod flow_monitor;
 pub mod flow_watch;
 mod group;
 mod header;
@@ -30,6 +31,7 @@ mod packet;
 mod port;
 mod properties;
 mod session;
+mod spelled;
 pub mod tlv_table;
 mod wire;
 
@@ -51,10 +53,10 @@ pub use instruction::{Instruction, Instructions};
 pub use message::{decode, encode, Message};
 pub use meter::{meter_flags, meter_no, MeterBand, MeterMod, MeterModCommand};
 pub use multipart::{
-    encode_multipart_reply, multipart_kind, BucketCounter, FlowStats, FlowStatsMessages,
-    FlowStatsRequest, GroupDesc, GroupFeatures, GroupStats, MeterBandStats, MeterConfig,
-    MeterFeatures, MeterStats, Multipart, MultipartReply, MultipartRequest, PortStats, QueueStats,
-    SwitchDesc, TableStats,
+    encode_multipart_reply, multipart_kind, BucketCounter, EntryMessages, FlowStats,
+    FlowStatsMessages, FlowStatsRequest, GroupDesc, GroupFeatures, GroupStats, MeterBandStats,
+    MeterConfig, MeterFeatures, MeterStats, Multipart, MultipartReply, MultipartRequest, PortStats,
+    QueueStats, SwitchDesc, TableStats,
 };
 pub use oxm::{Match, OxmField, OxmFields, VID_PRESENT};
 pub use packet::{PacketIn, PacketOut};

@@ -21,6 +21,10 @@ use crate::flow::FlowMod;
 use crate::message::Message;
 use crate::port::port_no;
 
+pub(crate) use actions::of_instructions;
+pub(crate) use matching::{pull_checked_nxm, to_nxm};
+pub(crate) use notices::put_padded;
+
 pub use ages::{decode_ages, encode_ages_request, Age};
 pub use misses::{decode_miss, subscribe_to_misses};
 pub use notices::encode_packet_in;
@@ -99,7 +103,7 @@ pub enum StatsForm {
 }
 
 /// Converts a port number of OpenFlow 1.3; those that 1.0 lacks become NONE.
-fn to_port16(port: u32) -> u16 {
+pub(crate) fn to_port16(port: u32) -> u16 {
     match port {
         0..0xff00 | port_no::IN_PORT..=port_no::ANY => port as u16,
         _ => 0xffff,

@@ -10,6 +10,7 @@ mod replies;
 mod requests;
 mod tables;
 
+use crate::multipart::{Multipart, MultipartRequest};
 use crate::session::AsyncMasks;
 
 pub use replies::{encode, encode_async_config};
@@ -44,4 +45,6 @@ pub enum Request {
     TableMod(TableChange),
     /// A request for the configurations of all tables.
     TableDesc,
+    /// Flow monitors.
+    Monitors(Multipart<MultipartRequest>),
 }

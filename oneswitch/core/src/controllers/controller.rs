@@ -2,6 +2,7 @@
 
 use crate::api::{ControllerRole, Greeting};
 use crate::controllers::bundles::Bundles;
+use crate::controllers::monitors::Monitors;
 use crate::controllers::multipart::Partials;
 use crate::controllers::reply::Reply;
 use openflow13::openflow10::{self, Formats, PacketInFormat, StatsForm};
@@ -27,9 +28,17 @@ struct Slot {
     /// This batch settles everything the controller sent before.
     after: u64,
     reply: Option<Reply>,
-    /// Errors about messages between the previous reply and this one; they go first.
-    errors: Vec<u8>,
+    /// What goes before it: errors about messages between the previous reply and this one, and reports of monitors.
+    before: VecDeque<Before>,
+    /// The number of operations when it was reserved: what they change is reported before.
+    operations: u64,
     form: StatsForm,
+}
+
+#[derive(Debug)]
+struct Before {
+    frame: Vec<u8>,
+    is_report: bool,
 }
 
 impl Slot {
@@ -53,6 +62,7 @@ pub struct Controller {
     pub form: StatsForm,
     pub partials: Partials,
     pub bundles: Bundles,
+    pub monitors: Monitors,
     slots: VecDeque<Slot>,
     /// Number of `slots[0]`; they are numbered in order.
     first_slot: u64,
@@ -88,6 +98,7 @@ impl Controller {
             form: StatsForm::default(),
             partials: Partials::default(),
             bundles: Bundles::default(),
+            monitors: Monitors::default(),
             slots: VecDeque::new(),
             first_slot: 0,
             kept: 0,
@@ -209,13 +220,20 @@ impl Controller {
         self.first_slot + self.slots.len() as u64
     }
 
-    /// Reserves the next place among the replies.
-    pub fn reserve(&mut self, after: u64) -> u64 {
+    /// Learns how many bytes its connection has not sent yet.
+    pub fn set_unsent(&mut self, bytes: usize) {
+        self.unsent = bytes;
+        self.monitors.unsent = self.monitors.unsent.min(bytes);
+    }
+
+    /// Reserves the next place among the replies, behind these operations.
+    pub fn reserve(&mut self, after: u64, operations: u64) -> u64 {
         let place = self.place();
         self.slots.push_back(Slot {
             after,
             reply: None,
-            errors: Vec::new(),
+            before: VecDeque::new(),
+            operations,
             form: self.form,
         });
         self.kept += Slot::SIZE;
@@ -257,20 +275,45 @@ impl Controller {
         }
     }
 
-    /// Queues an error about a message that preceded reply `place`. The message's batch is settled.
-    pub fn refuse(&mut self, place: u64, error: &[u8]) {
+    /// Queues an error about a message that preceded reply `place`, and was this operation. The message's batch is settled.
+    pub fn refuse(&mut self, place: u64, operation: u64, error: Vec<u8>) {
         // An earlier error took the place and has left: the next reply is the following one.
         let place = place.max(self.first_slot);
-        self.kept += error.len();
-        if let Some(slot) = self.slot_mut(place) {
-            slot.errors.extend_from_slice(error);
-            return;
+        let index = usize::try_from(place - self.first_slot).unwrap_or(usize::MAX);
+        let before = Before {
+            frame: error,
+            is_report: false,
+        };
+        self.put_before(index, operation, before);
+    }
+
+    /// Queues a report of what an operation changed; `is_counted`: it can lead to a pause of the monitors.
+    pub fn report(&mut self, operation: u64, frame: Vec<u8>, is_counted: bool) {
+        if is_counted {
+            self.monitors.waiting += frame.len();
+        }
+        let before = Before {
+            frame,
+            is_report: is_counted,
+        };
+        let index = self
+            .slots
+            .partition_point(|slot| slot.operations <= operation);
+        self.put_before(index, operation, before);
+    }
+
+    /// Queues something before the slot `index`, or behind all slots.
+    fn put_before(&mut self, index: usize, operation: u64, before: Before) {
+        self.kept += before.frame.len();
+        if let Some(slot) = self.slots.get_mut(index) {
+            return slot.before.push_back(before);
         }
         self.kept += Slot::SIZE;
         self.slots.push_back(Slot {
             after: 0,
             reply: Some(Reply::default()),
-            errors: error.to_vec(),
+            before: [before].into(),
+            operations: operation + 1,
             form: StatsForm::default(),
         });
     }
@@ -282,7 +325,7 @@ impl Controller {
 
     /// Tells whether the next reply, or a part of it, may leave.
     pub fn is_ready(&self, is_settled: impl Fn(u64) -> bool) -> bool {
-        let ready = |s: &Slot| !s.errors.is_empty() || s.reply.is_some() && is_settled(s.after);
+        let ready = |s: &Slot| !s.before.is_empty() || s.reply.is_some() && is_settled(s.after);
         self.slots.front().is_some_and(ready)
     }
 
@@ -347,10 +390,14 @@ impl Controller {
         }
         let front = self.slots.front_mut()?;
         let form = front.form;
-        if !front.errors.is_empty() {
-            self.kept -= front.errors.len();
-            let errors = std::mem::take(&mut front.errors);
-            return Some(self.in_version(&errors, form).into_owned());
+        if let Some(before) = front.before.pop_front() {
+            let length = before.frame.len();
+            self.kept -= length;
+            if before.is_report {
+                self.monitors.waiting -= length;
+                self.monitors.unsent += length;
+            }
+            return Some(self.in_version(&before.frame, form).into_owned());
         }
         let reply = front.reply.as_mut()?;
         let before = reply.size();

@@ -90,7 +90,9 @@ impl View<'_> {
                 _ if !answers.parts.is_empty() => return relay(answers.parts, xid).into(),
                 MultipartRequest::GroupFeatures => MultipartReply::GroupFeatures(NO_GROUPS),
                 MultipartRequest::MeterFeatures => MultipartReply::MeterFeatures(NO_METERS),
-                MultipartRequest::TableFeatures(_) | MultipartRequest::Experimenter { .. } => {
+                MultipartRequest::TableFeatures(_)
+                | MultipartRequest::FlowMonitor(_)
+                | MultipartRequest::Experimenter { .. } => {
                     MultipartReply::TableFeatures(Box::default())
                 }
             };

@@ -1,6 +1,7 @@
 //! Requests in several messages, as Open vSwitch puts them together (`ofpmp_assembler_execute`, lib/ofp-msgs.c).
 
 use crate::controllers::controller::Controller;
+use openflow13::flow_monitor::MonitorRequests;
 use openflow13::{ErrorCode, Multipart, MultipartRequest};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -87,16 +88,24 @@ impl Controller {
     }
 }
 
-/// Joins the messages of a complete request. Only lists of table features can have several with a content.
+/// Joins the messages of a complete request. Only lists of table features and of flow monitors can have several with a content.
 fn whole(parts: Vec<MultipartRequest>) -> Result<MultipartRequest, ErrorCode> {
     use MultipartRequest as Request;
     let mut features = Vec::new();
+    let mut monitors: Option<MonitorRequests> = None;
     let mut others = Vec::new();
     for part in parts {
         match part {
             Request::TableFeatures(body) => features.extend_from_slice(&body),
+            Request::FlowMonitor(more) => match &mut monitors {
+                Some(monitors) => monitors.parts.extend(more.parts),
+                None => monitors = Some(more),
+            },
             other => others.push(other),
         }
+    }
+    if let Some(monitors) = monitors {
+        return Ok(Request::FlowMonitor(monitors));
     }
     let is_empty = |request: &Request| {
         let empty = [

@@ -2,15 +2,21 @@
 
 use openflow13::{FlowStats, FlowStatsMessages};
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::iter::Peekable;
+
+/// The messages of a reply, encoded one at a time.
+pub trait Messages: Iterator<Item = Vec<u8>> + Debug + Send {}
+
+impl<M: Iterator<Item = Vec<u8>> + Debug + Send> Messages for M {}
 
 /// A reply of one or more OpenFlow messages.
 #[derive(Debug)]
 pub enum Reply {
     Encoded(VecDeque<Vec<u8>>),
-    /// Flow statistics, by far the longest reply, are encoded only when they leave.
-    Flows {
-        messages: Box<Peekable<FlowStatsMessages>>,
+    /// Lists of rules, by far the longest replies, are encoded only when they leave.
+    Long {
+        messages: Peekable<Box<dyn Messages>>,
         /// Estimate of the remaining bytes.
         left: usize,
     },
@@ -38,15 +44,21 @@ impl From<Vec<Vec<u8>>> for Reply {
 impl Reply {
     pub fn flows(xid: u32, flows: Vec<FlowStats>) -> Self {
         let left = flows.iter().map(size_of_flow).sum();
-        let messages = Box::new(FlowStatsMessages::new(xid, flows).peekable());
-        Self::Flows { messages, left }
+        Self::long(FlowStatsMessages::new(xid, flows), left)
+    }
+
+    /// Creates a reply of messages with an estimate of their bytes.
+    pub fn long(messages: impl Messages + 'static, left: usize) -> Self {
+        let messages: Box<dyn Messages> = Box::new(messages);
+        let messages = messages.peekable();
+        Self::Long { messages, left }
     }
 
     /// Estimates its bytes.
     pub fn size(&self) -> usize {
         match self {
             Self::Encoded(messages) => messages.iter().map(Vec::len).sum(),
-            Self::Flows { left, .. } => *left,
+            Self::Long { left, .. } => *left,
         }
     }
 
@@ -54,7 +66,7 @@ impl Reply {
     pub fn next_message(&mut self) -> Vec<u8> {
         match self {
             Self::Encoded(messages) => messages.pop_front().unwrap_or_default(),
-            Self::Flows { messages, left } => {
+            Self::Long { messages, left } => {
                 let message = messages.next().unwrap_or_default();
                 *left = left.saturating_sub(message.len());
                 message
@@ -65,7 +77,7 @@ impl Reply {
     pub fn is_over(&mut self) -> bool {
         match self {
             Self::Encoded(messages) => messages.is_empty(),
-            Self::Flows { messages, .. } => messages.peek().is_none(),
+            Self::Long { messages, .. } => messages.peek().is_none(),
         }
     }
 }

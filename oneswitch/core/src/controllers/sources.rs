@@ -103,6 +103,7 @@ impl View<'_> {
             }
             MultipartRequest::Desc
             | MultipartRequest::PortDesc
+            | MultipartRequest::FlowMonitor(_)
             | MultipartRequest::Experimenter { .. } => (Bridge::Virt, SwitchSet::EMPTY),
         }
     }

@@ -4,9 +4,11 @@ use super::Controllers;
 use crate::api::{ControllerId, ControllerRole, Destination, Greeting};
 use crate::controllers::controller::{Admission, Asynchronous, Controller, WINDOW};
 use crate::controllers::reply::Reply;
+use crate::model::happened::Happened;
 use crate::server::ports::Announced;
 use crate::switches::verdict::{Origin, Refused};
 use crate::wire::wire;
+use openflow13::flow_monitor::{encode_paused, encode_resumed, updates_messages};
 use openflow13::openflow10::StatsForm;
 use openflow13::openflow14;
 use openflow13::{continuation, encode_error, extension, set_xid, Message, Port, PortStatus};
@@ -85,9 +87,11 @@ impl Controllers {
         controller.map(|c| c.reserve_bytes(bytes)).is_some()
     }
 
-    /// Reserves a place for a pending reply; replies leave in the order of their requests, each when the batch `after` is settled.
-    pub fn reserve(&mut self, id: ControllerId, after: u64) -> Option<u64> {
-        self.connections.get_mut(&id).map(|c| c.reserve(after))
+    /// Reserves a place for a pending reply; replies leave in the order of their requests, each when the batch `after` is settled. `operations`: their
+    /// number so far.
+    pub fn reserve(&mut self, id: ControllerId, after: u64, operations: u64) -> Option<u64> {
+        let controller = self.connections.get_mut(&id);
+        controller.map(|c| c.reserve(after, operations))
     }
 
     pub fn fill(&mut self, id: ControllerId, slot: u64, reply: Reply) {
@@ -100,11 +104,39 @@ impl Controllers {
     pub fn release(&mut self, settled: u64) {
         for (id, controller) in &mut self.connections {
             let to = Destination::Controller(*id);
+            resume_monitors(controller);
             while controller.unsent + self.outbox.pending(to) < WINDOW {
                 match controller.pop_ready(|batch| batch <= settled) {
                     Some(message) => self.outbox.put(to, &message),
                     None => break,
                 }
+            }
+        }
+    }
+
+    /// Tells whether some controller has flow monitors.
+    pub fn monitor(&self) -> bool {
+        self.connections.values().any(|c| !c.monitors.is_empty())
+    }
+
+    /// Reports the changes by one message to the controllers that monitor them.
+    pub fn report_changes(&mut self, happened: &[Happened]) {
+        let Some(first) = happened.first() else {
+            return;
+        };
+        for (id, controller) in &mut self.connections {
+            if controller.monitors.is_empty() {
+                continue;
+            }
+            let updates = controller.monitors.report(*id, happened);
+            if !updates.is_empty() {
+                for frame in updates_messages(controller.version, 0, updates) {
+                    controller.report(first.number, frame, true);
+                }
+            }
+            if controller.monitors.pauses() {
+                let frame = encode_paused(controller.version);
+                controller.report(first.number, frame, true);
             }
         }
     }
@@ -142,7 +174,7 @@ impl Controllers {
             let mut message = refused.message;
             set_xid(&mut message, origin.xid);
             let error = encode_error(origin.xid, refused.error, &message);
-            controller.refuse(origin.place, &error);
+            controller.refuse(origin.place, refused.number, error);
         }
     }
 
@@ -259,4 +291,20 @@ impl Controllers {
             }
         }
     }
+}
+
+/// Reports what a controller's monitors have missed, once it has read everything.
+fn resume_monitors(controller: &mut Controller) {
+    let Some(missed) = controller.monitors.resume() else {
+        return;
+    };
+    let last = controller.monitors.last;
+    let updates = match missed.is_empty() {
+        true => None,
+        false => Some(updates_messages(controller.version, 0, missed)),
+    };
+    for frame in updates.into_iter().flatten() {
+        controller.report(last, frame, false);
+    }
+    controller.report(last, encode_resumed(controller.version), false);
 }

@@ -27,6 +27,10 @@ impl Core {
         request: Multipart<MultipartRequest>,
         now: Instant,
     ) {
+        let is_monitor = matches!(request.body, MultipartRequest::FlowMonitor(_));
+        if is_monitor && self.holds_monitor_message(incoming) {
+            return;
+        }
         let Some(controller) = self.controllers.get_mut(incoming.origin.controller) else {
             return;
         };
@@ -35,6 +39,9 @@ impl Core {
             Ok(None) => return,
             Err(error) => return self.refuse(incoming, error),
         };
+        if let MultipartRequest::FlowMonitor(requests) = &request {
+            return self.monitor_request(incoming, requests);
+        }
         if let Some(error) = self.view().unknown_subject(&request) {
             return self.refuse(incoming, error);
         }

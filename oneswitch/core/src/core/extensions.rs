@@ -53,7 +53,7 @@ impl Core {
         let Some(controller) = self.controllers.get_mut(id) else {
             return;
         };
-        match extension::decode(message, controller.asynchronous) {
+        match extension::decode(controller.version, message, controller.asynchronous) {
             Ok(Extension::PacketInFormat(format)) => {
                 controller.formats.packet_in = format;
                 self.choose_packet_in_format();
@@ -84,6 +84,7 @@ impl Core {
                 self.reply(incoming, tlv_table::reply(&mappings));
             }
             Ok(Extension::Resume) => self.resume(incoming, message, now),
+            Ok(Extension::CancelMonitor(monitor)) => self.cancel_monitor(incoming, monitor),
             Ok(Extension::Nothing) => {}
             Err(refusal) => {
                 info!(target: "northbound", controller = id.0, detail = %refusal.detail, "cannot take a vendor's message");

@@ -39,6 +39,7 @@ impl Core {
             if self.held.is_empty_of(id) {
                 self.controllers.disconnect(id);
                 self.switches.forget_answers_for(id);
+                self.watch_for_monitors();
                 self.choose_packet_in_format();
             }
         }
@@ -47,7 +48,7 @@ impl Core {
     /// Reports the unsent bytes of controller `id`'s connection: while they are many, its replies wait.
     pub fn controller_unsent(&mut self, id: ControllerId, bytes: usize) {
         if let Some(controller) = self.controllers.get_mut(id) {
-            controller.unsent = bytes;
+            controller.set_unsent(bytes);
         }
     }
 
@@ -65,6 +66,12 @@ impl Core {
         let verdicts = &self.switches.verdicts;
         let controller = self.controllers.get(id);
         controller.is_some_and(|c| c.is_ready(|batch| verdicts.is_settled(batch)))
+    }
+
+    /// Tells whether controller `id` is to get more when its connection has sent everything.
+    pub fn awaits_silence_of(&self, id: ControllerId) -> bool {
+        let controller = self.controllers.get(id);
+        controller.is_some_and(|c| c.monitors.is_paused())
     }
 
     /// Returns the bytes kept for controller `id`: waiting replies, and answers being merged for it.
@@ -222,7 +229,8 @@ impl Core {
     /// Reserves a place for a pending reply; replies leave in the order of their requests.
     pub(in crate::core) fn reserve_reply(&mut self, id: ControllerId) -> Option<u64> {
         let after = self.switches.verdicts.current_batch();
-        self.controllers.reserve(id, after)
+        let operations = self.switches.verdicts.sequence();
+        self.controllers.reserve(id, after, operations)
     }
 
     pub(in crate::core) fn fill_reply(&mut self, id: ControllerId, slot: u64, reply: Reply) {

@@ -7,7 +7,7 @@ use crate::model::rule::CHANGED_COOKIE;
 use crate::model::tables::{Filter, ALL_TABLES};
 use crate::wire::wire;
 use openflow13::openflow10::{self, encode_features, Modify, Request};
-use openflow13::{decode, ErrorCode, FlowMod, FlowModCommand, Message};
+use openflow13::{decode, ErrorCode, FlowMod, FlowModCommand, Message, MultipartRequest};
 use std::collections::BTreeSet;
 use std::time::Instant;
 use tracing::info;
@@ -42,6 +42,11 @@ impl Core {
             // Its flags are not those of OpenFlow 1.3.
             Request::Message(message @ Message::SetConfig(_)) => {
                 self.dispatch(incoming, message, now)
+            }
+            Request::Message(Message::MultipartRequest(request))
+                if matches!(request.body, MultipartRequest::FlowMonitor(_)) =>
+            {
+                self.multipart_request(incoming, request, now)
             }
             Request::Message(message) => self.dispatch_translated(incoming, &message, now),
         }
@@ -124,8 +129,10 @@ impl Core {
                 tables.into_iter().map(in_table).collect()
             }
         };
+        self.switches.verdicts.begin_modification();
         for message in messages {
             self.dispatch_translated(incoming, &Message::FlowMod(message), now);
         }
+        self.switches.verdicts.end_modification();
     }
 }

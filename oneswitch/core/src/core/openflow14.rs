@@ -26,6 +26,7 @@ impl Core {
                 self.openflow13_message(translated, now);
             }
             Ok(Request::AsyncMasks(masks)) => self.controllers.set_async(id, masks),
+            Ok(Request::Monitors(request)) => self.multipart_request(incoming, request, now),
             Ok(Request::TableDesc) => {
                 let tables = (0..self.features().n_tables).map(|table| self.truth.table(table));
                 let reply = encode_table_desc(incoming.origin.xid, tables);

@@ -2,6 +2,7 @@
 
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::core::Core;
+use crate::model::happened::{by_message, Happened};
 use crate::server::ports::VirtualPort;
 use crate::switch_set::SwitchSet;
 use crate::switches::verdict::{Refused, Settled, NOT_AN_OPERATION};
@@ -171,6 +172,21 @@ impl Core {
     /// Sends controllers the errors for refused messages, and repairs switches that disagreed.
     pub(in crate::core) fn report_settled(&mut self, settled: Settled, now: Instant) {
         self.discarded.extend(settled.discarded);
+        let (ours, theirs): (Vec<_>, Vec<_>) = settled
+            .refused
+            .into_iter()
+            .partition(|refused| refused.origin.is_none());
+        let mut happened = by_message(&settled.happened).peekable();
+        for refused in theirs {
+            let is_earlier = |changes: &&[Happened]| changes[0].number < refused.number;
+            while let Some(changes) = happened.next_if(is_earlier) {
+                self.controllers.report_changes(changes);
+            }
+            self.report_refusal(refused);
+        }
+        happened.for_each(|changes| self.controllers.report_changes(changes));
+        self.discard_happened(settled.happened);
+        self.release_replies();
         self.with_expiry(now, |expiry, below| {
             let (kept, removed) = (&settled.not_removed, settled.removed_too);
             expiry.removals.correct_removals(below, kept, removed);
@@ -178,21 +194,6 @@ impl Core {
         });
         for (origin, request) in &settled.forwarded {
             self.controllers.forward_request(*origin, request);
-        }
-        let (ours, theirs): (Vec<_>, Vec<_>) = settled
-            .refused
-            .into_iter()
-            .partition(|refused| refused.origin.is_none());
-        for refused in theirs {
-            if let (Some(origin), Some(part)) = (refused.origin, refused.part) {
-                self.controllers.strike_part(origin.controller, part);
-            }
-            let by = self.switches.switch_names(refused.by);
-            if let Some(origin) = refused.origin {
-                let (controller, kind) = (origin.controller.0, refused.message.get(1).copied());
-                info!(target: "northbound", controller, kind, xid = origin.xid, error = %refused.error, by, "refuses a message");
-            }
-            self.controllers.report_refusal(refused);
         }
         for switch in settled.repair.intersection(self.switches.up()).iter() {
             warn!(target: "southbound", switch = %self.switches.list[switch].name, "disagrees with another switch about a message; repairing it");
@@ -203,6 +204,19 @@ impl Core {
             let refused = ours.iter().filter(|refused| refused.by.contains(switch));
             self.copies_refused(switch, &refused.collect::<Vec<_>>(), now);
         }
+    }
+
+    /// Sends the error for a message that the switches refused.
+    fn report_refusal(&mut self, refused: Refused) {
+        if let (Some(origin), Some(part)) = (refused.origin, refused.part) {
+            self.controllers.strike_part(origin.controller, part);
+        }
+        let by = self.switches.switch_names(refused.by);
+        if let Some(origin) = refused.origin {
+            let (controller, kind) = (origin.controller.0, refused.message.get(1).copied());
+            info!(target: "northbound", controller, kind, xid = origin.xid, error = %refused.error, by, "refuses a message");
+        }
+        self.controllers.report_refusal(refused);
     }
 
     /// Handles refused copies of accepted rules, groups or meters: the switch lacks them until it accepts them.

@@ -250,7 +250,7 @@ impl Removals {
         }
         let mut others = below.server.executors.of_rule(&rule);
         others.remove(switch);
-        self.remove_rule(below, &rule, others);
+        self.remove_rule(below, &rule, message.reason, others);
         let pending = self.pending(below, rule, after).reported(switch, message);
         self.await_pending(below, pending);
     }
@@ -279,7 +279,7 @@ impl Removals {
         let reports = rule.copies_report();
         let mut others = below.server.executors.of_rule(&rule);
         others.remove(switch);
-        self.remove_rule(below, &rule, others);
+        self.remove_rule(below, &rule, reason, others);
         let mut pending = self.pending(below, rule, after);
         pending.reason = Some(reason);
         if !reports {
@@ -304,7 +304,7 @@ impl Removals {
         };
         let after = self.verdict_on(below, &rule);
         let copies = below.server.executors.of_rule(&rule).minus(gone);
-        self.remove_rule(below, &rule, copies);
+        self.remove_rule(below, &rule, reason, copies);
         let pending = Pending {
             waiting: copies.intersection(below.switches.up()),
             reason: Some(reason),
@@ -315,7 +315,7 @@ impl Removals {
 
     /// Removes an expired rule from the virtual tables and its copies from `targets`. This is an operation, to keep its place among the
     /// messages in flight when one of them is refused.
-    fn remove_rule(&mut self, below: &mut Below<'_>, rule: &Rule, targets: SwitchSet) {
+    fn remove_rule(&mut self, below: &mut Below<'_>, rule: &Rule, reason: u8, targets: SwitchSet) {
         let targets = targets.intersection(below.switches.up());
         let removal = removal_of(rule);
         let frame = wire(0, &Message::FlowMod(removal.clone()));
@@ -327,6 +327,7 @@ impl Removals {
         let changes = below.truth.apply(&request, below.now);
         let verdicts = &mut below.switches.verdicts;
         let xid = verdicts.push(None, None, request, changes, targets, below.now);
+        verdicts.expires(reason);
         below.switches.send_operation(&frame, targets, xid);
     }
 

@@ -25,6 +25,12 @@ const HEADER: usize = 8;
 const BUCKET_HEADER: usize = 16;
 const SET_FIELD: u16 = 25;
 
+/// Returns instructions as a switch reports them.
+pub fn spelled_instructions(written: &Instructions) -> Instructions {
+    let spelled = Instructions::from_bytes(instructions(written.as_bytes()));
+    spelled.unwrap_or_else(|_| written.clone())
+}
+
 /// Tells whether both have the same effect on a switch.
 pub fn same_instructions(one: &Instructions, other: &Instructions) -> bool {
     one == other || instructions(one.as_bytes()) == instructions(other.as_bytes())

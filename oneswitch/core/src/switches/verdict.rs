@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use folds::Vanished;
 pub use folds::{each_counted, CountedRules};
-pub use settled::{Refused, Settled};
+pub use settled::{Refused, Settled, MANY};
 
 /// Set in the xid of everything except operations, which are found by counting from the oldest one.
 pub const NOT_AN_OPERATION: u32 = 0x8000_0000;
@@ -66,6 +66,12 @@ struct Operation {
     folded: Vec<Vanished>,
     /// Whether it is part of a bundle.
     is_joined: bool,
+    /// The number of the first operation of the same message, or bundle.
+    message: u64,
+    /// Whether it carries out a modification in another way.
+    is_modification: bool,
+    /// The reason why the rule that it removes has timed out.
+    expired: Option<u8>,
     /// Estimate of its bytes.
     size: usize,
 }
@@ -185,6 +191,10 @@ pub struct Verdicts {
     due: bool,
     /// The number of the first operation of a bundle that is being tried. The open batch stays open until then.
     joined: Option<u64>,
+    /// The number of the first operation of a message that modifies rules in another way.
+    modification: Option<u64>,
+    /// Whether someone wants to know which rules have changed.
+    pub is_watched: bool,
     /// The first packet-out of the open batch.
     since: Option<Instant>,
     closed: u64,
@@ -266,6 +276,9 @@ impl Verdicts {
             refusal: None,
             folded: Vec::new(),
             is_joined: self.joined.is_some(),
+            message: self.joined.or(self.modification).unwrap_or(self.pushed),
+            is_modification: self.modification.is_some(),
+            expired: None,
             size,
         });
         self.open += 1;
@@ -284,6 +297,22 @@ impl Verdicts {
             latest.in_part = true;
             latest.abandoned = latest.targets.is_empty();
         }
+    }
+
+    /// Gives the reason why the rule that the latest operation removes has timed out.
+    pub fn expires(&mut self, reason: u8) {
+        if let Some(latest) = self.operations.back_mut() {
+            latest.expired = Some(reason);
+        }
+    }
+
+    /// Makes the next operations those of one message that modifies rules, until [`Self::end_modification`].
+    pub fn begin_modification(&mut self) {
+        self.modification = Some(self.pushed);
+    }
+
+    pub fn end_modification(&mut self) {
+        self.modification = None;
     }
 
     /// Marks `switches` for repair if messages in flight are refused, because they were sent copies of the virtual tables.
@@ -461,9 +490,11 @@ impl Verdicts {
         let begun = journal.length();
         let joins = |o: &Operation| o.is_joined;
         let joined = self.operations.range(..batch.operations).any(joins);
-        for operation in self.operations.drain(..batch.operations) {
+        let first = self.pushed - self.operations.len() as u64;
+        let operations = self.operations.drain(..batch.operations);
+        for (number, operation) in (first..).zip(operations) {
             self.bytes -= operation.size;
-            settled.add(operation, journal);
+            settled.add(number, operation, self.is_watched, journal);
         }
         if joined {
             journal.join(begun);

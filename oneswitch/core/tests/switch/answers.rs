@@ -106,11 +106,12 @@ impl FakeBridge {
                 max_color: 5,
             }),
             // A flow monitor begins.
-            MultipartRequest::Experimenter(request) => {
+            MultipartRequest::FlowMonitor(_) => {
                 self.is_monitored = true;
                 MultipartReply::Experimenter(Experimenter {
+                    vendor: openflow13::ONF_VENDOR,
+                    subtype: 1870,
                     body: Box::default(),
-                    ..request
                 })
             }
             other => panic!("not answered by the fake: {other:?}"),

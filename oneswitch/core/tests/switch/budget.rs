@@ -31,7 +31,7 @@ fn send_while_taken(lab: &mut Lab, message: &Message) -> u32 {
 }
 
 /// One long action, which is quick to read: NXAST_NOTE.
-fn note(length: u16) -> ActionList {
+pub fn note(length: u16) -> ActionList {
     let [high, low] = length.to_be_bytes();
     let mut bytes = vec![0xff, 0xff, high, low, 0, 0, 0x23, 0x20, 0, 8];
     bytes.resize(length.into(), 0);

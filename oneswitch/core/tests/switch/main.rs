@@ -19,6 +19,7 @@ mod learning;
 mod liveness;
 mod logs;
 mod markers;
+mod monitors;
 mod moves;
 mod offload;
 mod offload_random;

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 impl FakeBridge {
     pub fn nicira(&mut self, xid: u32, message: &Experimenter) -> Result<(), ErrorCode> {
-        match extension::decode(message, AsyncMasks::NONE).map_err(|refusal| refusal.error)? {
+        match extension::decode(openflow13::VERSION, message, AsyncMasks::NONE)
+            .map_err(|refusal| refusal.error)?
+        {
             Extension::PacketInFormat(format) => self.packet_in_format = format,
             Extension::TlvTableRequest => {
                 let mappings: Vec<TlvMapping> = self.tlv_table.values().copied().collect();

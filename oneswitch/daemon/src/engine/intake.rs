@@ -12,6 +12,8 @@ use super::{Engine, Session};
 use crate::events::Peer;
 use crate::session::{is_echo, messages};
 
+/// Up to this many unsent bytes there is room for replies that wait in the core; enough to write while the engine wakes up.
+const ROOM: usize = 256 << 10;
 /// While a switch leaves this many bytes unread, controllers are not read.
 pub(super) const SWITCH_BACKLOG: usize = 8 << 20;
 
@@ -98,16 +100,21 @@ impl Engine {
         });
     }
 
-    /// Asks sessions to report when there is room for replies that wait in the core.
+    /// Asks sessions to report when there is room for replies that wait in the core, or everything is sent that monitors wait for.
     pub(super) fn ask_for_room(&mut self) {
         for (connection, session) in &mut self.sessions {
             let controller = matches!(session.peer, Peer::Controller { .. });
-            if controller
-                && !session.awaits_room
-                && self.core.withholds_replies_of(ControllerId(*connection))
-            {
+            if !controller || session.awaits_room {
+                continue;
+            }
+            let id = ControllerId(*connection);
+            let limit = match self.core.withholds_replies_of(id) {
+                true => Some(ROOM),
+                false => self.core.awaits_silence_of(id).then_some(0),
+            };
+            if let Some(limit) = limit {
                 session.awaits_room = true;
-                session.handle.tell_room();
+                session.handle.tell_room(limit);
             }
         }
     }

@@ -20,8 +20,6 @@ use crate::events::{Command, Event};
 const READ_SIZE: usize = 128 * 1024;
 /// Above this many unsent bytes, no more requests of a controller are read, as in Open vSwitch: it must read its replies.
 const REPLY_BACKLOG: usize = 1 << 20;
-/// Up to this many unsent bytes there is room for replies that wait in the engine; enough to write while it wakes up.
-const ROOM: usize = REPLY_BACKLOG / 4;
 /// Slices of one write.
 const SLICES: usize = 32;
 /// Limit for the last bytes to a peer that is being disconnected.
@@ -69,8 +67,8 @@ pub struct Pump<'a> {
     orphaned: bool,
     /// The engine is ready for a chunk.
     ready: bool,
-    /// The engine waits for room.
-    tell_room: bool,
+    /// The engine waits until at most this many bytes are unsent.
+    tell_room: Option<usize>,
     trouble: Option<Trouble>,
     closing: Option<(String, Instant)>,
     heard: Instant,
@@ -103,7 +101,7 @@ impl<'a> Pump<'a> {
             silent: false,
             orphaned: false,
             ready: true,
-            tell_room: false,
+            tell_room: None,
             trouble: None,
             closing: None,
             heard: now,
@@ -216,8 +214,8 @@ impl<'a> Pump<'a> {
                 self.heard = Instant::now();
                 self.give_up_if_troubled();
             }
-            Command::TellRoom => {
-                self.tell_room = true;
+            Command::TellRoom(limit) => {
+                self.tell_room = Some(limit);
                 self.look_for_room();
             }
             Command::Close(reason) => self.close(reason),
@@ -226,10 +224,10 @@ impl<'a> Pump<'a> {
         None
     }
 
-    /// Reports room to the engine if it asked and most of the queue is written.
+    /// Reports room to the engine if it asked and enough of the queue is written.
     fn look_for_room(&mut self) {
-        if self.tell_room && self.backlog.load(Ordering::Relaxed) <= ROOM {
-            self.tell_room = false;
+        let backlog = self.backlog.load(Ordering::Relaxed);
+        if self.tell_room.take_if(|limit| backlog <= *limit).is_some() {
             let connection = self.connection;
             // Without an engine nothing waits.
             let _ = self.events.send(Event::Room { connection });

@@ -141,7 +141,7 @@ fn request(request: &Multipart<MultipartRequest>) -> Object {
         R::Queue { port, queue } => object.with("port_no", port).with("queue_id", queue),
         R::Group { group } => object.with("group_id", group),
         R::Meter { meter } | R::MeterConfig { meter } => object.with("meter_id", meter),
-        R::TableFeatures(_) => object,
+        R::TableFeatures(_) | R::FlowMonitor(_) => object,
         R::Experimenter(message) => object
             .with("experimenter", &message.vendor)
             .with("exp_type", &message.subtype),

@@ -8,7 +8,7 @@ mod stats;
 
 pub use groups::{BucketCounter, GroupDesc, GroupFeatures, GroupStats};
 pub use meters::{MeterBandStats, MeterConfig, MeterFeatures, MeterStats};
-pub use reply::{encode_multipart_reply, FlowStatsMessages, MultipartReply};
+pub use reply::{encode_multipart_reply, EntryMessages, FlowStatsMessages, MultipartReply};
 pub use request::{FlowStatsRequest, MultipartRequest};
 pub use stats::{FlowStats, PortStats, QueueStats, SwitchDesc, TableStats};
 

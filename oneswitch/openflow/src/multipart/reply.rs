@@ -252,45 +252,57 @@ pub fn encode_multipart_reply(xid: u32, reply: &MultipartReply) -> Vec<Vec<u8>> 
 /// Encodes flow statistics like [`encode_multipart_reply`], one message per
 /// call. Flow statistics are by far the longest reply, so a slow reader does
 /// not keep all of it encoded in memory.
+pub type FlowStatsMessages = EntryMessages<FlowStats>;
+
+impl FlowStatsMessages {
+    /// Starts a reply to request `xid`.
+    pub fn new(xid: u32, flows: Vec<FlowStats>) -> Self {
+        Self::with_head(Splitter::fresh(xid, k::FLOW, false), FlowStats::put, flows)
+    }
+}
+
+/// The messages of a long reply, encoded one at a time.
 #[derive(Debug)]
-pub struct FlowStatsMessages {
-    xid: u32,
-    entries: std::vec::IntoIter<FlowStats>,
+pub struct EntryMessages<E> {
+    /// What each message begins with.
+    head: Vec<u8>,
+    put: fn(&E, &mut Vec<u8>),
+    entries: std::vec::IntoIter<E>,
     /// An encoded entry that did not fit into the previous message.
     held: Vec<u8>,
     finished: bool,
 }
 
-impl FlowStatsMessages {
-    /// Starts a reply to request `xid`.
-    pub fn new(xid: u32, flows: Vec<FlowStats>) -> Self {
+impl<E> EntryMessages<E> {
+    pub(crate) fn with_head(head: Vec<u8>, put: fn(&E, &mut Vec<u8>), entries: Vec<E>) -> Self {
         Self {
-            xid,
-            entries: flows.into_iter(),
+            head,
+            put,
+            entries: entries.into_iter(),
             held: Vec::new(),
             finished: false,
         }
     }
 }
 
-impl Iterator for FlowStatsMessages {
+impl<E> Iterator for EntryMessages<E> {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Vec<u8>> {
         if std::mem::replace(&mut self.finished, true) {
             return None;
         }
-        let mut message = Splitter::fresh(self.xid, k::FLOW, false);
+        let mut message = self.head.clone();
         message.append(&mut self.held);
         for entry in self.entries.by_ref() {
             let before = message.len();
-            entry.put(&mut message);
+            (self.put)(&entry, &mut message);
             let length = message.len() - before;
             if message.len() <= MAX_MESSAGE {
                 continue;
             }
             let cut = message.split_off(before);
-            if MULTIPART_HEADER + length <= MAX_MESSAGE {
+            if self.head.len() + length <= MAX_MESSAGE {
                 self.held = cut;
                 self.finished = false;
                 Splitter::continue_after(&mut message);

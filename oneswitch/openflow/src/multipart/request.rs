@@ -2,6 +2,7 @@
 
 use super::{multipart_kind as k, Body};
 use crate::error::{ErrorCode, Refusal};
+use crate::flow_monitor::{of_extension, Form, MonitorRequests, STANDARD_STATS};
 use crate::oxm::Match;
 use crate::port::is_representable;
 use crate::session::Experimenter;
@@ -100,6 +101,9 @@ pub enum MultipartRequest {
     /// Raw `ofp_table_features`; empty to read.
     TableFeatures(Box<[u8]>),
     PortDesc,
+    /// A request of OpenFlow 1.3 is an experimenter's; one of another version
+    /// has another form.
+    FlowMonitor(MonitorRequests),
     Experimenter(Experimenter),
 }
 
@@ -120,7 +124,8 @@ impl Body for MultipartRequest {
             Self::MeterFeatures => k::METER_FEATURES,
             Self::TableFeatures(_) => k::TABLE_FEATURES,
             Self::PortDesc => k::PORT_DESC,
-            Self::Experimenter(_) => k::EXPERIMENTER,
+            Self::FlowMonitor(requests) if requests.form == Form::Standard => STANDARD_STATS,
+            Self::FlowMonitor(_) | Self::Experimenter(_) => k::EXPERIMENTER,
         }
     }
 
@@ -162,7 +167,13 @@ impl Body for MultipartRequest {
                 ))
             }
             k::PORT_DESC => Self::PortDesc,
-            k::EXPERIMENTER => Self::Experimenter(Experimenter::pull(reader)?),
+            k::EXPERIMENTER => {
+                let message = Experimenter::pull(reader)?;
+                match of_extension(&message) {
+                    Some(requests) => Self::FlowMonitor(requests?),
+                    None => Self::Experimenter(message),
+                }
+            }
             _ => {
                 return Err(Refusal::new(
                     ErrorCode::BAD_REQUEST_BAD_MULTIPART,
@@ -193,6 +204,7 @@ impl Body for MultipartRequest {
                 out.put_u32(*queue);
             }
             Self::TableFeatures(body) => out.put(body),
+            Self::FlowMonitor(requests) => requests.put(out),
             Self::Experimenter(message) => message.put(out),
         }
     }

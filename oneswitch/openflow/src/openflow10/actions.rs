@@ -226,7 +226,7 @@ fn put_load(out: &mut Vec<u8>, header: u32, (offset, bits): (u16, u16), value: u
 
 /// Translates instructions to a list of actions of OpenFlow 1.0, which lacks
 /// meters and action sets.
-pub(super) fn of_instructions(instructions: &Instructions) -> Vec<u8> {
+pub(crate) fn of_instructions(instructions: &Instructions) -> Vec<u8> {
     let mut out = Vec::new();
     for instruction in instructions.iter() {
         if let Instruction::ApplyActions(list) = instruction {

@@ -380,9 +380,22 @@ pub(super) fn pull_nxm(reader: &mut Reader<'_>, length: u16) -> Result<NxmMatch,
     Ok(found)
 }
 
+/// Reads an NXM match that cannot contain a cookie, and checks it as that of a
+/// request.
+pub(crate) fn pull_checked_nxm(reader: &mut Reader<'_>, length: u16) -> Result<Match, Refusal> {
+    let found = pull_nxm(reader, length)?;
+    if found.cookie_mask != 0 {
+        return Err(Refusal::new(
+            ErrorCode::BAD_MATCH_BAD_FIELD,
+            "a cookie in a match",
+        ));
+    }
+    Match::checked(found.matching.as_oxm())
+}
+
 /// Returns a match's fields in NXM, where they have such names
 /// (`nx_put_match`).
-pub(super) fn to_nxm(matching: &Match) -> Vec<u8> {
+pub(crate) fn to_nxm(matching: &Match) -> Vec<u8> {
     let mut nxm = Vec::new();
     let mut tci: Option<(u16, u16)> = None;
     let mut tci_at = 0;

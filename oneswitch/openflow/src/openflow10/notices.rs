@@ -36,7 +36,8 @@ pub(super) fn flow_removed(removed: &FlowRemoved) -> Vec<u8> {
     message(kind::EXPERIMENTER, 0, &body)
 }
 
-fn put_padded(out: &mut Vec<u8>, bytes: &[u8]) {
+/// Writes bytes and the zeros that align them.
+pub(crate) fn put_padded(out: &mut Vec<u8>, bytes: &[u8]) {
     out.put(bytes);
     out.zeros(padded(bytes.len()) - bytes.len());
 }

@@ -2,6 +2,7 @@
 
 use crate::action::ActionList;
 use crate::error::{ErrorCode, Refusal};
+use crate::flow_monitor::{Form, MonitorRequests, NICIRA_STATS};
 use crate::group::group_no;
 use crate::header::{kind as k, Header, HEADER_LEN};
 use crate::message::Message;
@@ -243,6 +244,11 @@ fn nicira_request(reader: &mut Reader<'_>) -> Result<MultipartRequest, Refusal> 
         );
     }
     let number = reader.u32()?;
+    if number == NICIRA_STATS {
+        reader.skip(4)?;
+        let requests = MonitorRequests::pull(Form::Nicira, reader)?;
+        return Ok(MultipartRequest::FlowMonitor(requests));
+    }
     if !matches!(number, NICIRA_FLOW | NICIRA_AGGREGATE) {
         return refuse(
             ErrorCode::BAD_REQUEST_BAD_EXP_TYPE,

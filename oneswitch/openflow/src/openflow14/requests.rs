@@ -2,15 +2,20 @@
 
 use crate::async_config;
 use crate::error::{ErrorCode, Refusal};
+use crate::flow_monitor::{Form, MonitorRequests, STANDARD_STATS};
 use crate::header::{fits_kind, kind as k, Header, HEADER_LEN};
 use crate::message::{encode, Message};
+use crate::multipart::{multipart_kind as stats, Multipart, MultipartRequest};
 use crate::nicira::subtype;
 use crate::session::AsyncMasks;
-use crate::wire::{u16_at, u32_at};
+use crate::wire::{u16_at, u32_at, Reader};
 use crate::{NX_VENDOR, ONF_VENDOR};
 
 use super::tables::TableChange;
 use super::{bundles, kind, messages, multipart_kind, Request, VERSION as VERSION_14};
+
+/// `OFPMPF_REQ_MORE`.
+const MORE: u16 = 1;
 
 fn refuse<T>(error: ErrorCode, detail: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::new(error, detail.into()))
@@ -55,6 +60,21 @@ pub fn decode(frame: &[u8], current: AsyncMasks) -> Result<Request, Refusal> {
                 (16, Some(port)) => Message::QueueGetConfigRequest { port },
                 _ => return refuse(ErrorCode::BAD_REQUEST_BAD_LEN, "queue description"),
             }
+        }
+        k::MULTIPART_REQUEST if u16_at(body, 0) == Some(STANDARD_STATS) => {
+            let more = u16_at(body, 2).is_some_and(|flags| flags & MORE != 0);
+            let entries = body.get(8..).unwrap_or_default();
+            let requests = MonitorRequests::pull(Form::Standard, &mut Reader::new(entries))?;
+            return Ok(Request::Monitors(Multipart {
+                more,
+                body: MultipartRequest::FlowMonitor(requests),
+            }));
+        }
+        k::MULTIPART_REQUEST if is_standard_statistics(body) => {
+            return refuse(
+                ErrorCode::BAD_REQUEST_BAD_EXP_TYPE,
+                "OpenFlow 1.4 has these statistics itself",
+            );
         }
         kind::BUNDLE_CONTROL | kind::BUNDLE_ADD => {
             return bundles::extension(header, body).map(Request::Frame)
@@ -107,4 +127,12 @@ fn has_become_standard(body: &[u8]) -> bool {
         Some(NX_VENDOR) => u32_at(body, 4) == Some(subtype::SET_ASYNC_CONFIG2),
         _ => false,
     }
+}
+
+/// Tells whether a request is for statistics that are an extension of the ONF's
+/// to earlier versions only.
+fn is_standard_statistics(body: &[u8]) -> bool {
+    u16_at(body, 0) == Some(stats::EXPERIMENTER)
+        && u32_at(body, 8) == Some(ONF_VENDOR)
+        && body.len() >= 16
 }

@@ -15,10 +15,10 @@ fn drain(controller: &mut Controller, settled: u64) -> Vec<u8> {
 #[test]
 fn everything_that_is_kept_is_counted() {
     let mut controller = Controller::new(Greeting::CONTROLLER);
-    let place = controller.reserve(1);
+    let place = controller.reserve(1, 0);
     let slot = controller.kept();
     assert!(slot > 0);
-    controller.refuse(place, &[0; 100]);
+    controller.refuse(place, 0, vec![0; 100]);
     controller.reserve_bytes(1_000);
     controller.fill(place, vec![vec![0; 300], vec![0; 400]].into());
     assert_eq!(controller.kept(), slot + 1_800);
@@ -60,7 +60,7 @@ fn replies_leave_in_the_order_of_their_requests() {
     let mut controller = Controller::new(Greeting::CONTROLLER);
     let places: Vec<u64> = [1, 1, 2]
         .into_iter()
-        .map(|batch| controller.reserve(batch))
+        .map(|batch| controller.reserve(batch, 0))
         .collect();
     controller.fill(places[1], vec![2].into());
     controller.fill(places[2], vec![3].into());
@@ -75,11 +75,11 @@ fn replies_leave_in_the_order_of_their_requests() {
 #[test]
 fn errors_leave_where_their_messages_were() {
     let mut controller = Controller::new(Greeting::CONTROLLER);
-    let before = controller.reserve(0);
+    let before = controller.reserve(0, 0);
     let place = controller.place();
-    let after = controller.reserve(1);
-    controller.refuse(place, &[2]);
-    controller.refuse(place, &[3]);
+    let after = controller.reserve(1, 0);
+    controller.refuse(place, 0, vec![2]);
+    controller.refuse(place, 0, vec![3]);
     controller.fill(after, vec![4].into());
     assert_eq!(drain(&mut controller, 1), []);
     controller.fill(before, vec![1].into());
@@ -87,10 +87,10 @@ fn errors_leave_where_their_messages_were() {
     assert_eq!(drain(&mut controller, 1), [4]);
     // Two messages and no reply after them; the second error comes when the first has left.
     let place = controller.place();
-    controller.refuse(place, &[5]);
+    controller.refuse(place, 0, vec![5]);
     assert_eq!(drain(&mut controller, 1), [5]);
-    let after = controller.reserve(1);
-    controller.refuse(place, &[6]);
+    let after = controller.reserve(1, 0);
+    controller.refuse(place, 0, vec![6]);
     controller.fill(after, vec![7].into());
     assert_eq!(drain(&mut controller, 1), [6, 7]);
 }

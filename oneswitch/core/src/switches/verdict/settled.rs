@@ -2,6 +2,7 @@
 
 use super::{Operation, Origin};
 use crate::journal::records::Journal;
+use crate::model::happened::{Cause, ChangeKind, Happened, Requester};
 use crate::model::rule::Rule;
 use crate::model::truth::{Changes, Request};
 use crate::switch_set::SwitchSet;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 /// A message that the switches refused.
 #[derive(Debug)]
 pub struct Refused {
+    /// The number of the operation that it was.
+    pub number: u64,
     pub origin: Option<Origin>,
     pub error: ErrorCode,
     /// The message as the controller wrote it.
@@ -25,6 +28,8 @@ pub struct Refused {
 #[derive(Debug, Default)]
 pub struct Settled {
     pub refused: Vec<Refused>,
+    /// Changes of rules, if someone wants to know them.
+    pub happened: Vec<Happened>,
     /// Switches that have what another one refused, or lack what was accepted.
     pub repair: SwitchSet,
     /// Rules that were believed to be removed, and were not, or were never there.
@@ -40,7 +45,7 @@ pub struct Settled {
 /// Bytes of `ofp_meter_band_drop`, the only kind of bands.
 const BAND: usize = 16;
 /// Freeing many rules, which are scattered in memory, takes as long as a round trip.
-const MANY: usize = 1_000;
+pub const MANY: usize = 1_000;
 
 impl Settled {
     pub(super) fn compare_removed(&mut self, believed: Vec<Arc<Rule>>, removed: Vec<Arc<Rule>>) {
@@ -53,7 +58,13 @@ impl Settled {
         self.removed_too = removed.into_values().collect();
     }
 
-    pub(super) fn add(&mut self, operation: Operation, journal: &mut Journal) {
+    pub(super) fn add(
+        &mut self,
+        number: u64,
+        mut operation: Operation,
+        is_watched: bool,
+        journal: &mut Journal,
+    ) {
         let Some(refusal) = operation.refusal else {
             if operation.in_part {
                 self.repair = SwitchSet::ALL;
@@ -63,7 +74,16 @@ impl Settled {
                 self.forwarded
                     .extend(message.map(|message| (origin, message)));
             }
+            let cause = operation.cause();
             journal.accepted(operation.request, &operation.changes, operation.at);
+            if is_watched && !operation.changes.flows.is_empty() {
+                self.happened.push(Happened {
+                    number,
+                    message: operation.message,
+                    cause,
+                    rules: std::mem::take(&mut operation.changes.flows),
+                });
+            }
             if operation.changes.flows.len() >= MANY {
                 self.discarded.push(operation.changes);
             }
@@ -78,6 +98,7 @@ impl Settled {
             _ => None,
         };
         self.refused.push(Refused {
+            number,
             origin: operation.origin,
             error: refusal.error,
             message: operation.original.unwrap_or(refusal.data),
@@ -125,5 +146,23 @@ fn set_burst(band: &mut [u8]) {
     let (rate, burst) = (4..8, 8..12);
     if band[burst.clone()] == [0; 4] {
         band.copy_within(rate, burst.start);
+    }
+}
+
+impl Operation {
+    /// Returns why it changes rules.
+    fn cause(&self) -> Cause {
+        let requester = self.origin.map(|origin| Requester {
+            controller: origin.controller,
+            xid: origin.xid,
+        });
+        let mut cause = Cause::of_request(&self.request, requester);
+        if let Some(reason) = self.expired {
+            cause.kind = ChangeKind::Removed(reason);
+        }
+        if self.is_modification && cause.kind == ChangeKind::Added {
+            cause.kind = ChangeKind::Modified;
+        }
+        cause
     }
 }

@@ -1,0 +1,279 @@
+//! The flow monitors of a controller, and what they report of a change (Open vSwitch, ofproto/connmgr.c).
+
+use crate::api::ControllerId;
+use crate::layout::spelling::{same_instructions, spelled_instructions};
+use crate::model::happened::{Cause, ChangeKind, Happened};
+use crate::model::rule::{Rule, RuleKey};
+use crate::model::tables::{Change, Filter, FlowTables};
+use foldhash::{HashMap, HashMapExt};
+use openflow13::flow_monitor::{flags, Event, FullUpdate, MonitorCommand, MonitorRequest, Update};
+use openflow13::{ErrorCode, Instructions};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Unsent bytes of reports above which no more changes are reported until all of them are sent. (Open vSwitch takes 128 KiB behind the
+/// socket's buffer, and tries to send each report at once; here connections send between rounds.)
+const PAUSE: usize = 1 << 20;
+/// `OFPRR_EVICTION`.
+const EVICTION: u8 = 5;
+
+#[derive(Clone, Debug)]
+struct Monitor {
+    flags: u16,
+    filter: Filter,
+}
+
+impl Monitor {
+    /// Tells whether its table and match cover a rule.
+    fn covers(&self, rule: &Rule) -> bool {
+        let everything = Filter {
+            out_port: openflow13::port_no::ANY,
+            out_group: openflow13::group_no::ANY,
+            ..self.filter.clone()
+        };
+        everything.selects(rule)
+    }
+
+    /// Tells whether it watches a rule, or did before the rule got other actions.
+    fn watches(&self, rule: &Rule, before: Option<&Rule>) -> bool {
+        if self.filter.selects(rule) {
+            return true;
+        }
+        before.is_some_and(|before| {
+            let any_port = Filter {
+                out_port: openflow13::port_no::ANY,
+                ..self.filter.clone()
+            };
+            let any_group = Filter {
+                out_group: openflow13::group_no::ANY,
+                ..self.filter.clone()
+            };
+            any_port.selects(rule) && any_group.selects(before)
+        })
+    }
+}
+
+/// A rule that was changed while nothing was reported.
+#[derive(Debug)]
+struct Missed {
+    is_new: bool,
+    rule: Arc<Rule>,
+}
+
+/// The monitors of one controller.
+#[derive(Debug, Default)]
+pub struct Monitors {
+    monitors: BTreeMap<u32, Monitor>,
+    /// What it has missed since it was told of a pause.
+    paused: Option<HashMap<RuleKey, Missed>>,
+    /// The last operation whose changes were reported or noted.
+    pub last: u64,
+    /// Bytes of reports that wait for their turn.
+    pub waiting: usize,
+    /// At most this many bytes of reports are unsent on the connection.
+    pub unsent: usize,
+}
+
+impl Monitors {
+    pub fn is_empty(&self) -> bool {
+        self.monitors.is_empty() && self.paused.is_none()
+    }
+
+    /// Carries out an entry of a request; returns the monitor that it has made.
+    ///
+    /// # Errors
+    /// `MONITOR_EXISTS`, `UNKNOWN_MONITOR`.
+    pub fn change(&mut self, request: &MonitorRequest) -> Result<Option<u32>, ErrorCode> {
+        let id = request.id;
+        let is_there = self.monitors.contains_key(&id);
+        match (request.command, is_there) {
+            (MonitorCommand::Unknown(_), _) => return Ok(None),
+            (MonitorCommand::Add, true) => return Err(ErrorCode::NX_MONITOR_EXISTS),
+            (MonitorCommand::Modify | MonitorCommand::Delete, false) => {
+                return Err(ErrorCode::NX_UNKNOWN_MONITOR)
+            }
+            (MonitorCommand::Delete, true) => {
+                self.monitors.remove(&id);
+                return Ok(None);
+            }
+            (MonitorCommand::Add, false) | (MonitorCommand::Modify, true) => {}
+        }
+        let matching = request.matching.canonical().map_err(|r| r.error)?;
+        let filter = Filter {
+            table: request.table_id,
+            matching,
+            strict: None,
+            cookie: 0,
+            cookie_mask: 0,
+            out_port: request.out_port,
+            out_group: request.out_group,
+        };
+        let flags = request.flags;
+        self.monitors.insert(id, Monitor { flags, filter });
+        Ok(Some(id))
+    }
+
+    /// # Errors
+    /// `UNKNOWN_MONITOR`.
+    pub fn cancel(&mut self, id: u32) -> Result<(), ErrorCode> {
+        let removed = self.monitors.remove(&id);
+        removed.map(|_| ()).ok_or(ErrorCode::NX_UNKNOWN_MONITOR)
+    }
+
+    /// Reports the rules that are there, for new monitors that ask for it; each rule once.
+    pub fn initial(&self, made: &[u32], tables: &FlowTables) -> Vec<Update> {
+        let mut rules: Vec<(Arc<Rule>, u16)> = Vec::new();
+        let mut places: HashMap<*const Rule, usize> = HashMap::new();
+        let made = made.iter().filter_map(|id| self.monitors.get(id));
+        for monitor in made.filter(|m| m.flags & flags::INITIAL != 0) {
+            for rule in tables.select(&monitor.filter) {
+                let place = *places.entry(Arc::as_ptr(&rule)).or_insert(rules.len());
+                match rules.get_mut(place) {
+                    Some((_, flags)) => *flags |= monitor.flags,
+                    None => rules.push((rule, monitor.flags)),
+                }
+            }
+        }
+        let report = |(rule, flags): (Arc<Rule>, u16)| full(&rule, Event::Initial, 0, flags);
+        rules.into_iter().map(report).collect()
+    }
+
+    /// Reports the changes by one message to `to`, which has these monitors.
+    pub fn report(&mut self, to: ControllerId, happened: &[Happened]) -> Vec<Update> {
+        let mut updates = Vec::new();
+        let mut is_abbreviated = false;
+        for one in happened {
+            self.last = one.number;
+            let cause = one.cause;
+            let own = cause.requester.filter(|r| r.controller == to);
+            for change in &one.rules {
+                let Some((update, flags)) = self.report_one(cause, change) else {
+                    continue;
+                };
+                match own.filter(|_| flags & flags::OWN == 0 && self.paused.is_none()) {
+                    None => updates.push(update),
+                    Some(_) if is_abbreviated => {}
+                    Some(requester) => {
+                        updates.push(Update::Abbreviated(requester.xid));
+                        is_abbreviated = true;
+                    }
+                }
+            }
+        }
+        updates
+    }
+
+    /// Returns the report of one change, with the flags of the monitors that want it; notes it instead during a pause.
+    fn report_one(&mut self, cause: Cause, change: &Change) -> Option<(Update, u16)> {
+        let (event, reason, rule, before) = seen(cause, change)?;
+        if self.paused.is_some() && !self.is_reported_in_pause(event, rule) {
+            return None;
+        }
+        let wanted = match event {
+            Event::Removed => flags::REMOVED,
+            Event::Modified => flags::MODIFY,
+            Event::Added | Event::Initial => flags::ADD,
+        };
+        let monitors = self.monitors.values().filter(|m| m.flags & wanted != 0);
+        let flags = monitors
+            .filter(|m| m.watches(rule, before))
+            .fold(0, |flags, monitor| flags | monitor.flags);
+        (flags != 0).then(|| (full(rule, event, reason, flags), flags))
+    }
+
+    /// Notes a change during a pause; of these only the removal of rules that are older than the pause is reported.
+    fn is_reported_in_pause(&mut self, event: Event, rule: &Arc<Rule>) -> bool {
+        let is_covered = self.monitors.values().any(|m| m.covers(rule));
+        let Some(missed) = self.paused.as_mut().filter(|_| is_covered) else {
+            return false;
+        };
+        if event == Event::Removed {
+            return missed.remove(&rule.key).is_none_or(|missed| !missed.is_new);
+        }
+        let entry = missed.entry(rule.key.clone()).or_insert(Missed {
+            is_new: false,
+            rule: Arc::clone(rule),
+        });
+        entry.is_new |= event == Event::Added;
+        entry.rule = Arc::clone(rule);
+        false
+    }
+
+    /// Begins a pause if too much is unsent; returns whether it does.
+    pub fn pauses(&mut self) -> bool {
+        let begins = self.paused.is_none() && self.waiting + self.unsent > PAUSE;
+        if begins {
+            self.paused = Some(HashMap::new());
+        }
+        begins
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    /// Ends a pause if everything is sent; returns what was missed.
+    pub fn resume(&mut self) -> Option<Vec<Update>> {
+        if self.waiting + self.unsent > 0 {
+            return None;
+        }
+        let missed = self.paused.take()?;
+        let report = |missed: Missed| {
+            let (event, wanted) = match missed.is_new {
+                true => (Event::Added, flags::ADD | flags::MODIFY),
+                false => (Event::Modified, flags::MODIFY),
+            };
+            let monitors = self.monitors.values().filter(|m| m.flags & wanted != 0);
+            let flags = monitors
+                .filter(|m| m.filter.selects(&missed.rule))
+                .fold(0, |flags, monitor| flags | monitor.flags);
+            (flags != 0).then(|| full(&missed.rule, event, 0, flags))
+        };
+        Some(missed.into_values().filter_map(report).collect())
+    }
+}
+
+/// Returns what Open vSwitch reports of a change: the event, the reason of a removal, the rule, and the rule before if it had other actions.
+fn seen(cause: Cause, change: &Change) -> Option<(Event, u8, &Arc<Rule>, Option<&Rule>)> {
+    let (before, after) = (change.before.as_ref(), change.after.as_ref());
+    let (rule, before) = match (before, after) {
+        (Some(rule), None) => {
+            let reason = match cause.kind {
+                ChangeKind::Removed(reason) => reason,
+                // An addition evicts a rule.
+                _ => EVICTION,
+            };
+            return Some((Event::Removed, reason, rule, None));
+        }
+        (None, Some(rule)) => return Some((Event::Added, 0, rule, None)),
+        (Some(before), Some(rule)) => (rule, before),
+        (None, None) => return None,
+    };
+    let has_other_actions = !same_instructions(&before.instructions, &rule.instructions);
+    let former = has_other_actions.then_some(&**before);
+    match cause.kind {
+        ChangeKind::Modified if has_other_actions || before.cookie != rule.cookie => {
+            Some((Event::Modified, 0, rule, former))
+        }
+        ChangeKind::Modified => None,
+        _ => Some((Event::Added, 0, rule, former)),
+    }
+}
+
+fn full(rule: &Rule, event: Event, reason: u8, wanted: u16) -> Update {
+    let instructions = match wanted & flags::INSTRUCTIONS {
+        0 => Instructions::default(),
+        _ => spelled_instructions(&rule.instructions),
+    };
+    Update::Full(Box::new(FullUpdate {
+        event,
+        reason,
+        table_id: rule.key.table,
+        priority: rule.key.priority,
+        idle_timeout: rule.idle_timeout,
+        hard_timeout: rule.hard_timeout,
+        cookie: rule.cookie,
+        matching: rule.matching.spelled(),
+        instructions,
+    }))
+}

@@ -1,0 +1,281 @@
+//! Flow monitors: controllers are told of changes that are in force, once, in the order of their replies, and within bounds.
+
+use crate::budget::note;
+use crate::build::{add, any, delete, from, group, output};
+use crate::lab::Lab;
+use oneswitch_core::{ControllerId, MoveUntil};
+use openflow13::flow_monitor::{
+    decode_updates, encode_paused, encode_resumed, flags, Event, Form, FullUpdate, MonitorCommand,
+    MonitorRequest, MonitorRequests, Update,
+};
+use openflow13::{
+    encode, encode_error, group_no, kind, port_no, ErrorCode, FlowMod, FlowModCommand,
+    GroupModCommand, Header, Message, Multipart, MultipartRequest, VERSION,
+};
+use std::time::Duration;
+
+const WATCHER: u64 = 2;
+const CHANGES: u16 = flags::ADD | flags::REMOVED | flags::MODIFY;
+
+/// What a controller was told: a change of the rule with this cookie, an abbreviated one, or another message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Full(Event, u64, u8),
+    Own(u32),
+    Paused,
+    Resumed,
+    Other(u8, u32),
+}
+use Event::{Added, Modified, Removed};
+use Told::{Full, Other, Own, Paused, Resumed};
+
+fn monitor(wanted: u16) -> Vec<u8> {
+    let request = MonitorRequest {
+        id: 1,
+        command: MonitorCommand::Add,
+        flags: wanted,
+        out_port: port_no::ANY,
+        out_group: group_no::ANY,
+        table_id: openflow13::ALL_TABLES,
+        matching: any(),
+    };
+    let mut entries = Vec::new();
+    request.put(Form::Onf, &mut entries);
+    let body = MultipartRequest::FlowMonitor(MonitorRequests {
+        form: Form::Onf,
+        parts: vec![entries.into()],
+    });
+    encode(7, &Message::MultipartRequest(Multipart::last(body))).unwrap()
+}
+
+fn told(frames: Vec<Vec<u8>>) -> Vec<Told> {
+    let of_update = |update: Update| match update {
+        Update::Abbreviated(xid) => Own(xid),
+        Update::Full(update) => {
+            let FullUpdate {
+                event,
+                cookie,
+                reason,
+                ..
+            } = *update;
+            Full(event, cookie, reason)
+        }
+    };
+    let of_frame = |frame: Vec<u8>| match decode_updates(&frame) {
+        Ok(updates) => updates.into_iter().map(of_update).collect(),
+        Err(_) if frame == encode_paused(VERSION) => vec![Paused],
+        Err(_) if frame == encode_resumed(VERSION) => vec![Resumed],
+        Err(_) => {
+            let header = Header::parse(&frame).unwrap();
+            vec![Other(header.kind, header.xid)]
+        }
+    };
+    frames.into_iter().flat_map(of_frame).collect()
+}
+
+/// Two switches, a rule of each port, and a controller that monitors everything.
+fn watched(wanted: u16) -> Lab {
+    let mut lab = Lab::new(2, &[0, 1]);
+    for port in [1, 2] {
+        lab.ask(1, &rule(port));
+    }
+    lab.controller_up(WATCHER);
+    lab.send_raw(WATCHER, &monitor(wanted));
+    lab.run();
+    lab
+}
+
+fn rule(port: u32) -> Message {
+    Message::FlowMod(add(port.into(), from(port), &output(1)))
+}
+
+fn take(lab: &mut Lab, id: u64) -> Vec<Told> {
+    let frames = lab.take_raw(id);
+    told(frames)
+}
+
+#[test]
+fn a_monitor_begins_with_the_rules_that_are_there() {
+    let mut lab = watched(flags::INITIAL | CHANGES);
+    let mut rules = take(&mut lab, WATCHER);
+    rules.sort_by_key(|told| format!("{told:?}"));
+    // The ONF's extension calls them additions.
+    assert_eq!(rules, [Full(Added, 1, 0), Full(Added, 2, 0)]);
+}
+
+#[test]
+fn a_change_is_reported_when_it_is_in_force() {
+    let mut lab = watched(CHANGES);
+    lab.take_raw(WATCHER);
+    lab.virt(1).slow = true;
+    lab.send(1, 1, &rule(3));
+    lab.send(1, 2, &Message::FlowMod(add(9, any(), &output(2))));
+    lab.run();
+    assert_eq!(take(&mut lab, WATCHER), []);
+    lab.virt(1).slow = false;
+    lab.run();
+    assert_eq!(
+        take(&mut lab, WATCHER),
+        [Full(Added, 3, 0), Full(Added, 9, 0)]
+    );
+}
+
+#[test]
+fn reports_keep_their_place_among_replies() {
+    let mut lab = watched(CHANGES);
+    lab.take_raw(WATCHER);
+    lab.virt(1).slow = true;
+    lab.send(WATCHER, 1, &rule(2));
+    lab.send(WATCHER, 2, &Message::BarrierRequest);
+    lab.send(1, 3, &rule(1));
+    lab.send(WATCHER, 4, &Message::BarrierRequest);
+    lab.send(1, 5, &Message::FlowMod(delete(from(1))));
+    lab.run();
+    lab.virt(1).slow = false;
+    lab.run();
+    let expected = [
+        Own(1),
+        Other(kind::BARRIER_REPLY, 2),
+        Full(Added, 1, 0),
+        Other(kind::BARRIER_REPLY, 4),
+        Full(Removed, 1, 2),
+    ];
+    assert_eq!(take(&mut lab, WATCHER), expected);
+}
+
+#[test]
+fn what_a_switch_refuses_is_not_reported() {
+    let mut lab = watched(CHANGES);
+    lab.take_raw(WATCHER);
+    let refused = Message::FlowMod(add(8, from(1), &openflow13::ActionList::new().group(77)));
+    lab.send(WATCHER, 1, &rule(1));
+    lab.send(WATCHER, 2, &refused);
+    lab.send(1, 3, &rule(2));
+    lab.run();
+    let error = Header::parse(&encode_error(2, ErrorCode::BAD_ACTION_BAD_OUT_GROUP, &[4])).unwrap();
+    let expected = [Own(1), Other(error.kind, 2), Full(Added, 2, 0)];
+    assert_eq!(take(&mut lab, WATCHER), expected);
+}
+
+#[test]
+fn a_modification_that_changes_nothing_is_not_reported() {
+    let mut lab = watched(CHANGES | flags::OWN);
+    lab.take_raw(WATCHER);
+    let modify = |port| {
+        Message::FlowMod(FlowMod {
+            command: FlowModCommand::Modify,
+            ..add(5, from(1), &output(port))
+        })
+    };
+    lab.send(WATCHER, 1, &modify(1));
+    lab.send(WATCHER, 2, &modify(2));
+    lab.run();
+    assert_eq!(take(&mut lab, WATCHER), [Full(Modified, 1, 0)]);
+}
+
+#[test]
+fn rules_that_go_with_their_group_are_not_the_senders_own() {
+    let mut lab = watched(CHANGES);
+    lab.send(WATCHER, 1, &group(GroupModCommand::Add, 5, &[1]));
+    let to_group = openflow13::ActionList::new().group(5);
+    lab.send(WATCHER, 2, &Message::FlowMod(add(5, from(2), &to_group)));
+    lab.run();
+    lab.take_raw(WATCHER);
+    lab.send(WATCHER, 3, &group(GroupModCommand::Delete, 5, &[]));
+    lab.run();
+    assert_eq!(take(&mut lab, WATCHER), [Full(Removed, 5, 3)]);
+}
+
+#[test]
+fn neither_moves_nor_restarts_change_rules() {
+    let mut lab = watched(CHANGES);
+    lab.take_raw(WATCHER);
+    lab.move_port(2, 0, 5);
+    lab.begin_move(1, 1, 6, MoveUntil::Done);
+    lab.wait(Duration::from_secs(5));
+    lab.disconnect(1);
+    lab.connect(1);
+    lab.wait(Duration::from_secs(5));
+    let reports = take(&mut lab, WATCHER).into_iter();
+    assert_eq!(reports.filter(|t| matches!(t, Full(..))).count(), 0);
+}
+
+#[test]
+fn a_rule_that_times_out_is_reported_with_the_reason() {
+    let mut lab = watched(CHANGES);
+    lab.ask(
+        1,
+        &Message::FlowMod(FlowMod {
+            hard_timeout: 9,
+            ..add(4, from(2), &output(1))
+        }),
+    );
+    lab.take_raw(WATCHER);
+    lab.now += Duration::from_secs(20);
+    lab.virt(1).expire(4, 1);
+    lab.run();
+    assert_eq!(take(&mut lab, WATCHER), [Full(Removed, 4, 1)]);
+}
+
+#[test]
+fn a_watcher_that_does_not_read_misses_changes_and_gets_the_difference() {
+    const PAUSE: usize = 1 << 20;
+    let id = ControllerId(WATCHER);
+    let mut lab = watched(CHANGES | flags::INSTRUCTIONS);
+    lab.take_raw(WATCHER);
+    let long = Message::FlowMod(add(1, from(1), &note(20_800)));
+    let mut unsent = 0;
+    let mut reports = 0;
+    loop {
+        lab.ask(1, &long);
+        let frames = lab.take_raw(WATCHER);
+        unsent += frames.iter().map(Vec::len).sum::<usize>();
+        lab.core.controller_unsent(id, unsent);
+        let seen = told(frames);
+        reports += seen.len();
+        if seen.contains(&Paused) {
+            break;
+        }
+        assert!(unsent <= PAUSE + (1 << 16), "it is not paused");
+    }
+    assert!(unsent > PAUSE / 2, "{unsent} bytes, {reports} reports");
+    // Removals of older rules are reported, everything else is not.
+    lab.core.controller_unsent(id, 1);
+    lab.ask(1, &rule(1));
+    lab.ask(1, &Message::FlowMod(delete(from(2))));
+    for port in [3, 4] {
+        lab.ask(1, &rule(port));
+    }
+    lab.ask(1, &Message::FlowMod(delete(from(4))));
+    assert_eq!(take(&mut lab, WATCHER), [Full(Removed, 2, 2)]);
+    assert!(lab.core.awaits_silence_of(id));
+    lab.core.controller_unsent(id, 0);
+    lab.core.end_of_batch(lab.now);
+    lab.run();
+    let mut missed = take(&mut lab, WATCHER);
+    assert_eq!(missed.pop(), Some(Resumed));
+    missed.sort_by_key(|told| format!("{told:?}"));
+    assert_eq!(missed, [Full(Added, 1, 0), Full(Added, 3, 0)]);
+    assert!(!lab.core.awaits_silence_of(id));
+    lab.ask(1, &rule(5));
+    assert_eq!(take(&mut lab, WATCHER), [Full(Added, 5, 0)]);
+}
+
+#[test]
+fn a_cancelled_monitor_reports_what_was_sent_before() {
+    let mut lab = watched(CHANGES);
+    lab.take_raw(WATCHER);
+    lab.virt(0).slow = true;
+    lab.send(1, 1, &rule(1));
+    let cancel = Message::Experimenter(openflow13::Experimenter {
+        vendor: openflow13::ONF_VENDOR,
+        subtype: 1870,
+        body: 1u32.to_be_bytes().into(),
+    });
+    lab.send(WATCHER, 2, &cancel);
+    lab.send(1, 3, &rule(1));
+    lab.run();
+    lab.virt(0).slow = false;
+    lab.run();
+    assert_eq!(take(&mut lab, WATCHER), [Full(Added, 1, 0)]);
+}
