@@ -19,12 +19,17 @@ OTHERS = {1: {2, 3, 4}, 3: {1, 2, 4}}
 def command_line(framework: str, version: str = "1.3") -> list[str]:
     """Return the command of a learning switch; skip the test if it is not installed."""
     if framework == "os-ken":
-        app = {"1.3": "examples/learning_switch.py", "1.0": "tests/examples/openflow10_switch.py"}[version]
+        app = {
+            "1.0": "tests/examples/openflow10_switch.py",
+            "1.3": "examples/learning_switch.py",
+            "1.5": "tests/examples/openflow15_switch.py",
+        }[version]
         return [sys.executable, str(ROOT / "examples/run_os_ken.py"), str(ROOT / app)]
     apps = {
         "1.0": "ryu.app.simple_switch",
         "1.3": str(ROOT / "examples/ryu_learning_switch.py"),
         "1.4": "ryu.app.simple_switch_14",
+        "1.5": "ryu.app.simple_switch_15",
     }
     return [str(ryu_manager()), apps[version]]
 
@@ -45,7 +50,9 @@ def switch(request: pytest.FixtureRequest, switches: Callable, tmp_path: Path) -
         controller.require_running()
 
 
-@pytest.mark.parametrize(("framework", "version"), [("os-ken", "1.0"), ("ryu", "1.0"), ("ryu", "1.4")])
+@pytest.mark.parametrize(
+    ("framework", "version"), [("os-ken", "1.0"), ("os-ken", "1.5"), ("ryu", "1.0"), ("ryu", "1.4"), ("ryu", "1.5")]
+)
 def test_applications_for_other_versions_learn(
     framework: str, version: str, switches: Callable, tmp_path: Path
 ) -> None:

@@ -27,7 +27,9 @@ def target() -> Iterator[str]:
         yield f"tcp:127.0.0.1:{port}"
 
 
-@pytest.mark.parametrize("version", [(), ("-OOpenFlow13",), ("-OOpenFlow14",)], ids=["default", "1.3", "1.4"])
+@pytest.mark.parametrize(
+    "version", [(), ("-OOpenFlow13",), ("-OOpenFlow14",), ("-OOpenFlow15",)], ids=["default", "1.3", "1.4", "1.5"]
+)
 def test_ovs_ofctl_works_at_the_listener_of_controllers(target: str, version: tuple[str, ...]) -> None:
     def ofctl(command: str, *words: str) -> str:
         argv = ["ovs-ofctl", *version, command, target, *words]

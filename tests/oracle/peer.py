@@ -6,7 +6,7 @@ import struct
 _ANSWER_S = 10.0
 _MARK = 0xABCD
 _ECHO_REQUEST = 2
-_BARRIER_REQUEST = {1: 18, 4: 20, 5: 20}
+_BARRIER_REQUEST = {1: 18, 4: 20, 5: 20, 6: 20}
 
 
 def frame(kind: int, body: bytes = b"", version: int = 4, xid: int = 7) -> bytes:

@@ -12,7 +12,7 @@ from tests.oracle.compare import Comparison
 from tests.oracle.conftest import binary
 from tests.oracle.peer import ask, frame
 
-VERSIONS = "OpenFlow10,OpenFlow13,OpenFlow14"
+VERSIONS = "OpenFlow10,OpenFlow13,OpenFlow14,OpenFlow15"
 _ECHO_REQUEST, _ECHO_REPLY, _SLAVE = 2, 3, 3
 _WRITES = (of.PACKET_OUT, of.FLOW_MOD, of.GROUP_MOD, of.PORT_MOD, of.TABLE_MOD, of.METER_MOD)
 

@@ -23,6 +23,10 @@ pub mod action_kind {
     pub const SET_FIELD: u16 = 25;
     pub const PUSH_PBB: u16 = 26;
     pub const POP_PBB: u16 = 27;
+    /// OpenFlow 1.5.
+    pub const COPY_FIELD: u16 = 28;
+    /// OpenFlow 1.5; an instruction before.
+    pub const METER: u16 = 29;
     pub const EXPERIMENTER: u16 = 0xffff;
 }
 
@@ -31,6 +35,8 @@ pub mod action_kind {
 pub mod nicira_action {
     #![allow(missing_docs)]
     pub const RESUBMIT: u16 = 1;
+    pub const REG_MOVE: u16 = 6;
+    pub const REG_LOAD: u16 = 7;
     pub const BUNDLE: u16 = 12;
     pub const BUNDLE_LOAD: u16 = 13;
     pub const RESUBMIT_TABLE: u16 = 14;
@@ -38,6 +44,7 @@ pub mod nicira_action {
     pub const LEARN: u16 = 16;
     pub const CONTROLLER: u16 = 20;
     pub const OUTPUT_REG2: u16 = 32;
+    pub const REG_LOAD2: u16 = 33;
     pub const CONJUNCTION: u16 = 34;
     pub const CT: u16 = 35;
     pub const NAT: u16 = 36;
@@ -269,6 +276,8 @@ pub fn flatten<'a>(actions: Actions<'a>, visit: &mut dyn FnMut(&ActionItem<'a>))
 pub(crate) enum Strictness {
     /// From a controller: refuse what Open vSwitch 3.1 refuses.
     Request,
+    /// Does the same for OpenFlow 1.5.
+    Request15,
     /// From a switch: accept everything that can be parsed.
     Reply,
 }

@@ -30,9 +30,12 @@ impl ActionList {
     }
 }
 
+/// `ONFACT_RAW13_COPY_FIELD`.
+pub(crate) const ONF_COPY_FIELD: u16 = 3200;
+
 /// Returns the smallest and largest length of a standard action, `None` if
 /// unknown.
-fn standard_lengths(kind: u16) -> Option<(usize, usize)> {
+fn standard_lengths(kind: u16, is_15: bool) -> Option<(usize, usize)> {
     use action_kind as k;
     Some(match kind {
         k::OUTPUT => (16, 16),
@@ -41,6 +44,8 @@ fn standard_lengths(kind: u16) -> Option<(usize, usize)> {
         // Deprecated since OpenFlow 1.2: the other set_*.
         1 | 2 | 5..=10 | 13 | 14 => (8, 8),
         k::SET_FIELD => (8, MAX),
+        k::COPY_FIELD if is_15 => (16, MAX),
+        k::METER if is_15 => (8, 8),
         k::SET_MPLS_TTL
         | k::DEC_MPLS_TTL
         | k::PUSH_VLAN
@@ -56,10 +61,12 @@ fn standard_lengths(kind: u16) -> Option<(usize, usize)> {
     })
 }
 
-/// Does the same for Nicira's actions over OpenFlow 1.3.
-fn nicira_lengths(subtype: u16) -> Option<(usize, usize)> {
+/// Does the same for Nicira's actions.
+fn nicira_lengths(subtype: u16, is_15: bool) -> Option<(usize, usize)> {
     use nicira_action as n;
     Some(match subtype {
+        // OpenFlow 1.5 has standard actions for these.
+        n::REG_MOVE | n::REG_LOAD | n::REG_LOAD2 if is_15 => return None,
         // resubmit, set_tunnel, pop_queue, resubmit_table, exit, fin_timeout,
         // controller, conjunction, output_trunc, ct_clear, resubmit_table_ct,
         // dec_nsh_ttl and two debugging actions.
@@ -83,12 +90,12 @@ fn nicira_lengths(subtype: u16) -> Option<(usize, usize)> {
 
 /// Returns the lengths of the action at the start of `rest`, or the error of an
 /// unknown one (`ofpact_decode_raw`).
-fn lengths(rest: &[u8]) -> Result<(usize, usize), ErrorCode> {
+fn lengths(rest: &[u8], is_15: bool) -> Result<(usize, usize), ErrorCode> {
     let (Some(kind), Some(vendor)) = (u16_at(rest, 0), u32_at(rest, 4)) else {
         return Err(ErrorCode::BAD_ACTION_BAD_LEN);
     };
     if kind != action_kind::EXPERIMENTER {
-        return standard_lengths(kind).ok_or(ErrorCode::BAD_ACTION_BAD_TYPE);
+        return standard_lengths(kind, is_15).ok_or(ErrorCode::BAD_ACTION_BAD_TYPE);
     }
     if vendor != NX_VENDOR && vendor != ONF_VENDOR {
         return Err(ErrorCode::BAD_ACTION_BAD_EXPERIMENTER);
@@ -98,9 +105,8 @@ fn lengths(rest: &[u8]) -> Result<(usize, usize), ErrorCode> {
         None => return Err(ErrorCode::BAD_ACTION_BAD_LEN),
     };
     match vendor {
-        NX_VENDOR => nicira_lengths(subtype),
-        // copy_field
-        _ => (subtype == 3200).then_some((24, MAX)),
+        NX_VENDOR => nicira_lengths(subtype, is_15),
+        _ => (subtype == ONF_COPY_FIELD && !is_15).then_some((24, MAX)),
     }
     .ok_or(ErrorCode::BAD_ACTION_BAD_EXP_TYPE)
 }
@@ -137,7 +143,8 @@ pub(crate) fn check(list: &[u8], strictness: Strictness) -> Result<(), Refusal> 
 
 /// Splits the first action off (`ofpact_pull_raw`).
 fn pull(rest: &[u8], strictness: Strictness) -> Result<(&[u8], &[u8]), Refusal> {
-    let (min, max) = match lengths(rest) {
+    let is_15 = strictness == Strictness::Request15;
+    let (min, max) = match lengths(rest, is_15) {
         Ok(range) => range,
         Err(ErrorCode::BAD_ACTION_BAD_LEN) => {
             return Err(Refusal::new(
@@ -172,9 +179,9 @@ fn pull(rest: &[u8], strictness: Strictness) -> Result<(&[u8], &[u8]), Refusal> 
         return Err(bad_length());
     }
     let (raw, after) = rest.split_at_checked(length).ok_or_else(bad_length)?;
-    if strictness == Strictness::Request {
+    if strictness != Strictness::Reply {
         match u16_at(raw, 0) {
-            Some(action_kind::SET_FIELD) => set_field(raw)?,
+            Some(action_kind::SET_FIELD) => set_field(raw, is_15)?,
             Some(action_kind::OUTPUT) => output(raw)?,
             _ => {}
         }
@@ -195,7 +202,7 @@ fn output(raw: &[u8]) -> Result<(), Refusal> {
 }
 
 /// `decode_ofpat_set_field`.
-fn set_field(raw: &[u8]) -> Result<(), Refusal> {
+fn set_field(raw: &[u8], may_mask: bool) -> Result<(), Refusal> {
     let bytes = raw.get(4..).unwrap_or_default();
     let mut reader = Reader::new(bytes);
     let refuse = |error, detail: &'static str| Err(Refusal::new(error, detail));
@@ -209,7 +216,7 @@ fn set_field(raw: &[u8]) -> Result<(), Refusal> {
             );
         }
     }
-    if tlv.has_mask {
+    if tlv.has_mask && !may_mask {
         return refuse(ErrorCode::ONF_BAD_SET_MASK, "set-field with a mask");
     }
     if reader.rest().iter().any(|&byte| byte != 0) {
@@ -219,7 +226,13 @@ fn set_field(raw: &[u8]) -> Result<(), Refusal> {
         );
     }
     let is_in_port = tlv.class == class::OPENFLOW_BASIC && tlv.field == 0;
-    if is_in_port || !known.writable || !crate::canonical::is_settable(&known, tlv.value) {
+    // A tag's id is set together with its presence.
+    let hides_presence = known.kind == Kind::VlanVid
+        && tlv
+            .mask
+            .is_some_and(|mask| mask.first().is_none_or(|byte| byte & 0x10 == 0));
+    let is_settable = known.writable && crate::canonical::is_settable(&known, tlv.value);
+    if is_in_port || !is_settable || hides_presence {
         return refuse(
             ErrorCode::BAD_ACTION_BAD_SET_ARGUMENT,
             "set-field of a read-only field or to an invalid value",

@@ -25,9 +25,36 @@ pub(crate) fn error_14(error: ErrorCode) -> ErrorCode {
     }
 }
 
+/// Returns the type and code of an error of OpenFlow 1.5 in 1.3, which lacks some.
+pub(crate) fn error_13(error: ErrorCode) -> ErrorCode {
+    match (error.kind, error.code) {
+        (1, 17) | (6, 15..) => ErrorCode::NX_UNENCODABLE_ERROR,
+        _ => error,
+    }
+}
+
+/// Does the same as [`error_14`] for OpenFlow 1.5.
+pub(crate) fn error_15(error: ErrorCode) -> ErrorCode {
+    match error {
+        ErrorCode::ONF_BAD_SET_MASK => ErrorCode { kind: 2, code: 16 },
+        error => error_14(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_openflow_15_are_unencodable_before() {
+        let error = ErrorCode::GROUP_MOD_FAILED_BUCKET_EXISTS;
+        assert_eq!(error_15(error), error);
+        assert_eq!(error_13(error), ErrorCode::NX_UNENCODABLE_ERROR);
+        let standard = error_15(ErrorCode::ONF_BAD_SET_MASK);
+        assert_eq!((standard.kind, standard.code), (2, 16));
+        let shared = error_15(ErrorCode::ONF_DUP_INST);
+        assert_eq!((shared.kind, shared.code), (3, 9));
+    }
 
     #[test]
     fn errors_have_the_numbers_of_open_vswitch() {

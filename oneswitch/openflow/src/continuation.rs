@@ -6,12 +6,12 @@ use crate::error::Refusal;
 use crate::extension::{set_controller_id, set_packet_in_format};
 use crate::message::Message;
 use crate::nicira::{property, subtype};
-use crate::openflow10::PacketInFormat;
+use crate::openflow10::{put_property, PacketInFormat};
 use crate::oxm::Match;
 use crate::packet::PacketIn;
 use crate::properties::Properties;
 use crate::session::AsyncMasks;
-use crate::wire::{padded, u32_at, Reader};
+use crate::wire::{padded, patch_length, u32_at, Put, Reader};
 use crate::{kind, HEADER_LEN, NO_BUFFER, NX_VENDOR};
 
 /// A property of a continuation (`NXCPT_BRIDGE`).
@@ -87,6 +87,33 @@ pub fn in_version(frame: &[u8], version: u8) -> Vec<u8> {
     if let Some(slot) = out.first_mut() {
         *slot = version;
     }
+    out
+}
+
+/// Returns a packet-in of this format with another spelling of its match.
+pub(crate) fn with_matching(frame: &[u8], spell: impl Fn(&Match) -> Match) -> Vec<u8> {
+    let Some(properties) = properties_of(frame) else {
+        return frame.to_vec();
+    };
+    let mut out = frame
+        .get(..HEADER_LEN + NUMBERS)
+        .unwrap_or_default()
+        .to_vec();
+    let mut list = Properties::new(properties);
+    loop {
+        let before = list.rest();
+        let Some(property) = list.next() else { break };
+        let raw = before.get(..before.len() - list.rest().len());
+        let spelled = match property {
+            Ok((property::METADATA, content)) => Match::from_oxm(content.to_vec()).ok(),
+            _ => None,
+        };
+        match spelled {
+            Some(matching) => put_property(&mut out, property::METADATA, spell(&matching).as_oxm()),
+            None => out.put(raw.unwrap_or_default()),
+        }
+    }
+    patch_length(&mut out, 0, 2);
     out
 }
 

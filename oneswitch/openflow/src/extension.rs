@@ -4,13 +4,14 @@
 use crate::async_config;
 use crate::error::{ErrorCode, Refusal};
 use crate::flow_monitor::{cancelled, NICIRA_PAUSED, NICIRA_RESUMED, ONF_PAUSED, ONF_RESUMED};
-use crate::header::VERSION;
+use crate::group::clear_bucket_ids;
+use crate::header::{kind, HEADER_LEN, VERSION};
 use crate::message::Message;
 use crate::nicira::subtype;
 use crate::openflow10::{self, PacketInFormat};
 use crate::session::{AsyncMasks, Experimenter, Role};
 use crate::tlv_table::TlvTableMod;
-use crate::wire::Reader;
+use crate::wire::{u32_at, Reader};
 use crate::{NX_VENDOR, ONF_VENDOR};
 
 /// `onft` subtypes: notifications, which controllers do not send.
@@ -182,6 +183,30 @@ pub fn request_forward(request: &[u8]) -> Message {
         subtype: REQUEST_FORWARD,
         body: request.into(),
     })
+}
+
+/// Returns a message that forwards a group-mod without the numbers of its buckets,
+/// for a peer before OpenFlow 1.5; `None`: it is another message.
+pub fn forwarded_without_bucket_ids(frame: &[u8]) -> Option<Vec<u8>> {
+    /// Where the forwarded message is.
+    const REQUEST: usize = HEADER_LEN + 8;
+    let numbers = (
+        frame.get(1),
+        u32_at(frame, HEADER_LEN),
+        u32_at(frame, HEADER_LEN + 4),
+    );
+    let forwards = (
+        Some(&kind::EXPERIMENTER),
+        Some(ONF_VENDOR),
+        Some(REQUEST_FORWARD),
+    );
+    let is_group_mod = frame.get(REQUEST + 1) == Some(&kind::GROUP_MOD);
+    if numbers != forwards || !is_group_mod {
+        return None;
+    }
+    let mut out = frame.to_vec();
+    clear_bucket_ids(out.get_mut(REQUEST..).unwrap_or_default());
+    Some(out)
 }
 
 /// Returns the message that chooses a format of packet-ins.

@@ -111,7 +111,7 @@ impl FlowMod {
         }
     }
 
-    pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
+    pub(crate) fn decode(body: &[u8], strictness: Strictness) -> Result<Self, Refusal> {
         let mut reader = Reader::new(body);
         let cookie = reader.u64()?;
         let cookie_mask = reader.u64()?;
@@ -157,7 +157,7 @@ impl FlowMod {
                 format!("flow-mod command {command}"),
             )
         })?;
-        let instructions = Instructions::decode(reader.rest(), Strictness::Request)?;
+        let instructions = Instructions::decode(reader.rest(), strictness)?;
         if flags & !Self::ALL_FLAGS != 0 {
             return Err(Refusal::new(
                 ErrorCode::FLOW_MOD_FAILED_BAD_FLAGS,

@@ -3,6 +3,7 @@
 use crate::action::{Actions, Strictness};
 use crate::action_check::check;
 use crate::error::{ErrorCode, Refusal};
+use crate::header::{kind, HEADER_LEN};
 use crate::port::{is_representable, port_no};
 use crate::wire::{patch_length, u16_at, u32_at, Put, Reader};
 use crate::ActionList;
@@ -24,43 +25,86 @@ pub mod group_type {
     pub const FAST_FAILOVER: u8 = 3;
 }
 
+/// Numbers of buckets that have none of their own (`ofp15_group_bucket`).
+pub mod bucket_no {
+    #![allow(missing_docs)]
+    pub const MAX: u32 = 0xffff_ff00;
+    pub const FIRST: u32 = 0xffff_fffd;
+    pub const LAST: u32 = 0xffff_fffe;
+    pub const ALL: u32 = 0xffff_ffff;
+}
+
 /// Bytes of `ofp_bucket` before its actions.
 const BUCKET_HEADER: usize = 16;
+/// Where a bucket has its number. Over OpenFlow 1.3 these bytes are padding, which
+/// Open vSwitch ignores.
+const BUCKET_ID: usize = 12;
+/// Where a group-mod tells that its buckets have numbers, which is padding over
+/// OpenFlow 1.3, too. One that inserts or removes buckets then also has the place.
+const NUMBERED: usize = HEADER_LEN + 3;
+/// Where a message that adds another one to a bundle has that.
+const ADDED: usize = 24;
+/// Commands on the wire.
+const DELETE: u16 = 2;
+const INSERT_BUCKET: u16 = 3;
+const REMOVE_BUCKET: u16 = 5;
 
 /// The command of a group-mod. The last three are not OpenFlow 1.3, but Open
 /// vSwitch 3.1 accepts them in its messages (`ofputil_check_group_mod`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum GroupModCommand {
-    Add = 0,
-    Modify = 1,
-    Delete = 2,
-    /// OpenFlow 1.5; over 1.3 only a group without buckets accepts any, because
-    /// each message numbers buckets from 0.
-    InsertBucket = 3,
-    /// OpenFlow 1.5; over 1.3 this removes all buckets.
-    RemoveBucket = 5,
+    Add,
+    Modify,
+    Delete,
+    /// OpenFlow 1.5: inserts buckets behind that one, or at the place that one of
+    /// [`bucket_no`] names. Over 1.3 it is `ALL`: before all others.
+    InsertBucket(u32),
+    /// OpenFlow 1.5: removes that bucket, or one of [`bucket_no`]; over 1.3 `ALL`.
+    RemoveBucket(u32),
     /// `ovs-ofctl --may-create mod-group`.
-    AddOrModify = 0x8000,
+    AddOrModify,
 }
 
 impl GroupModCommand {
-    fn from_wire(number: u16) -> Option<Self> {
+    pub(crate) fn from_wire(number: u16, bucket: u32) -> Option<Self> {
         Some(match number {
             0 => Self::Add,
             1 => Self::Modify,
-            2 => Self::Delete,
-            3 => Self::InsertBucket,
-            5 => Self::RemoveBucket,
+            DELETE => Self::Delete,
+            INSERT_BUCKET => Self::InsertBucket(bucket),
+            REMOVE_BUCKET => Self::RemoveBucket(bucket),
             0x8000 => Self::AddOrModify,
             _ => return None,
         })
+    }
+
+    /// Returns the bucket that it names, or `ALL`.
+    pub(crate) fn bucket(self) -> u32 {
+        match self {
+            Self::InsertBucket(bucket) | Self::RemoveBucket(bucket) => bucket,
+            _ => bucket_no::ALL,
+        }
+    }
+
+    /// Returns the number of the command.
+    pub fn number(self) -> u16 {
+        match self {
+            Self::Add => 0,
+            Self::Modify => 1,
+            Self::Delete => DELETE,
+            Self::InsertBucket(_) => INSERT_BUCKET,
+            Self::RemoveBucket(_) => REMOVE_BUCKET,
+            Self::AddOrModify => 0x8000,
+        }
     }
 }
 
 /// One bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket<'a> {
+    /// Its number in OpenFlow 1.5.
+    pub id: u32,
     /// Share of a select group.
     pub weight: u16,
     /// Port whose liveness counts, or `port_no::ANY`.
@@ -82,20 +126,54 @@ impl Buckets {
         Ok(Self(bytes.into_boxed_slice()))
     }
 
-    /// Encodes buckets: weight, watched port and group, actions of each.
+    /// Encodes buckets: weight, watched port and group, actions of each. They are
+    /// numbered in order.
     pub fn build<'a>(buckets: impl IntoIterator<Item = (u16, u32, u32, &'a ActionList)>) -> Self {
+        let numbered = (0..).zip(buckets);
+        Self::with_ids(
+            numbered.map(|(id, (weight, watch_port, watch_group, list))| Bucket {
+                id,
+                weight,
+                watch_port,
+                watch_group,
+                actions: list.as_actions(),
+            }),
+        )
+    }
+
+    /// Encodes buckets with their numbers.
+    pub fn with_ids<'a>(buckets: impl IntoIterator<Item = Bucket<'a>>) -> Self {
         let mut bytes = Vec::new();
-        for (weight, watch_port, watch_group, actions) in buckets {
+        for bucket in buckets {
             let start = bytes.len();
             bytes.put_u16(0);
-            bytes.put_u16(weight);
-            bytes.put_u32(watch_port);
-            bytes.put_u32(watch_group);
-            bytes.zeros(4);
-            bytes.put(actions.as_bytes());
+            bytes.put_u16(bucket.weight);
+            bytes.put_u32(bucket.watch_port);
+            bytes.put_u32(bucket.watch_group);
+            bytes.put_u32(bucket.id);
+            bytes.put(bucket.actions.as_bytes());
             patch_length(&mut bytes, start, 0);
         }
         Self(bytes.into_boxed_slice())
+    }
+
+    /// Numbers the buckets in order, as Open vSwitch does before OpenFlow 1.5.
+    fn number(&mut self) {
+        let lengths: Vec<usize> = self.iter().map(|b| b.actions.as_bytes().len()).collect();
+        let mut start = 0;
+        for (id, length) in (0u32..).zip(lengths) {
+            let place = self.0.get_mut(start + BUCKET_ID..start + BUCKET_ID + 4);
+            if let Some(place) = place {
+                place.copy_from_slice(&id.to_be_bytes());
+            }
+            start += BUCKET_HEADER + length;
+        }
+    }
+
+    fn are_in_order(&self) -> bool {
+        (0..)
+            .zip(self.iter())
+            .all(|(number, bucket)| bucket.id == number)
     }
 
     pub(crate) fn decode(bytes: &[u8], strictness: Strictness) -> Result<Self, Refusal> {
@@ -127,7 +205,7 @@ impl Buckets {
             }
             check(bucket.get(BUCKET_HEADER..).unwrap_or_default(), strictness)?;
             let watch_port = u32_at(bucket, 4).unwrap_or_default();
-            if strictness == Strictness::Request && !is_representable(watch_port) {
+            if strictness != Strictness::Reply && !is_representable(watch_port) {
                 return Err(Refusal::new(
                     ErrorCode::GROUP_MOD_FAILED_BAD_WATCH,
                     format!("watch_port {watch_port:#x}"),
@@ -162,6 +240,7 @@ impl Buckets {
             let length = usize::from(u16_at(rest, 0)?).max(BUCKET_HEADER);
             let actions = rest.get(BUCKET_HEADER..length)?;
             let bucket = Bucket {
+                id: u32_at(rest, BUCKET_ID)?,
                 weight: u16_at(rest, 2)?,
                 watch_port: u32_at(rest, 4)?,
                 watch_group: u32_at(rest, 8)?,
@@ -191,7 +270,7 @@ impl GroupMod {
         let mut reader = Reader::new(body);
         let command = reader.u16()?;
         let group_type = reader.u8()?;
-        reader.skip(1)?;
+        let is_numbered = reader.u8()? == 1;
         let group_id = reader.u32()?;
         if reader.len() % 8 != 0 {
             return Err(Refusal::new(
@@ -199,16 +278,40 @@ impl GroupMod {
                 "group-mod is not padded to 8 bytes",
             ));
         }
-        let buckets = Buckets::decode(reader.rest(), Strictness::Request)?;
-        let known = GroupModCommand::from_wire(command);
-        let refuse = |error, detail: &'static str| Err(Refusal::new(error, detail));
-        if known == Some(GroupModCommand::Delete) && !buckets.is_empty() {
-            return refuse(
+        let mut bucket = bucket_no::ALL;
+        if is_numbered && matches!(command, INSERT_BUCKET | REMOVE_BUCKET) {
+            bucket = reader.u32()?;
+            reader.skip(4)?;
+        }
+        let mut buckets = Buckets::decode(reader.rest(), Strictness::Request)?;
+        if !is_numbered {
+            buckets.number();
+        }
+        if command == DELETE && !buckets.is_empty() {
+            return Err(Refusal::new(
                 ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP,
                 "deletion with buckets",
-            );
+            ));
         }
-        // From here on in the order of ofputil_check_group_mod().
+        let message = Self {
+            command: GroupModCommand::Delete,
+            group_type,
+            group_id,
+            buckets,
+        };
+        message.checked(command, bucket)
+    }
+
+    /// Sets the command, and checks the message as `ofputil_check_group_mod` does.
+    pub(crate) fn checked(mut self, command: u16, bucket: u32) -> Result<Self, Refusal> {
+        let Self {
+            group_type,
+            buckets,
+            ..
+        } = &self;
+        let group_type = *group_type;
+        let known = GroupModCommand::from_wire(command, bucket);
+        let refuse = |error, detail: &'static str| Err(Refusal::new(error, detail));
         match group_type {
             group_type::INDIRECT
                 if known != Some(GroupModCommand::Delete) && buckets.iter().count() != 1 =>
@@ -232,7 +335,7 @@ impl GroupMod {
                 format!("group-mod command {command}"),
             ));
         };
-        if command == GroupModCommand::RemoveBucket && !buckets.is_empty() {
+        if matches!(command, GroupModCommand::RemoveBucket(_)) && !buckets.is_empty() {
             return refuse(
                 ErrorCode::GROUP_MOD_FAILED_BAD_BUCKET,
                 "removal of buckets with buckets",
@@ -242,7 +345,7 @@ impl GroupMod {
             let watches = bucket.watch_port != port_no::ANY || bucket.watch_group != group_no::ANY;
             if bucket.weight != 0
                 && group_type != group_type::SELECT
-                && command != GroupModCommand::InsertBucket
+                && !matches!(command, GroupModCommand::InsertBucket(_))
             {
                 return refuse(
                     ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP,
@@ -265,18 +368,59 @@ impl GroupMod {
                 _ => {}
             }
         }
-        Ok(Self {
-            command,
-            group_type,
-            group_id,
-            buckets,
-        })
+        self.command = command;
+        Ok(self)
     }
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        out.put_u16(self.command as u16);
-        out.put(&[self.group_type, 0]);
+        let names_place = matches!(self.command.number(), INSERT_BUCKET | REMOVE_BUCKET);
+        let is_numbered = names_place || !self.buckets.are_in_order();
+        out.put_u16(self.command.number());
+        out.put(&[self.group_type, is_numbered.into()]);
         out.put_u32(self.group_id);
+        if names_place {
+            out.put_u32(self.command.bucket());
+            out.zeros(4);
+        }
         out.put(self.buckets.as_bytes());
     }
+}
+
+/// Removes the numbers of buckets from a whole group-mod, for a peer before OpenFlow
+/// 1.5.
+pub(crate) fn clear_bucket_ids(group_mod: &mut [u8]) {
+    /// Where the buckets are.
+    const BUCKETS: usize = HEADER_LEN + 8;
+    if let Some(byte) = group_mod.get_mut(NUMBERED) {
+        *byte = 0;
+    }
+    clear_ids(group_mod.get_mut(BUCKETS..).unwrap_or_default());
+}
+
+/// Does the same for a list of buckets.
+pub(crate) fn clear_ids(buckets: &mut [u8]) {
+    let mut start = 0;
+    while let Some(length) = u16_at(buckets, start).map(usize::from) {
+        if let Some(id) = buckets.get_mut(start + BUCKET_ID..start + BUCKET_ID + 4) {
+            id.fill(0);
+        }
+        start += length.max(BUCKET_HEADER);
+    }
+}
+
+/// Returns a message of a peer before OpenFlow 1.5 without what would be numbers
+/// of buckets, where such messages have padding; `None`: it has none. The message
+/// may be in one that adds it to a bundle.
+pub fn without_bucket_ids(frame: &[u8]) -> Option<Vec<u8>> {
+    let start = match frame.get(1) {
+        Some(&kind::GROUP_MOD) => 0,
+        Some(&kind::EXPERIMENTER) if frame.get(ADDED + 1) == Some(&kind::GROUP_MOD) => ADDED,
+        _ => return None,
+    };
+    frame.get(start + NUMBERED).filter(|byte| **byte != 0)?;
+    let mut out = frame.to_vec();
+    if let Some(byte) = out.get_mut(start + NUMBERED) {
+        *byte = 0;
+    }
+    Some(out)
 }

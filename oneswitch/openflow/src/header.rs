@@ -10,6 +10,8 @@ pub const VERSION: u8 = 4;
 pub const VERSION_10: u8 = 1;
 /// Wire version of OpenFlow 1.4.
 pub const VERSION_14: u8 = 5;
+/// Wire version of OpenFlow 1.5.
+pub const VERSION_15: u8 = 6;
 /// Bytes of `ofp_header`.
 pub const HEADER_LEN: usize = 8;
 

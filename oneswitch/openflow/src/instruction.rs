@@ -7,14 +7,14 @@ use crate::wire::{patch_length, u16_at, u32_at, Put};
 
 const GOTO_TABLE: u16 = 1;
 const WRITE_METADATA: u16 = 2;
-const WRITE_ACTIONS: u16 = 3;
-const APPLY_ACTIONS: u16 = 4;
+pub(crate) const WRITE_ACTIONS: u16 = 3;
+pub(crate) const APPLY_ACTIONS: u16 = 4;
 const CLEAR_ACTIONS: u16 = 5;
-const METER: u16 = 6;
+pub(crate) const METER: u16 = 6;
 const EXPERIMENTER: u16 = 0xffff;
 
 /// Bytes of an instruction's header, with the padding before actions.
-const HEADER: usize = 8;
+pub(crate) const HEADER: usize = 8;
 
 /// One instruction.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +68,11 @@ impl Instructions {
         Ok(Self(bytes.into()))
     }
 
+    /// Wraps instructions that were checked before.
+    pub(crate) fn trusted(bytes: Vec<u8>) -> Self {
+        Self(bytes.into_boxed_slice())
+    }
+
     /// Performs the checks of `ofpacts_pull_openflow_instructions`, in its
     /// order: all headers, then the actions to apply, then those to write.
     fn checked(bytes: &[u8], strictness: Strictness) -> Result<(), Refusal> {
@@ -106,6 +111,13 @@ impl Instructions {
             };
             if !fits {
                 return Err(bad_length());
+            }
+            if kind == METER && strictness == Strictness::Request15 {
+                let detail = "OpenFlow 1.5 meters packets by an action";
+                return Err(Refusal::new(
+                    ErrorCode::BAD_INSTRUCTION_UNKNOWN_INST,
+                    detail,
+                ));
             }
             if kind < 8 {
                 let bit = 1 << kind;
@@ -184,7 +196,7 @@ impl Instructions {
 }
 
 /// Iterates over kind, offset of the body, and body of each instruction.
-fn raw_instructions(bytes: &[u8]) -> impl Iterator<Item = (u16, usize, &[u8])> {
+pub(crate) fn raw_instructions(bytes: &[u8]) -> impl Iterator<Item = (u16, usize, &[u8])> {
     let mut offset = 0;
     std::iter::from_fn(move || {
         let rest = bytes.get(offset..)?;

@@ -26,6 +26,7 @@ mod multipart;
 mod nicira;
 pub mod openflow10;
 pub mod openflow14;
+pub mod openflow15;
 mod oxm;
 mod packet;
 mod port;
@@ -47,16 +48,18 @@ pub use canonical::CanonicalMatch;
 pub use error::{ErrorCode, Oversize, Refusal, EXPERIMENTER_ERROR};
 pub use field::class as oxm_class;
 pub use flow::{FlowMod, FlowModCommand, FlowRemoved, ALL_TABLES, NO_BUFFER};
-pub use group::{group_no, group_type, Bucket, Buckets, GroupMod, GroupModCommand};
+pub use group::{
+    bucket_no, group_no, group_type, without_bucket_ids, Bucket, Buckets, GroupMod, GroupModCommand,
+};
 pub use header::{fits_kind, frame_length, kind, set_xid, Header, HEADER_LEN, VERSION};
 pub use instruction::{Instruction, Instructions};
 pub use message::{decode, encode, Message};
 pub use meter::{meter_flags, meter_no, MeterBand, MeterMod, MeterModCommand};
 pub use multipart::{
-    encode_multipart_reply, multipart_kind, BucketCounter, EntryMessages, FlowStats,
-    FlowStatsMessages, FlowStatsRequest, GroupDesc, GroupFeatures, GroupStats, MeterBandStats,
-    MeterConfig, MeterFeatures, MeterStats, Multipart, MultipartReply, MultipartRequest, PortStats,
-    QueueStats, SwitchDesc, TableStats,
+    described_without_bucket_ids, encode_multipart_reply, multipart_kind, BucketCounter,
+    EntryMessages, FlowStats, FlowStatsMessages, FlowStatsRequest, GroupDesc, GroupFeatures,
+    GroupStats, MeterBandStats, MeterConfig, MeterFeatures, MeterStats, Multipart, MultipartReply,
+    MultipartRequest, PortStats, QueueStats, SwitchDesc, TableStats,
 };
 pub use oxm::{Match, OxmField, OxmFields, VID_PRESENT};
 pub use packet::{PacketIn, PacketOut};

@@ -1,5 +1,6 @@
 //! Any message: decoding and encoding.
 
+use crate::action::Strictness;
 use crate::error::{ErrorCode, Oversize, Refusal};
 use crate::flow::{FlowMod, FlowRemoved};
 use crate::group::GroupMod;
@@ -154,7 +155,7 @@ fn decode_body(header: Header, body: &[u8]) -> Result<Message, Refusal> {
         kind::FLOW_REMOVED => Message::FlowRemoved(FlowRemoved::decode(body)?),
         kind::PORT_STATUS => Message::PortStatus(PortStatus::decode(body)?),
         kind::PACKET_OUT => Message::PacketOut(PacketOut::decode(body)?),
-        kind::FLOW_MOD => Message::FlowMod(FlowMod::decode(body)?),
+        kind::FLOW_MOD => Message::FlowMod(FlowMod::decode(body, Strictness::Request)?),
         kind::GROUP_MOD => Message::GroupMod(GroupMod::decode(body)?),
         kind::PORT_MOD => Message::PortMod(PortMod::decode(body)?),
         kind::TABLE_MOD => Message::TableMod(TableMod::decode(body)?),

@@ -28,6 +28,7 @@ pub(crate) use notices::put_padded;
 pub use ages::{decode_ages, encode_ages_request, Age};
 pub use misses::{decode_miss, subscribe_to_misses};
 pub use notices::encode_packet_in;
+pub(crate) use notices::put_property;
 pub use replies::{encode, encode_features};
 pub use requests::{decode, is_write};
 
@@ -100,6 +101,8 @@ pub enum StatsForm {
     Standard,
     /// Nicira's, with NXM matches.
     Nicira,
+    /// That of OpenFlow 1.5, with only the descriptions of this number.
+    Only(u32),
 }
 
 /// Converts a port number of OpenFlow 1.3; those that 1.0 lacks become NONE.

@@ -4,10 +4,10 @@
 //! Most messages differ only in the version. Others have properties, which
 //! OpenFlow 1.3 lacks or has as fixed fields.
 
-mod bundles;
+pub(crate) mod bundles;
 mod messages;
-mod replies;
-mod requests;
+pub(crate) mod replies;
+pub(crate) mod requests;
 mod tables;
 
 use crate::multipart::{Multipart, MultipartRequest};
@@ -20,12 +20,12 @@ pub use tables::{encode_table_desc, Table, TableChange, TableConfig, Vacancy};
 pub use crate::header::VERSION_14 as VERSION;
 
 /// `ofp_type` values that OpenFlow 1.3 lacks.
-mod kind {
+pub(crate) mod kind {
     pub(super) const ROLE_STATUS: u8 = 30;
     pub(super) const TABLE_STATUS: u8 = 31;
-    pub(super) const REQUEST_FORWARD: u8 = 32;
-    pub(super) const BUNDLE_CONTROL: u8 = 33;
-    pub(super) const BUNDLE_ADD: u8 = 34;
+    pub(crate) const REQUEST_FORWARD: u8 = 32;
+    pub(crate) const BUNDLE_CONTROL: u8 = 33;
+    pub(crate) const BUNDLE_ADD: u8 = 34;
 }
 
 /// `ofp_multipart_type` values that OpenFlow 1.3 lacks.

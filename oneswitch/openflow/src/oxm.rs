@@ -15,7 +15,7 @@ const OXM_VLAN_VID: u8 = 6;
 const MATCH_TYPE_STANDARD: u16 = 0;
 const STANDARD_LENGTH: usize = 88;
 /// `OFPMT_OXM`.
-const MATCH_TYPE_OXM: u16 = 1;
+pub(crate) const MATCH_TYPE_OXM: u16 = 1;
 
 /// One OXM TLV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

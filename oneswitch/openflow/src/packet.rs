@@ -5,7 +5,7 @@ use crate::action::ActionList;
 use crate::error::{ErrorCode, Refusal};
 use crate::header::VERSION_10;
 use crate::oxm::Match;
-use crate::port::{is_representable, port_no};
+use crate::port::{is_ingress, is_representable};
 use crate::wire::{Put, Reader};
 
 /// `ofp_packet_out`.
@@ -41,9 +41,7 @@ impl PacketOut {
             ));
         }
         let actions = ActionList::from_bytes(reader.bytes(length)?.to_vec())?;
-        let may_send = in_port < port_no::MAX
-            || matches!(in_port, port_no::LOCAL | port_no::ANY | port_no::CONTROLLER);
-        if !may_send {
+        if !is_ingress(in_port) {
             return Err(Refusal::new(
                 ErrorCode::BAD_REQUEST_BAD_PORT,
                 format!("in_port {in_port:#x}"),

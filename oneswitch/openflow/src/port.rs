@@ -38,6 +38,12 @@ pub fn is_representable(port: u32) -> bool {
     !(MAX16..port_no::MAX).contains(&port)
 }
 
+/// Tells whether a packet-out may come from this port
+/// (`ofputil_decode_packet_out`).
+pub(crate) fn is_ingress(port: u32) -> bool {
+    port < port_no::MAX || matches!(port, port_no::LOCAL | port_no::ANY | port_no::CONTROLLER)
+}
+
 /// Tells whether an output to this port is accepted
 /// (`ofpact_check_output_port`).
 pub fn is_output(port: u32) -> bool {

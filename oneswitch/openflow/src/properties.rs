@@ -46,6 +46,15 @@ pub(crate) fn bad_content(kind: u16, content: &[u8]) -> Refusal {
     bad_length(kind, HEADER + content.len())
 }
 
+/// Creates Open vSwitch's OFPBPC_BAD_TYPE, by its number in OpenFlow 1.3.
+pub(crate) fn unknown(kind: u16) -> Refusal {
+    let error = match kind {
+        0xffff => ErrorCode::ONF_PROPERTY_BAD_EXP_TYPE,
+        _ => ErrorCode::TABLE_FEATURES_FAILED_BAD_TYPE,
+    };
+    Refusal::new(error, format!("unknown property {kind}"))
+}
+
 /// Creates Open vSwitch's OFPBPC_BAD_LEN, by its number in OpenFlow 1.3.
 fn bad_length(kind: u16, length: usize) -> Refusal {
     let detail = format!("property {kind} of {length} bytes");

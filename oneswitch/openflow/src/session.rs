@@ -2,9 +2,9 @@
 //! configuration, roles, asynchronous messages, tables; errors.
 
 use crate::codes10::put_error;
-use crate::codes14::error_14;
+use crate::codes14::{error_13, error_14, error_15};
 use crate::error::{ErrorCode, Refusal, EXPERIMENTER_ERROR};
-use crate::header::{kind, HEADER_LEN, VERSION, VERSION_10, VERSION_14};
+use crate::header::{kind, HEADER_LEN, VERSION, VERSION_10, VERSION_14, VERSION_15};
 use crate::wire::{padded, patch_length, Put, Reader};
 
 /// `OFPHET_VERSIONBITMAP`.
@@ -412,9 +412,10 @@ pub fn encode_error(xid: u32, error: ErrorCode, offending: &[u8]) -> Vec<u8> {
     match version {
         VERSION_10 => put_error(error, &mut out),
         _ => {
-            let error = match version >= VERSION_14 {
-                true => error_14(error),
-                false => error,
+            let error = match version {
+                VERSION_15.. => error_15(error),
+                VERSION_14 => error_14(error_13(error)),
+                _ => error_13(error),
             };
             out.put_u16(error.kind);
             out.put_u16(error.code);

@@ -6,10 +6,8 @@ use crate::controllers::monitors::Monitors;
 use crate::controllers::multipart::Partials;
 use crate::controllers::reply::Reply;
 use openflow13::openflow10::{self, Formats, PacketInFormat, StatsForm};
-use openflow13::openflow14;
-use openflow13::{
-    decode, frame_length, kind, AsyncMasks, Message, PacketIn, SwitchConfig, VERSION,
-};
+use openflow13::{decode, described_without_bucket_ids, extension, frame_length, kind};
+use openflow13::{openflow14, openflow15, AsyncMasks, Message, PacketIn, SwitchConfig, VERSION};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use tracing::error;
@@ -58,7 +56,7 @@ pub struct Controller {
     pub packet_ins_of: u16,
     /// Formats that it has chosen, in OpenFlow 1.0.
     pub formats: Formats,
-    /// The form of the reply to its current request, in OpenFlow 1.0.
+    /// The form of the reply to its current request, in OpenFlow 1.0 and 1.5.
     pub form: StatsForm,
     pub partials: Partials,
     pub bundles: Bundles,
@@ -241,6 +239,10 @@ impl Controller {
     }
 
     pub fn fill(&mut self, place: u64, reply: Reply) {
+        let reply = match self.version {
+            openflow15::VERSION => reply.in_openflow15(),
+            _ => reply,
+        };
         if let Some(slot) = self.slot_mut(place) {
             let size = reply.size();
             slot.reply = Some(reply);
@@ -332,8 +334,12 @@ impl Controller {
     /// Translates messages of OpenFlow 1.3 to the connection's version.
     pub fn in_version<'a>(&self, frames: &'a [u8], form: StatsForm) -> Cow<'a, [u8]> {
         if self.version == VERSION {
-            return match self.in_format(frames) {
-                Some(packet_in) => Cow::Owned(packet_in),
+            let other = || {
+                let described = described_without_bucket_ids(frames);
+                described.or_else(|| extension::forwarded_without_bucket_ids(frames))
+            };
+            return match self.in_format(frames).or_else(other) {
+                Some(translated) => Cow::Owned(translated),
                 None => Cow::Borrowed(frames),
             };
         }
@@ -349,10 +355,15 @@ impl Controller {
                 out.extend_from_slice(frame);
                 continue;
             }
-            if self.version == openflow14::VERSION {
-                openflow14::encode(frame, self.formats.packet_in)
-                    .iter()
-                    .for_each(|translated| out.extend_from_slice(translated));
+            let later = match self.version {
+                openflow14::VERSION => Some(openflow14::encode(frame, self.formats.packet_in)),
+                openflow15::VERSION => {
+                    Some(openflow15::encode(frame, self.formats.packet_in, form))
+                }
+                _ => None,
+            };
+            if let Some(translated) = later {
+                out.extend(translated.concat());
                 continue;
             }
             match decode(frame) {

@@ -1,6 +1,6 @@
 //! A reply to a controller, sent message by message as its connection has room.
 
-use openflow13::{FlowStats, FlowStatsMessages};
+use openflow13::{openflow15, FlowStats, FlowStatsMessages};
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::iter::Peekable;
@@ -52,6 +52,17 @@ impl Reply {
         let messages: Box<dyn Messages> = Box::new(messages);
         let messages = messages.peekable();
         Self::Long { messages, left }
+    }
+
+    /// Returns the reply for a peer of OpenFlow 1.5, if its messages have to be translated together.
+    pub fn in_openflow15(self) -> Self {
+        let Self::Encoded(mut messages) = self else {
+            return self;
+        };
+        match openflow15::encode_table_features(messages.make_contiguous()) {
+            Some(translated) => translated.into(),
+            None => Self::Encoded(messages),
+        }
     }
 
     /// Estimates its bytes.

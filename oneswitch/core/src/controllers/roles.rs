@@ -93,7 +93,7 @@ impl Controllers {
         if let Some(controller) = self.connections.get_mut(&id) {
             controller.expect_asynchronous();
             let packet_in_reasons = match controller.version {
-                openflow14::VERSION => PACKET_IN_REASONS_14,
+                openflow14::VERSION.. => PACKET_IN_REASONS_14,
                 _ => PACKET_IN_REASONS,
             };
             controller.asynchronous = AsyncMasks {

@@ -10,15 +10,21 @@ use crate::switches::verdict::{Origin, Refused};
 use crate::wire::wire;
 use openflow13::flow_monitor::{encode_paused, encode_resumed, updates_messages};
 use openflow13::openflow10::StatsForm;
-use openflow13::openflow14;
 use openflow13::{continuation, encode_error, extension, set_xid, Message, Port, PortStatus};
+use openflow13::{openflow14, openflow15};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Instant;
 use tracing::{error, warn};
 
-/// Offset of ofp_flow_removed.reason.
-const FLOW_REMOVED_REASON: usize = 18;
+/// Returns the offset of ofp_flow_removed.reason in versions that have all reasons.
+fn flow_removed_reason(version: u8) -> Option<usize> {
+    match version {
+        openflow14::VERSION => Some(18),
+        openflow15::VERSION => Some(9),
+        _ => None,
+    }
+}
 
 impl Controllers {
     pub fn connect(&mut self, id: ControllerId, greeting: Greeting) {
@@ -230,7 +236,10 @@ impl Controllers {
                 }
             }
             if is_continued && controller.continues_packets() {
-                let frame = continuation::in_version(frame, controller.version);
+                let frame = match controller.version {
+                    openflow15::VERSION => openflow15::packet_in_in_version(frame),
+                    version => continuation::in_version(frame, version),
+                };
                 self.outbox.put(to, &frame);
                 continue;
             }
@@ -250,7 +259,8 @@ impl Controllers {
         let status = |port: Port| wire(0, &Message::PortStatus(PortStatus { reason, port }));
         let (frame, before) = (status(announced.port), announced.before.map(status));
         for (id, controller) in &self.connections {
-            if Some(*id) == except || !controller.wants(Asynchronous::PortStatus, reason) {
+            let is_excepted = Some(*id) == except && controller.version < openflow15::VERSION;
+            if is_excepted || !controller.wants(Asynchronous::PortStatus, reason) {
                 continue;
             }
             let form = |frame| controller.in_version(frame, StatsForm::Standard);
@@ -280,10 +290,10 @@ impl Controllers {
         for (id, controller) in &self.connections {
             if Some(*id) != except && controller.wants(kind, reason) {
                 let mut frames = controller.in_version(frame, StatsForm::Standard);
-                if let (Asynchronous::FlowRemoved, openflow14::VERSION) = (kind, controller.version)
-                {
+                let of_reason = flow_removed_reason(controller.version);
+                if let (Asynchronous::FlowRemoved, Some(at)) = (kind, of_reason) {
                     // The reason that masks use; OpenFlow 1.3 may lack it.
-                    if let Some(slot) = frames.to_mut().get_mut(FLOW_REMOVED_REASON) {
+                    if let Some(slot) = frames.to_mut().get_mut(at) {
                         *slot = reason;
                     }
                 }

@@ -13,8 +13,12 @@ use crate::server::executors::HUB;
 use crate::switch_set::SwitchSet;
 use crate::switches::bundles::{Collected, Trial};
 use crate::switches::verdict::Origin;
+use crate::wire::wire;
 use openflow13::bundle::{self, Add, Bundle, Control, ControlType};
-use openflow13::{decode, ErrorCode, ErrorMessage, Experimenter, Message, PortMod, Refusal};
+use openflow13::{
+    decode, group_type, ErrorCode, ErrorMessage, Experimenter, GroupModCommand, Message, PortMod,
+    Refusal,
+};
 use std::ops::Range;
 use std::time::Instant;
 use tracing::{info, warn};
@@ -148,7 +152,9 @@ impl Core {
         let verdicts = &mut self.switches.verdicts;
         let xid = verdicts.push(origin, sent, request, Changes::default(), targets, now);
         if !targets.is_empty() {
-            self.switches.check_part(HUB, add.inner, xid);
+            let checked = checkable(add.inner);
+            self.switches
+                .check_part(HUB, checked.as_deref().unwrap_or(add.inner), xid);
         }
         if let Err(error) = added {
             self.switches.verdicts.expect_refusal(error);
@@ -422,6 +428,23 @@ fn unacceptable(message: &[u8]) -> Option<ErrorCode> {
         Ok(_) => Some(ErrorCode::ONF_BUNDLE_MSG_UNSUP),
         Err(refusal) => Some(refusal.error),
     }
+}
+
+/// Returns what the hypervisor can check of a message about buckets that are inserted or removed, which OpenFlow 1.3 lacks; `None`: it
+/// can check the message itself.
+fn checkable(message: &[u8]) -> Option<Vec<u8>> {
+    let Ok((header, Message::GroupMod(mut group))) = decode(message) else {
+        return None;
+    };
+    let (GroupModCommand::InsertBucket(_) | GroupModCommand::RemoveBucket(_)) = group.command
+    else {
+        return None;
+    };
+    group.command = GroupModCommand::Modify;
+    if group.group_type == group_type::INDIRECT {
+        group.group_type = group_type::ALL;
+    }
+    Some(wire(header.xid, &Message::GroupMod(group)))
 }
 
 /// Returns the message inside the one that adds it to a bundle.

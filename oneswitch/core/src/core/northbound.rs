@@ -14,7 +14,7 @@ use openflow13::{
     decode, encode_error, fits_kind, kind, port_no, ErrorCode, Features, Header, Message,
     MeterModCommand, Role, SwitchConfig,
 };
-use openflow13::{openflow10, openflow14};
+use openflow13::{openflow10, openflow14, openflow15, without_bucket_ids};
 use std::time::Instant;
 use tracing::{debug, info};
 
@@ -125,6 +125,7 @@ impl Core {
         match header.version {
             openflow10::VERSION => return self.openflow10_message(incoming, now),
             openflow14::VERSION => return self.openflow14_message(incoming, now),
+            openflow15::VERSION => return self.openflow15_message(incoming, now),
             _ => {}
         }
         let is_slave = controller.role == ControllerRole::Slave;
@@ -135,7 +136,16 @@ impl Core {
             };
             return self.refuse(incoming, error);
         }
-        self.openflow13_message(incoming, now);
+        match without_bucket_ids(frame) {
+            Some(cleared) => {
+                let incoming = Incoming {
+                    frame: &cleared,
+                    ..incoming
+                };
+                self.openflow13_message(incoming, now)
+            }
+            None => self.openflow13_message(incoming, now),
+        }
     }
 
     /// Handles a message that is one of OpenFlow 1.3, or has become one.

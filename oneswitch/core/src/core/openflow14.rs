@@ -4,7 +4,7 @@ use crate::api::ControllerRole;
 use crate::controllers::Incoming;
 use crate::core::Core;
 use openflow13::openflow14::{self, encode_table_desc, Request, TableChange};
-use openflow13::ErrorCode;
+use openflow13::{ErrorCode, Refusal};
 use std::time::Instant;
 use tracing::info;
 
@@ -17,7 +17,19 @@ impl Core {
         if controller.role == ControllerRole::Slave && openflow14::is_write(incoming.sent) {
             return self.refuse(incoming, ErrorCode::BAD_REQUEST_IS_SLAVE);
         }
-        match openflow14::decode(incoming.sent, controller.asynchronous) {
+        let decoded = openflow14::decode(incoming.sent, controller.asynchronous);
+        self.openflow14_request(incoming, decoded, now);
+    }
+
+    /// Handles a request of OpenFlow 1.4, or one of 1.5 that is the same.
+    pub(in crate::core) fn openflow14_request(
+        &mut self,
+        incoming: Incoming<'_>,
+        decoded: Result<Request, Refusal>,
+        now: Instant,
+    ) {
+        let id = incoming.origin.controller;
+        match decoded {
             Ok(Request::Frame(frame)) => {
                 let translated = Incoming {
                     frame: &frame,
@@ -34,7 +46,7 @@ impl Core {
             }
             Ok(Request::TableMod(change)) => self.configure_tables(incoming, &change),
             Err(refusal) => {
-                info!(target: "northbound", controller = id.0, xid = incoming.origin.xid, detail = %refusal.detail, "cannot take a message of OpenFlow 1.4");
+                info!(target: "northbound", controller = id.0, xid = incoming.origin.xid, detail = %refusal.detail, "cannot take a message of OpenFlow 1.4 or 1.5");
                 self.refuse(incoming, refusal.error);
             }
         }

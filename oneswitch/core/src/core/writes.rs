@@ -290,6 +290,24 @@ impl Core {
             warn!(target: "northbound", controller = incoming.origin.controller.0, group = message.group_id, "refuses a group with a number of oneswitchd: controllers have those below {LIVE_GROUPS:#x}");
             return self.refuse(incoming, ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP);
         }
+        let command = message.command;
+        let message = match self.whole_group(incoming, message) {
+            Ok(Some(message)) => message,
+            Ok(None) => return,
+            Err(error) => return self.refuse(incoming, error),
+        };
+        if message.command == command {
+            return self.change_group(incoming, message, now);
+        }
+        let frame = wire(incoming.origin.xid, &Message::GroupMod(message.clone()));
+        let whole = Incoming {
+            frame: &frame,
+            ..incoming
+        };
+        self.change_group(whole, message, now)
+    }
+
+    fn change_group(&mut self, incoming: Incoming<'_>, message: GroupMod, now: Instant) {
         let facts = Facts::of_buckets(&message.buckets);
         if self.holds_until_gathered(incoming, &facts, now) {
             return;

@@ -19,6 +19,7 @@ const BUCKET_HEADER: usize = 16;
 /// Offsets in a bucket.
 const WATCH_PORT: usize = 4;
 const WATCH_GROUP: usize = 8;
+const BUCKET_ID: usize = 12;
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes
@@ -183,6 +184,9 @@ pub fn virtual_buckets(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
         let actions = actions_with_floods(actions, wanted.get(BUCKET_HEADER..).unwrap_or_default());
         let start = result.len();
         push_bucket(&mut result, header, &actions);
+        if let Some(id) = u32_at(wanted, BUCKET_ID) {
+            set_u32(&mut result, start + BUCKET_ID, id);
+        }
         if let Some(told) = watch_of(header) {
             set_watch(&mut result, start, watched_for(told, watch_of(wanted)));
         }

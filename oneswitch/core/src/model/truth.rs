@@ -290,8 +290,8 @@ impl Truth {
                     changes.groups.push((id, old));
                 }
             }
-            // OpenFlow 1.5 commands: refused by every switch on an OpenFlow 1.3 connection.
-            GroupModCommand::InsertBucket | GroupModCommand::RemoveBucket => {}
+            // They have become modifications.
+            GroupModCommand::InsertBucket(_) | GroupModCommand::RemoveBucket(_) => {}
             GroupModCommand::Delete => {
                 let doomed: Vec<u32> = if id == group_no::ALL {
                     self.groups.keys().copied().collect()

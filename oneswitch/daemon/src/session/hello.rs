@@ -1,6 +1,6 @@
 //! Version negotiation as Open vSwitch does it (OpenFlow 1.3.5, sections 6.3.1 and A.5.1).
 
-use openflow13::{encode_hello_failed, openflow10, openflow14, Hello, VERSION};
+use openflow13::{encode_hello_failed, openflow10, openflow14, openflow15, Hello, VERSION};
 
 use crate::events::Peer;
 
@@ -9,7 +9,8 @@ const SOUTHBOUND: u32 = 1 << VERSION;
 /// The version on connections for packets that meet no rule, and for ages of rules: Open vSwitch tells them only before OpenFlow 1.3.
 const OLD: u32 = 1 << openflow10::VERSION;
 /// The versions that controllers may choose from.
-const NORTHBOUND: u32 = 1 << openflow10::VERSION | 1 << VERSION | 1 << openflow14::VERSION;
+const NORTHBOUND: u32 =
+    1 << openflow10::VERSION | 1 << VERSION | 1 << openflow14::VERSION | 1 << openflow15::VERSION;
 
 /// The reason why no version was agreed on.
 #[derive(Debug, PartialEq, Eq)]
@@ -127,7 +128,8 @@ mod tests {
         assert_eq!(agreed(&controller, 1), Some(1));
         assert_eq!(agreed(&controller, 3), Some(1));
         assert_eq!(agreed(&controller, 4), Some(4));
-        assert_eq!(agreed(&controller, 6), Some(5));
+        assert_eq!(agreed(&controller, 5), Some(5));
+        assert_eq!(agreed(&controller, 7), Some(6));
         let switch = Peer::Switch(0, oneswitch_core::Bridge::Virt);
         assert_eq!(agreed(&switch, 1), None);
         assert_eq!(agreed(&Peer::Misses(0), 6), Some(1));

@@ -9,7 +9,7 @@ use super::*;
 
 /// HELLO of a peer that offers version 1.3 only in its header.
 const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 9];
-const OUR_HELLO: [u8; 16] = [5, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 0x32];
+const OUR_HELLO: [u8; 16] = [6, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 0x72];
 const HELLO_TO_SWITCHES: [u8; 16] = [4, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 0x10];
 const BARRIER: [u8; 8] = [4, 20, 0, 8, 0, 0, 0, 9];
 
@@ -139,7 +139,8 @@ async fn a_handshake_byte_by_byte_is_a_handshake() {
 async fn without_a_common_version_the_peer_is_told_why() {
     for (version, offer) in [
         (3, vec![3, 0, 0, 16, 0, 0, 0, 5, 0, 1, 0, 8, 0, 0, 0, 0x0c]),
-        (6, vec![6, 0, 0, 16, 0, 0, 0, 5, 0, 1, 0, 8, 0, 0, 0, 0x40]),
+        // Open vSwitch has no errors of version 7.
+        (1, vec![7, 0, 0, 16, 0, 0, 0, 5, 0, 1, 0, 8, 0, 0, 0, 0x80]),
     ] {
         let mut fixture = Fixture::controller();
         fixture.write(&offer).await;
@@ -156,7 +157,7 @@ async fn without_a_common_version_the_peer_is_told_why() {
             !ended.established
                 && ended
                     .reason
-                    .contains("We support versions 0x01, 0x04, 0x05"),
+                    .contains("We support versions 0x01, 0x04, 0x05, 0x06"),
             "{ended:?}"
         );
     }

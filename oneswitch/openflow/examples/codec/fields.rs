@@ -310,7 +310,7 @@ pub fn fields(message: &Message) -> String {
         },
         M::FlowMod(message) => flow_mod(message),
         M::GroupMod(message) => object! {
-            "command": message.command as u16,
+            "command": message.command.number(),
             "type": message.group_type,
             "group_id": message.group_id,
             "buckets": buckets(&message.buckets),

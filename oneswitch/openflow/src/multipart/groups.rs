@@ -1,11 +1,12 @@
 //! Replies about groups.
 
 use super::stats::sized_entry;
-use super::Entry;
+use super::{multipart_kind, Entry, MULTIPART_HEADER};
 use crate::action::Strictness;
 use crate::error::Refusal;
-use crate::group::Buckets;
-use crate::wire::{patch_length, Put, Reader};
+use crate::group::{clear_ids, Buckets};
+use crate::header::{kind, HEADER_LEN};
+use crate::wire::{patch_length, u16_at, Put, Reader};
 
 /// `ofp_bucket_counter`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -150,4 +151,28 @@ impl GroupFeatures {
             out.put_u32(*number);
         }
     }
+}
+
+/// Returns a reply with descriptions of groups for a peer before OpenFlow 1.5,
+/// without the numbers of buckets; `None`: it is another message.
+pub fn described_without_bucket_ids(frame: &[u8]) -> Option<Vec<u8>> {
+    /// Bytes of `ofp_group_desc` before its buckets.
+    const GROUP: usize = 8;
+    let kinds = (frame.get(1), u16_at(frame, HEADER_LEN));
+    if kinds
+        != (
+            Some(&kind::MULTIPART_REPLY),
+            Some(multipart_kind::GROUP_DESC),
+        )
+    {
+        return None;
+    }
+    let mut out = frame.to_vec();
+    let mut start = MULTIPART_HEADER;
+    while let Some(length) = u16_at(&out, start).map(usize::from) {
+        let end = start + length.max(GROUP);
+        clear_ids(out.get_mut(start + GROUP..end).unwrap_or_default());
+        start = end;
+    }
+    Some(out)
 }

@@ -99,7 +99,7 @@ fn packet_in2(packet: &PacketIn, reason: u8) -> Vec<u8> {
 }
 
 /// Writes a property. Its length does not count its padding.
-fn put_property(out: &mut Vec<u8>, kind: u16, content: &[u8]) {
+pub(crate) fn put_property(out: &mut Vec<u8>, kind: u16, content: &[u8]) {
     let length = 4 + content.len();
     out.put_u16(kind);
     out.put_u16(u16::try_from(length).unwrap_or(u16::MAX));

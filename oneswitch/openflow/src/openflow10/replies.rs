@@ -146,7 +146,7 @@ impl Reply {
     fn new(xid: u32, number: u16, form: StatsForm) -> Self {
         let mut head = Vec::new();
         match form {
-            StatsForm::Standard => {
+            StatsForm::Standard | StatsForm::Only(_) => {
                 head.put_u16(number);
                 head.zeros(2);
             }
@@ -205,8 +205,8 @@ fn stats_reply(xid: u32, more: bool, content: &MultipartReply, form: StatsForm) 
             reply = Reply::new(xid, stats::FLOW, form);
             for flow in flows {
                 reply.add(&match form {
-                    StatsForm::Standard => flow_stats(flow),
                     StatsForm::Nicira => nicira_flow_stats(flow),
+                    _ => flow_stats(flow),
                 });
             }
         }

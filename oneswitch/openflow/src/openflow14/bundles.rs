@@ -8,8 +8,8 @@ use crate::session::Experimenter;
 use crate::wire::{patch_length, Put};
 use crate::ONF_VENDOR;
 
+use super::kind;
 use super::messages::{in_version_13, port_mod};
-use super::{kind, VERSION as VERSION_14};
 
 /// Open vSwitch's `OFPBFC_BAD_VERSION`, which OpenFlow 1.3 lacks.
 const BAD_VERSION: ErrorCode = ErrorCode {
@@ -22,7 +22,11 @@ const HEAD: usize = 8;
 const PORT_MOD: usize = 32;
 
 /// Returns a message about a bundle as the extension.
-pub(super) fn extension(header: Header, body: &[u8]) -> Result<Vec<u8>, Refusal> {
+pub(crate) fn extension(
+    header: Header,
+    body: &[u8],
+    translate: impl Fn(&[u8]) -> Result<Vec<u8>, Refusal>,
+) -> Result<Vec<u8>, Refusal> {
     let is_add = header.kind == kind::BUNDLE_ADD;
     let (head, rest) = body.split_at(body.len().min(HEAD));
     let mut out = vec![VERSION, k::EXPERIMENTER, 0, 0];
@@ -31,7 +35,7 @@ pub(super) fn extension(header: Header, body: &[u8]) -> Result<Vec<u8>, Refusal>
     out.put_u32(if is_add { ADD_MESSAGE } else { CONTROL });
     out.put(head);
     match is_add {
-        true => out.put(&part(rest)?),
+        true => out.put(&part(header, rest, translate)?),
         false => out.put(rest),
     }
     if out.len() > usize::from(u16::MAX) {
@@ -43,25 +47,39 @@ pub(super) fn extension(header: Header, body: &[u8]) -> Result<Vec<u8>, Refusal>
 }
 
 /// Translates the message in a bundle, and keeps what may follow it.
-fn part(message: &[u8]) -> Result<Vec<u8>, Refusal> {
+fn part(
+    outer: Header,
+    message: &[u8],
+    translate: impl Fn(&[u8]) -> Result<Vec<u8>, Refusal>,
+) -> Result<Vec<u8>, Refusal> {
     let Some(header) = Header::parse(message) else {
         return Ok(message.to_vec());
     };
-    if header.version != VERSION_14 {
+    if header.version != outer.version {
         let detail = format!("message of version {} in a bundle", header.version);
         return Err(Refusal::new(BAD_VERSION, detail));
     }
     let whole = message.split_at_checked(usize::from(header.length));
-    let Some((inner, padding)) = whole.filter(|(inner, _)| inner.len() >= HEADER_LEN) else {
-        return Ok(in_version_13(message));
+    // Open vSwitch reads only a message that has the xid of the one around it.
+    let is_read = |inner: &[u8]| inner.len() >= HEADER_LEN && header.xid == outer.xid;
+    match whole.filter(|(inner, _)| is_read(inner)) {
+        Some((inner, padding)) => Ok([&translate(inner)?, padding].concat()),
+        None => Ok(in_version_13(message)),
+    }
+}
+
+/// Translates a whole message that OpenFlow 1.4 allows in a bundle.
+pub(crate) fn inner(inner: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let Some(header) = Header::parse(inner) else {
+        return Ok(inner.to_vec());
     };
     if header.kind != k::PORT_MOD || inner.len() < PORT_MOD {
-        return Ok(in_version_13(message));
+        return Ok(in_version_13(inner));
     }
     let translated = port_mod(inner.get(HEADER_LEN..).unwrap_or_default())?;
     let encoded = encode(header.xid, &translated);
     let too_long = |_| Refusal::new(ErrorCode::ONF_BUNDLE_MSG_BAD_LEN, "too long");
-    Ok([&encoded.map_err(too_long)?, padding].concat())
+    encoded.map_err(too_long)
 }
 
 /// Returns the type and the body of a message of the extension, if it is one.

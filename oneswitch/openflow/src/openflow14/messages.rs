@@ -1,17 +1,19 @@
 //! Messages of OpenFlow 1.4 that can also be in a bundle.
 
 use crate::error::{ErrorCode, Refusal};
+use crate::group::without_bucket_ids;
 use crate::header::VERSION;
 use crate::message::Message;
 use crate::port::{is_representable, PortMod};
-use crate::properties::{bad_content, Properties};
+use crate::properties::{bad_content, unknown, Properties};
 use crate::wire::Reader;
 
 /// `OFPPMPT14_ETHERNET`, a property of a port-mod.
 const ETHERNET: u16 = 0;
+
 /// Changes the version of a message of the same form.
 pub(super) fn in_version_13(frame: &[u8]) -> Vec<u8> {
-    let mut translated = frame.to_vec();
+    let mut translated = without_bucket_ids(frame).unwrap_or_else(|| frame.to_vec());
     if let Some(version) = translated.first_mut() {
         *version = VERSION;
     }
@@ -44,13 +46,4 @@ pub(super) fn port_mod(body: &[u8]) -> Result<Message, Refusal> {
         message.advertise = u32::from_be_bytes(advertise);
     }
     Ok(Message::PortMod(message))
-}
-
-/// Creates Open vSwitch's OFPBPC_BAD_TYPE, by its number in OpenFlow 1.3.
-fn unknown(kind: u16) -> Refusal {
-    let error = match kind {
-        0xffff => ErrorCode::ONF_PROPERTY_BAD_EXP_TYPE,
-        _ => ErrorCode::TABLE_FEATURES_FAILED_BAD_TYPE,
-    };
-    Refusal::new(error, format!("unknown property {kind}"))
 }

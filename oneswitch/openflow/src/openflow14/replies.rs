@@ -1,8 +1,12 @@
 //! Replies and notifications in OpenFlow 1.4.
 
+use crate::group::clear_bucket_ids;
 use crate::header::{kind as k, Header, HEADER_LEN};
 use crate::message::{decode, Message};
-use crate::multipart::{multipart_kind as stats, Entry, MultipartReply, PortStats, QueueStats};
+use crate::multipart::{
+    described_without_bucket_ids, multipart_kind as stats, Entry, MultipartReply, PortStats,
+    QueueStats,
+};
 use crate::openflow10::{encode_packet_in, PacketInFormat};
 use crate::port::{Port, PortStatus};
 use crate::session::{AsyncMasks, Experimenter};
@@ -26,13 +30,13 @@ pub fn encode(frame: &[u8], packet_ins: PacketInFormat) -> Vec<Vec<u8>> {
     let Some(header) = Header::parse(frame) else {
         return Vec::new();
     };
-    let same = || {
-        let mut same = frame.to_vec();
-        if let Some(version) = same.first_mut() {
+    let versioned = |mut frame: Vec<u8>| {
+        if let Some(version) = frame.first_mut() {
             *version = VERSION;
         }
-        same
+        frame
     };
+    let same = || versioned(frame.to_vec());
     let differs = match header.kind {
         k::PACKET_IN => packet_ins != PacketInFormat::Standard,
         k::PORT_STATUS
@@ -55,6 +59,9 @@ pub fn encode(frame: &[u8], packet_ins: PacketInFormat) -> Vec<Vec<u8>> {
         }
         Message::Experimenter(message) if is_notification(&message, extension::REQUEST_FORWARD) => {
             let mut request = message.body;
+            if request.get(1) == Some(&k::GROUP_MOD) {
+                clear_bucket_ids(&mut request);
+            }
             if let Some(version) = request.first_mut() {
                 *version = VERSION;
             }
@@ -89,7 +96,7 @@ pub fn encode(frame: &[u8], packet_ins: PacketInFormat) -> Vec<Vec<u8>> {
                 MultipartReply::Queue(queues) => {
                     multipart(xid, stats::QUEUE, more, queues.iter().map(queue_stats))
                 }
-                _ => vec![same()],
+                _ => vec![described_without_bucket_ids(frame).map_or_else(same, versioned)],
             };
         }
         _ => same(),
@@ -97,7 +104,7 @@ pub fn encode(frame: &[u8], packet_ins: PacketInFormat) -> Vec<Vec<u8>> {
     vec![one]
 }
 
-fn message(kind: u8, xid: u32, body: &[u8]) -> Vec<u8> {
+pub(crate) fn message(kind: u8, xid: u32, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_LEN + body.len());
     out.put(&[VERSION, kind, 0, 0]);
     out.put_u32(xid);
@@ -113,7 +120,7 @@ fn is_notification(message: &Experimenter, number: u32) -> bool {
 }
 
 /// Encodes a multipart reply, split between entries.
-pub(super) fn multipart(
+pub(crate) fn multipart(
     xid: u32,
     number: u16,
     more: bool,
@@ -142,7 +149,7 @@ pub(super) fn multipart(
 }
 
 /// Encodes `ofp14_port` with its Ethernet property.
-fn port(port: &Port) -> Vec<u8> {
+pub(crate) fn port(port: &Port) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u32(port.number);
     out.put_u16(72);

@@ -77,7 +77,7 @@ pub fn decode(frame: &[u8], current: AsyncMasks) -> Result<Request, Refusal> {
             );
         }
         kind::BUNDLE_CONTROL | kind::BUNDLE_ADD => {
-            return bundles::extension(header, body).map(Request::Frame)
+            return bundles::extension(header, body, bundles::inner).map(Request::Frame)
         }
         _ => return Ok(Request::Frame(messages::in_version_13(frame))),
     };
@@ -89,19 +89,22 @@ pub fn decode(frame: &[u8], current: AsyncMasks) -> Result<Request, Refusal> {
 /// Tells whether Open vSwitch refuses a message to slaves, which it does right
 /// after checking its length.
 pub fn is_write(frame: &[u8]) -> bool {
-    let is_write = |kind| {
-        matches!(
-            kind,
-            k::PACKET_OUT | k::FLOW_MOD | k::GROUP_MOD | k::PORT_MOD | k::TABLE_MOD | k::METER_MOD
-        )
-    };
     Header::parse(frame).is_some_and(|header| {
-        header.version == VERSION_14 && is_write(header.kind) && fits(header.kind, header.length)
+        header.version == VERSION_14
+            && is_write_kind(header.kind)
+            && fits(header.kind, header.length)
     })
 }
 
+pub(crate) fn is_write_kind(kind: u8) -> bool {
+    matches!(
+        kind,
+        k::PACKET_OUT | k::FLOW_MOD | k::GROUP_MOD | k::PORT_MOD | k::TABLE_MOD | k::METER_MOD
+    )
+}
+
 /// Tells whether a message of this kind can have `length` bytes.
-fn fits(number: u8, length: u16) -> bool {
+pub(crate) fn fits(number: u8, length: u16) -> bool {
     let with_properties = |fixed| length >= fixed && (length - fixed) % 8 == 0;
     match number {
         k::PORT_MOD => with_properties(32),

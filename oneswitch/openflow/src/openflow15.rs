@@ -1,0 +1,33 @@
+//! OpenFlow 1.5, translated to and from the messages of OpenFlow 1.3 (OpenFlow
+//! 1.5.1; lib/ofp-*.c of Open vSwitch 3.1).
+//!
+//! What it shares with OpenFlow 1.4 is translated there. Actions, matches, groups
+//! and the statistics of rules differ.
+
+mod actions;
+mod features;
+mod fields;
+mod groups;
+mod instructions;
+mod packet_outs;
+mod replies;
+mod requests;
+mod statistics;
+
+use crate::openflow14;
+
+pub use features::encode_table_features;
+pub use replies::{encode, packet_in_in_version};
+pub use requests::{decode, is_write};
+
+pub use crate::header::VERSION_15 as VERSION;
+
+/// A decoded request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A request that OpenFlow 1.4 has, too.
+    Shared(openflow14::Request),
+    /// A request of OpenFlow 1.3 for descriptions of all ports or groups, of which the
+    /// controller wants those of this number.
+    Describe(Vec<u8>, u32),
+}

@@ -1,0 +1,261 @@
+//! Groups: OpenFlow 1.5 numbers buckets, and has properties in place of fields
+//! (lib/ofp-group.c).
+
+use crate::action::{Actions, Strictness};
+use crate::action_check::check;
+use crate::error::{ErrorCode, Refusal};
+use crate::group::{bucket_no, group_no, group_type, Bucket, Buckets, GroupMod, GroupModCommand};
+use crate::multipart::GroupDesc;
+use crate::port::{is_representable, port_no};
+use crate::properties::{bad_content, unknown, Properties};
+use crate::wire::{patch_length, patch_u16, u32_at, Put, Reader};
+
+use super::actions;
+
+/// Properties of buckets.
+mod property {
+    pub const WEIGHT: u16 = 0;
+    pub const WATCH_PORT: u16 = 1;
+    pub const WATCH_GROUP: u16 = 2;
+    pub const EXPERIMENTER: u16 = 0xffff;
+}
+
+/// Bytes of `ofp15_bucket`.
+const BUCKET_HEADER: usize = 8;
+/// Netronome, and a number that Open vSwitch once took for it.
+const NETRONOME: [u32; 2] = [0x154d, 0x1540];
+/// `NTRT_SELECTION_METHOD`.
+const SELECTION_METHOD: u32 = 1;
+/// Bytes of `ntr_group_prop_selection_method` behind the header of the property.
+const SELECTION: usize = 36;
+
+fn refuse<T>(error: ErrorCode, detail: &'static str) -> Result<T, Refusal> {
+    Err(Refusal::new(error, detail))
+}
+
+/// Decodes the body of a group-mod (`ofputil_pull_ofp15_group_mod`).
+pub(super) fn decode(body: &[u8]) -> Result<GroupMod, Refusal> {
+    let mut reader = Reader::new(body);
+    let number = reader.u16()?;
+    let [group_type, _] = reader.array()?;
+    let group_id = reader.u32()?;
+    let length = usize::from(reader.u16()?);
+    reader.skip(2)?;
+    let bucket = reader.u32()?;
+    let command = GroupModCommand::from_wire(number, bucket);
+    let may_be = match command {
+        Some(GroupModCommand::InsertBucket(id)) => id != bucket_no::ALL,
+        Some(GroupModCommand::RemoveBucket(_)) => true,
+        _ => bucket == bucket_no::ALL,
+    };
+    let is_number = bucket <= bucket_no::MAX || bucket >= bucket_no::FIRST;
+    if !may_be || !is_number {
+        return refuse(ErrorCode::GROUP_MOD_FAILED_BAD_BUCKET, "number of a bucket");
+    }
+    if length > reader.len() {
+        return refuse(
+            ErrorCode::BAD_REQUEST_BAD_LEN,
+            "buckets longer than the message",
+        );
+    }
+    let buckets = buckets(reader.bytes(length)?, group_type)?;
+    check_properties(reader.rest(), group_type, command)?;
+    let message = GroupMod {
+        command: GroupModCommand::Delete,
+        group_type,
+        group_id,
+        buckets,
+    };
+    let mut message = message.checked(number, bucket)?;
+    if message.command == GroupModCommand::Delete {
+        // They mean nothing; OpenFlow 1.3 refuses them.
+        message.buckets = Buckets::default();
+        message.group_type = group_type::ALL;
+    }
+    Ok(message)
+}
+
+/// `ofputil_pull_ofp15_buckets`.
+fn buckets(list: &[u8], group_type: u8) -> Result<Buckets, Refusal> {
+    const BAD: ErrorCode = ErrorCode::GROUP_MOD_FAILED_BAD_BUCKET;
+    let mut reader = Reader::new(list);
+    let mut read: Vec<(Bucket<'_>, Vec<u8>)> = Vec::new();
+    while !reader.is_empty() {
+        let whole = reader.peek();
+        let short = |_| Refusal::new(BAD, "buckets end with leftover bytes");
+        let length = usize::from(reader.u16().map_err(short)?);
+        let actions_length = usize::from(reader.u16().map_err(short)?);
+        let id = reader.u32().map_err(short)?;
+        let Some(content) = whole.get(BUCKET_HEADER..length) else {
+            return refuse(BAD, "bucket with a wrong length");
+        };
+        let Some((list, properties)) = content.split_at_checked(actions_length) else {
+            return refuse(BAD, "bucket shorter than its actions");
+        };
+        reader.skip(content.len())?;
+        if actions_length % 8 != 0 {
+            return refuse(
+                ErrorCode::BAD_REQUEST_BAD_LEN,
+                "actions not padded to 8 bytes",
+            );
+        }
+        check(list, Strictness::Request15)?;
+        let bucket = watched(id, properties, group_type)?;
+        if id > bucket_no::MAX {
+            return refuse(BAD, "number of a bucket");
+        }
+        read.push((bucket, actions::to_13(list)?));
+    }
+    let mut ids: Vec<u32> = read.iter().map(|(bucket, _)| bucket.id).collect();
+    ids.sort_unstable();
+    if ids.windows(2).any(|pair| pair.first() == pair.last()) {
+        return refuse(BAD, "two buckets with one number");
+    }
+    Ok(Buckets::with_ids(read.iter().map(|(bucket, list)| {
+        Bucket {
+            actions: Actions::trusted(list, 0),
+            ..*bucket
+        }
+    })))
+}
+
+/// Reads the properties of a bucket, whose actions come later.
+fn watched(id: u32, properties: &[u8], group_type: u8) -> Result<Bucket<'static>, Refusal> {
+    let mut bucket = Bucket {
+        id,
+        weight: (group_type == group_type::SELECT).into(),
+        watch_port: port_no::ANY,
+        watch_group: group_no::ANY,
+        actions: Actions::trusted(&[], 0),
+    };
+    for each in Properties::new(properties) {
+        let (kind, content) = each?;
+        let number = || {
+            let four = <[u8; 4]>::try_from(content).map_err(|_| bad_content(kind, content))?;
+            Ok::<u32, Refusal>(u32::from_be_bytes(four))
+        };
+        match kind {
+            property::WEIGHT => {
+                let two = content
+                    .first_chunk()
+                    .ok_or_else(|| bad_content(kind, content))?;
+                bucket.weight = u16::from_be_bytes(*two);
+            }
+            property::WATCH_PORT => bucket.watch_port = number()?,
+            property::WATCH_GROUP => bucket.watch_group = number()?,
+            property::EXPERIMENTER => {
+                experimenter(kind, content)?;
+                return Err(unknown(kind));
+            }
+            _ => return Err(unknown(kind)),
+        }
+    }
+    match is_representable(bucket.watch_port) {
+        true => Ok(bucket),
+        false => refuse(ErrorCode::GROUP_MOD_FAILED_BAD_WATCH, "watched port"),
+    }
+}
+
+/// Returns the experimenter of a property, and its own type (`ofpprop_pull__`).
+fn experimenter(kind: u16, content: &[u8]) -> Result<(u32, u32), Refusal> {
+    match (u32_at(content, 0), u32_at(content, 4)) {
+        (Some(0), Some(_)) => refuse(ErrorCode::ONF_PROPERTY_BAD_EXPERIMENTER, "experimenter 0"),
+        (Some(vendor), Some(number)) => Ok((vendor, number)),
+        _ => Err(bad_content(kind, content)),
+    }
+}
+
+/// Checks the properties of a group. The only one that Open vSwitch has is a method
+/// of selecting buckets, which OpenFlow 1.3 cannot tell the switches.
+fn check_properties(
+    list: &[u8],
+    group_type: u8,
+    command: Option<GroupModCommand>,
+) -> Result<(), Refusal> {
+    let Some(first) = Properties::new(list).next() else {
+        return Ok(());
+    };
+    let (kind, content) = first?;
+    if kind != property::EXPERIMENTER {
+        return Err(unknown(kind));
+    }
+    let (vendor, number) = experimenter(kind, content)?;
+    if !NETRONOME.contains(&vendor) || number != SELECTION_METHOD {
+        return Err(unknown(kind));
+    }
+    if group_type > group_type::FAST_FAILOVER {
+        return refuse(ErrorCode::GROUP_MOD_FAILED_BAD_TYPE, "group type");
+    }
+    if group_type == group_type::SELECT {
+        use GroupModCommand::{Add, AddOrModify, Modify};
+        if command.is_none() {
+            return refuse(ErrorCode::GROUP_MOD_FAILED_BAD_COMMAND, "group-mod command");
+        }
+        let may_have = matches!(command, Some(Add | Modify | AddOrModify));
+        if may_have && content.len() < SELECTION {
+            return Err(bad_content(kind, content));
+        }
+    }
+    let detail = "a method of selecting buckets, which OpenFlow 1.3 cannot tell the switches";
+    refuse(ErrorCode::TABLE_FEATURES_FAILED_BAD_ARGUMENT, detail)
+}
+
+/// Encodes the body of a group-mod (`ofputil_encode_ofp15_group_mod`).
+pub(super) fn encode(message: &GroupMod) -> Vec<u8> {
+    let mut buckets = Vec::new();
+    for bucket in message.buckets.iter() {
+        put_bucket(&mut buckets, &bucket, message.group_type);
+    }
+    let mut out = Vec::with_capacity(16 + buckets.len());
+    out.put_u16(message.command.number());
+    out.put(&[message.group_type, 0]);
+    out.put_u32(message.group_id);
+    out.put_u16(u16::try_from(buckets.len()).unwrap_or(u16::MAX));
+    out.zeros(2);
+    out.put_u32(message.command.bucket());
+    out.put(&buckets);
+    out
+}
+
+/// Encodes `ofp15_group_desc_stats` (`ofputil_append_ofp15_group_desc_reply`).
+pub(super) fn describe(group: &GroupDesc) -> Vec<u8> {
+    /// Where the length of all buckets is.
+    const BUCKETS: usize = 8;
+    let mut out = vec![0, 0, group.group_type, 0];
+    out.put_u32(group.group_id);
+    out.zeros(8);
+    let start = out.len();
+    for bucket in group.buckets.iter() {
+        put_bucket(&mut out, &bucket, group.group_type);
+    }
+    let length = u16::try_from(out.len() - start).unwrap_or(u16::MAX);
+    patch_u16(&mut out, BUCKETS, length);
+    patch_length(&mut out, 0, 0);
+    out
+}
+
+/// `ofputil_put_ofp15_bucket`.
+fn put_bucket(out: &mut Vec<u8>, bucket: &Bucket<'_>, group_type: u8) {
+    let start = out.len();
+    let list = actions::to_15(bucket.actions.as_bytes());
+    out.put_u16(0);
+    out.put_u16(u16::try_from(list.len()).unwrap_or(u16::MAX));
+    out.put_u32(bucket.id);
+    out.put(&list);
+    if group_type == group_type::SELECT || bucket.weight != 0 {
+        out.put_u16(property::WEIGHT);
+        out.put_u16(8);
+        out.put_u16(bucket.weight);
+        out.zeros(2);
+    }
+    let watched = [
+        (property::WATCH_PORT, bucket.watch_port, port_no::ANY),
+        (property::WATCH_GROUP, bucket.watch_group, group_no::ANY),
+    ];
+    for (kind, number, _) in watched.into_iter().filter(|(_, number, any)| number != any) {
+        out.put_u16(kind);
+        out.put_u16(8);
+        out.put_u32(number);
+    }
+    patch_length(out, start, 0);
+}
