@@ -8,7 +8,7 @@ import pytest
 
 from tests.oracle.compare import Comparison
 from tests.oracle.hunt import hunt
-from tests.oracle.mutants import NAMES, Builder, apply, builder, script_of
+from tests.oracle.mutants import NAMES, Builder, apply, builder, keeps_state, script_of
 from tests.oracle.replay import outcome
 from tests.oracle.steps import Script
 
@@ -22,10 +22,21 @@ def built() -> Iterator[Builder]:
         yield each
 
 
-@pytest.fixture(scope="module", params=[2, 3], ids=lambda switches: f"{switches}-switches")
+@pytest.fixture(
+    scope="module",
+    params=[(2, False), (3, False), (2, True), (3, True)],
+    ids=lambda server: f"{server[0]}-switches{'-stateful' * server[1]}",
+)
 def mutants(request: pytest.FixtureRequest, built: Builder) -> Iterator[Comparison]:
-    with Comparison(request.param, built.build()) as comparison:
+    switches, stateful = request.param
+    with Comparison(switches, built.build(), stateful=stateful) as comparison:
         yield comparison
+
+
+def scripts(mutants: Comparison) -> dict[str, Script]:
+    """Return the scripts for a server."""
+    found = {name: Script.read(script_of(name)) for name in NAMES if keeps_state(name) == mutants.stateful}
+    return {name: script for name, script in found.items() if script.switches == mutants.script.switches}
 
 
 def test_every_mutant_has_a_script() -> None:
@@ -40,8 +51,7 @@ def test_every_patch_applies(name: str) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(7200)  # one build per mutant
 def test_each_script_kills_its_mutant_only(mutants: Comparison, built: Builder) -> None:
-    scripts = {name: Script.read(script_of(name)) for name in NAMES}
-    mine = {name: script for name, script in scripts.items() if script.switches == mutants.script.switches}
+    mine = scripts(mutants)
     mutants.mutant = None
     wrong = [f"{name}, without it: {found}" for name, script in mine.items() if (found := outcome(mutants, script))]
     for name, script in mine.items():
@@ -55,9 +65,7 @@ def test_each_script_kills_its_mutant_only(mutants: Comparison, built: Builder) 
 @pytest.mark.timeout(7200)
 def test_random_runs_find_every_mutant(mutants: Comparison, built: Builder) -> None:
     survivors = []
-    for name in NAMES:
-        if Script.read(script_of(name)).switches != mutants.script.switches:
-            continue
+    for name in scripts(mutants):
         mutants.mutant = built.build(name)
         found = hunt(mutants, _STEPS, int(os.environ.get("ORACLE_SEED", "1")))
         print(f"{name}: {found.steps} steps, {found.seconds:.1f} s" if found else f"{name}: survives {mutants.steps}")

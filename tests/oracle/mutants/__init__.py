@@ -16,6 +16,11 @@ NAMES: dict[str, str] = {path.stem: path.read_text().split("\n", 1)[0] for path 
 """What each is called, and what goes wrong."""
 
 
+def keeps_state(name: str) -> bool:
+    """Tell whether only runs with state that all ports share find a mutant."""
+    return name.startswith("learned-")
+
+
 def script_of(name: str) -> Path:
     """Return the path of the script that kills a mutant."""
     return _HERE / f"{name}.json"
