@@ -90,16 +90,19 @@ fn own(
     })
 }
 
-/// Encodes the notification of a group-mod of another controller.
+/// Encodes the notification of a group-mod or meter-mod of another controller.
 fn forwarded(header: Header, notification: &Experimenter) -> Option<Vec<u8>> {
     let numbers = (notification.vendor, notification.subtype);
     if numbers != (ONF_VENDOR, extension::REQUEST_FORWARD) {
         return None;
     }
-    let (request, Message::GroupMod(group)) = decode(&notification.body).ok()? else {
-        return None;
+    let request = match decode(&notification.body).ok()? {
+        (request, Message::GroupMod(group)) => {
+            message(k::GROUP_MOD, request.xid, &groups::encode(&group))
+        }
+        _ => notification.body.to_vec(),
     };
-    let inner = versioned(message(k::GROUP_MOD, request.xid, &groups::encode(&group)));
+    let inner = versioned(request);
     Some(message(kind::REQUEST_FORWARD, header.xid, &inner))
 }
 
