@@ -13,14 +13,12 @@ mod packet_outs;
 mod replies;
 mod requests;
 mod statistics;
-mod updates;
 
 use crate::openflow14;
 
 pub use features::encode_table_features;
 pub use replies::{encode, packet_in_in_version};
 pub use requests::{decode, is_write};
-pub use updates::updates_messages;
 
 pub use crate::header::VERSION_15 as VERSION;
 

@@ -6,8 +6,7 @@ use crate::core::Core;
 use crate::model::happened::Happened;
 use crate::model::truth::Changes;
 use crate::switches::verdict::MANY;
-use openflow13::flow_monitor::{MonitorRequests, Update};
-use openflow13::openflow15::updates_messages;
+use openflow13::flow_monitor::{updates_messages, MonitorRequests, Update};
 use openflow13::ErrorCode;
 use tracing::info;
 

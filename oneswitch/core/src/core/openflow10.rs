@@ -71,6 +71,11 @@ impl Core {
     /// Modifies rules as OpenFlow 1.0 does: in all tables unless one is named, with a new cookie, and adding a rule if there is none to
     /// modify (Open vSwitch, `modify_flows_start__()`).
     fn modify_or_add(&mut self, incoming: Incoming<'_>, modify: Modify, now: Instant) {
+        if self.switches.verdicts.changes_in_flight() {
+            // Whether it adds a rule depends on whether the switches take those before it.
+            let batch = self.switches.verdicts.current_batch();
+            return self.hold_until_settled(incoming, batch);
+        }
         let Modify {
             flow_mod,
             new_cookie,

@@ -90,19 +90,16 @@ fn own(
     })
 }
 
-/// Encodes the notification of a group-mod or meter-mod of another controller.
+/// Encodes the notification of a group-mod of another controller.
 fn forwarded(header: Header, notification: &Experimenter) -> Option<Vec<u8>> {
     let numbers = (notification.vendor, notification.subtype);
     if numbers != (ONF_VENDOR, extension::REQUEST_FORWARD) {
         return None;
     }
-    let request = match decode(&notification.body).ok()? {
-        (request, Message::GroupMod(group)) => {
-            message(k::GROUP_MOD, request.xid, &groups::encode(&group))
-        }
-        _ => notification.body.to_vec(),
+    let (request, Message::GroupMod(group)) = decode(&notification.body).ok()? else {
+        return None;
     };
-    let inner = versioned(request);
+    let inner = versioned(message(k::GROUP_MOD, request.xid, &groups::encode(&group)));
     Some(message(kind::REQUEST_FORWARD, header.xid, &inner))
 }
 
