@@ -17,6 +17,7 @@ def server_config(spec: LabSpec, state: LabState) -> ServerConfig:
         oneswitchd=OneswitchdConfig(
             datapath_id=_DATAPATH_ID,
             executor=spec.executor,
+            meters=spec.meters,
             listen=[f"punix:{here}/oneswitchd.mgmt", *spec.listen],
             controllers=list(spec.controllers),
             api=f"unix:{here}/oneswitchd.sock",

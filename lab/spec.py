@@ -11,6 +11,7 @@ from lab.errors import SpecError
 from server.names import HOME, NAME_MAX_BYTES, PORT_MAX, PORT_MIN
 
 Substrate = Literal["netns", "dummy"]
+Meters = Literal["per-executor", "gather"]
 
 HYPERVISOR = "hypervisor"
 TENANT_MTU = 1500
@@ -94,6 +95,7 @@ class LabSpec:
         controllers: OpenFlow controllers to write into server.toml.
         listen: further addresses where oneswitchd listens besides its unix socket, for server.toml.
         executor: the switch that runs the ports' pipelines, for server.toml.
+        meters: whether meters gather all ports at one switch, for server.toml.
         slots: places for network functions, for `lab.agent`; see `with_slots`.
         plain: one bridge ``br0`` on the only switch instead of virt and edge; see `reference`.
 
@@ -112,6 +114,7 @@ class LabSpec:
     listen: tuple[str, ...] = ()
     plain: bool = False
     executor: str = HOME
+    meters: Meters = "per-executor"
     slots: tuple[SlotSpec, ...] = ()
 
     @classmethod

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from lab.errors import LabError
+from lab.spec import Meters
 from server.errors import ServerError
 from server.names import HOME
 from tests.oracle import observation
@@ -19,6 +20,7 @@ from tests.oracle.one_switch import OneSwitch
 from tests.oracle.steps import (
     BreakLink,
     Check,
+    GoHome,
     Inject,
     PortMod,
     RestartOneswitchd,
@@ -28,6 +30,7 @@ from tests.oracle.steps import (
     Step,
     Timed,
 )
+from tests.oracle.tally import Tally
 from tests.oracle.world import World, clear_messages
 
 _TURN_S, _LATE_TURNS = 0.05, 60
@@ -50,6 +53,7 @@ class Comparison:
             remains of the previous run are not mistaken for faults.
         executor: the server's default.
         stateful: draw rules that keep state for all ports; without one executor for all, they gather the ports.
+        meters: what oneswitchd does about meters: they gather the ports, too, or not.
     """
 
     def __init__(
@@ -59,11 +63,14 @@ class Comparison:
         mutant: Path | None = None,
         executor: str = HOME,
         stateful: bool = False,
+        meters: Meters = "per-executor",
     ) -> None:
         self._binary = binary
         self.mutant = mutant
         self.script = Script(switches, executor=executor)
         self.stateful = stateful
+        self._meters: Meters = meters
+        self.tally = Tally()
         self._start()
         self.steps = 0
         self._deaf: set[int] = set()
@@ -71,7 +78,7 @@ class Comparison:
 
     def _start(self) -> None:
         switches, executor = self.script.switches, self.script.executor
-        self.ours = OneSwitch(switches, self._binary, executor, stateful=self.stateful)
+        self.ours = OneSwitch(switches, self._binary, executor, stateful=self.stateful, meters=self._meters)
         self.reference = OneBridge(self.ours.spec.reference(), self.ours.behind, stateful=self.stateful)
         self._broken = False
 
@@ -112,6 +119,7 @@ class Comparison:
         """
         self.script.steps.append(step)
         self.steps += 1
+        self.tally.add(step)
         # The reference first: a feature that oneswitchd lacks is found even if oneswitchd hangs.
         expected, seen = self._apply(self.reference, step), self._apply(self.ours, step)
         if isinstance(step, BreakLink):
@@ -120,6 +128,8 @@ class Comparison:
             self._let_time_pass(step, seen, expected)
         self._await(seen, expected)
         self._note(step, seen)
+        if self.stateful and isinstance(step, Send | GoHome):
+            self.tally.gathered(is_gathered=self.ours.is_gathered())
         if self._counters_differ:
             seen, expected = seen.without_counters(), expected.without_counters()
         differences = seen.differences(expected)

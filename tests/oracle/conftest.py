@@ -10,7 +10,7 @@ from server.names import HOME
 from tests.oracle.compare import Comparison
 from tests.oracle.steps import Script
 
-# Switches, the executor that is the server's default, and whether rules may keep state that all ports share.
+# Switches, the default executor, whether rules may keep state that all ports share, and what meters do.
 _SERVERS = [
     (1, HOME, False),
     (2, HOME, False),
@@ -18,16 +18,20 @@ _SERVERS = [
     (2, "hypervisor", True),
     (3, "snic0", True),
     (3, HOME, True),
+    (2, HOME, True, "gather"),
 ]
 
 
 @pytest.fixture(
-    scope="module", params=_SERVERS, ids=lambda server: f"{server[0]}-switches-{server[1]}{'-stateful' * server[2]}"
+    scope="module",
+    params=_SERVERS,
+    ids=lambda server: f"{server[0]}-switches-{server[1]}{'-stateful' * server[2]}{'-meters' * (len(server) > 3)}",
 )
 def comparison(request: pytest.FixtureRequest) -> Iterator[Comparison]:
     """Both worlds, with oneswitchd over one, two and three switches."""
-    switches, executor, stateful = request.param
-    with Comparison(switches, binary(), executor=executor, stateful=stateful) as comparison:
+    switches, executor, stateful, *meters = request.param
+    chosen = {"meters": meters[0]} if meters else {}
+    with Comparison(switches, binary(), executor=executor, stateful=stateful, **chosen) as comparison:
         yield comparison
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lab.control_plane import Oneswitchd
 from lab.errors import StartError
-from lab.spec import LabSpec
+from lab.spec import LabSpec, Meters
 from lab.wires import Place
 from server.names import HOME
 from tests.oracle.pools import PORTS
@@ -24,14 +24,21 @@ class OneSwitch(World):
         binary: None finds the installed oneswitchd.
         executor: the server's default; runs begin with it.
         stateful: rules may keep state that all ports share.
+        meters: whether meters gather the ports, too.
     """
 
     def __init__(
-        self, switches: int, binary: Path | None = None, executor: str = HOME, *, stateful: bool = False
+        self,
+        switches: int,
+        binary: Path | None = None,
+        executor: str = HOME,
+        *,
+        stateful: bool = False,
+        meters: Meters = "per-executor",
     ) -> None:
         self._binary = binary
         self._daemon: Oneswitchd | None = None
-        self.spec = dataclasses.replace(server(switches), executor=executor)
+        self.spec = dataclasses.replace(server(switches), executor=executor, meters=meters)
         self._executed: set[int] = set()
         self._cut_off: set[int] = set()
         super().__init__(self.spec, stateful=stateful)
@@ -120,9 +127,13 @@ class OneSwitch(World):
     def _path(self) -> Path:
         return Path(self.daemon.management.removeprefix("unix:"))
 
+    def is_gathered(self) -> bool:
+        """Tell whether ports have left their executors for state that all share."""
+        return self.daemon.client.status().virtual.gathered is not None
+
     def go_home(self) -> None:
         super().go_home()
-        self._await(lambda: self.daemon.client.status().virtual.gathered is None, "the ports did not go home")
+        self._await(lambda: not self.is_gathered(), "the ports did not go home")
         self._flush()
 
     def _await_misses(self) -> None:

@@ -8,15 +8,11 @@ import pytest
 from tests.oracle import openflow as of
 from tests.oracle.compare import Comparison
 from tests.oracle.conftest import binary
-from tests.oracle.monitors import ACTIONS, CHANGES, Monitor, entries, request
 from tests.oracle.openflow import FlowMod, Learn
-from tests.oracle.peer import Peer
-from tests.oracle.peer import frame as hello
 from tests.oracle.steps import Check, Execute, Inject, Move, RestartOneswitchd, RestartSwitch, Send
 
 _EXPIRED_S = 15.0
 _HOME_S, _POLL_S = 60.0, 0.2
-_LATE_TURNS = 200
 _TCP = (("eth_type", 0x0800, None), ("ip_proto", 6, None))
 _MAC_LEARNING = (of.learn_match("eth_dst", "eth_src"), of.learn_output("in_port"))
 
@@ -285,43 +281,3 @@ def test_what_was_learned_follows_the_ports_home(both: Comparison) -> None:
     both.play(Check())
     send(both, FlowMod(of.DELETE, 1).encode(next(_xids)))
     both.play(Check())
-
-
-@pytest.mark.parametrize("version", [4, 5])
-def test_flow_monitors_tell_of_learned_rules(both: Comparison, version: int) -> None:
-    peers = [Peer(target, hello(0, version=version), version) for target in both.targets]
-    for peer in peers:
-        peer.send(request(version, Monitor(1, CHANGES | ACTIONS, table=1)))
-    told = [reports(*peers)]
-    send(both, *bridge(Learn(_MAC_LEARNING, flags=of.LEARN_DELETE | of.LEARN_REMOVED, cookie=5)))
-    for source, target in ((1, 2), (6, 1), (1, 6)):
-        both.play(Inject(source, (frame(source, target),)))
-        told.append(reports(*peers))
-    host = (("eth_dst", 0x020000000001, None),)
-    send(both, FlowMod(of.MODIFY, 1, 0, host, of.apply_actions(of.output(3))).encode(1))
-    both.play(Inject(4, (frame(1, 2),)))
-    told.append(reports(*peers))
-    send(both, FlowMod(of.DELETE, 0).encode(2))
-    both.play(Check())
-    told.append(reports(*peers))
-    for peer in peers:
-        peer.close()
-    assert [ours for ours, _ in told] == [reference for _, reference in told]
-    assert all(told[index][0] for index in (1, 2, 4, 5))
-
-
-def reports(ours: Peer, reference: Peer) -> tuple[list[bytes], list[bytes]]:
-    """Return the changes that both have told of.
-
-    In any order, and in any number of messages: oneswitchd asks the switch before it tells of a learned rule.
-    """
-    expected, told = changes(reference), changes(ours)
-    for _ in range(_LATE_TURNS):
-        if len(told) < len(expected):
-            told += changes(ours)
-    return sorted(told), sorted(expected)
-
-
-def changes(peer: Peer) -> list[bytes]:
-    """Return the entries of reports."""
-    return [entry for message in peer.answers() for entry in entries(bytes.fromhex(message)) or ()]

@@ -19,7 +19,7 @@ from tests.oracle.ofctl import ofctl
 from tests.oracle.peer import Peer, frame
 from tests.oracle.world import clear_messages
 
-VERSIONS = (1, 4, 5, 6)
+VERSIONS = (1, 4, 5)
 _TO_1 = (("in_port", 1, None),)
 WATCHERS = {
     "everything": (Monitor(),),

@@ -39,7 +39,7 @@ def _explore(comparison: Comparison, steps: int, start: int) -> None:
     if difference is not None:
         pytest.fail(_report(comparison, difference), pytrace=False)
     where = f"{comparison.script.switches} switches, executed at {comparison.script.executor}"
-    print(f"{comparison.steps} steps over {where}, without a difference")
+    print(f"{comparison.steps} steps over {where}, without a difference\nDrawn: {comparison.tally}")
 
 
 def _report(comparison: Comparison, difference: DifferenceError) -> str:

@@ -5,13 +5,14 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from tests.oracle import openflow as of
+from tests.oracle.dialects import nicira
 from tests.oracle.dialects.baseline import Baseline
 from tests.oracle.dialects.openflow13 import OpenFlow13
 
 ROLE_STATUS, TABLE_STATUS, REQUESTFORWARD, BUNDLE_CONTROL, BUNDLE_ADD = 30, 31, 32, 33, 34
 TABLE_DESC = 14
 ASYNC_PACKET_IN_SLAVE, ASYNC_PACKET_IN_MASTER, ASYNC_PORT_SLAVE, ASYNC_PORT_MASTER, ASYNC_REMOVED_SLAVE = range(5)
-_ACTION, _SORTS_OF_ACTION = 1, (3, 4, 5)
+_ACTION = 1
 _EXPERIMENTER = 0xFFFF
 
 
@@ -41,8 +42,7 @@ class OpenFlow14(OpenFlow13):
         return super().status(frame) if frame[1] == of.PORT_STATUS else f"status {frame[1]} {frame[8:].hex()}"
 
     def packet_in_reason(self, reason: int) -> int:
-        """Return a reason. Known difference: oneswitchd does not know what sort of action sent a packet."""
-        return _ACTION if reason in _SORTS_OF_ACTION else reason
+        return nicira.known_reason(reason)
 
     def entries(self, kind: int, data: bytes, baseline: Baseline) -> Iterable[str]:
         return sized(data) if kind == TABLE_DESC else super().entries(kind, data, baseline)
@@ -88,7 +88,7 @@ class OpenFlow14(OpenFlow13):
         for index, mask in enumerate(masks):
             kind = index ^ 1  # here a slave's come first
             is_action = kind in (ASYNC_PACKET_IN_SLAVE, ASYNC_PACKET_IN_MASTER) and mask & 1 << _ACTION
-            sorts = sum(1 << each for each in _SORTS_OF_ACTION) if is_action else 0
+            sorts = sum(1 << each for each in nicira.SORTS_OF_ACTION) if is_action else 0
             found += struct.pack("!HHI", kind, 8, mask | sorts)
         return found
 
