@@ -14,11 +14,7 @@ from tests.oracle.openflow import FlowMod, Oxm
 
 Draw = st.DrawFn
 CONTROLLERS = 3
-_NXAST_POP_MPLS, _NXAST_CONTROLLER2 = 24, 37
-_PARSED_AGAIN = (
-    b"\x00\x14\x00\x08",  # POP_MPLS
-    *(struct.pack("!IH", nicira.VENDOR, subtype) for subtype in (of.CT, _NXAST_POP_MPLS)),
-)
+_NXAST_CONTROLLER2 = 37
 _LEARN = [struct.pack("!IH", nicira.VENDOR, subtype) for subtype in of.LEARN_ACTIONS]
 _PAUSE = struct.pack("!IH", nicira.VENDOR, _NXAST_CONTROLLER2)
 
@@ -56,7 +52,6 @@ class Model:
     rules: list[FlowMod] = field(default_factory=list)
     groups: dict[int, int] = field(default_factory=dict)
     meters: set[int] = field(default_factory=set)
-    recirculates: bool = False
     learns: bool = False
     xid: int = 0
     fresh_priority: int = 1000
@@ -72,9 +67,8 @@ class Model:
         return self.xid
 
     def note(self, actions: bytes) -> bytes:
-        """Look for actions that make Open vSwitch parse a packet again, learn rules, or pause a packet."""
+        """Look for actions that learn rules, or pause a packet."""
         self.learns |= any(each in actions for each in _LEARN)
-        self.recirculates |= any(each in actions for each in _PARSED_AGAIN)
         self.pauses |= _PAUSE in actions
         return actions
 

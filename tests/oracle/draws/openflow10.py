@@ -10,7 +10,7 @@ from tests.oracle.dialects import messages10 as m
 from tests.oracle.dialects import nicira as nx
 from tests.oracle.draws import nicira
 from tests.oracle.draws.model import Draw, Model
-from tests.oracle.draws.packets import packet, packet_out_ports
+from tests.oracle.draws.packets import PACKET_OUT_PORTS, packet
 from tests.oracle.openflow import FlowMod, Oxm
 
 _SHAPES: tuple[tuple[tuple[tuple[str, int], ...], tuple[str, ...]], ...] = (
@@ -200,7 +200,7 @@ def change_flows(draw: Draw, model: Model) -> bytes:
 def packet_out(draw: Draw, model: Model) -> bytes:
     """Draw a packet-out."""
     done = actions(draw, model)
-    in_port = draw(st.sampled_from(packet_out_ports(model)))
+    in_port = draw(st.sampled_from(PACKET_OUT_PORTS))
     if in_port not in (*pools.PORTS, of.CONTROLLER):
         done = m.output(1)  # of two errors, which one is told is not compared
     if draw(st.integers(0, 2)) == 0:

@@ -8,6 +8,8 @@ from tests.oracle.draws.model import Draw, Model
 
 # With what rules push, still within the MTU: a dummy device that drops a frame drops the rest of its batch.
 _LONGEST = 1480
+# Ports that packet-outs come from.
+PACKET_OUT_PORTS = (*pools.PORTS, *pools.PORTS, of.CONTROLLER, of.LOCAL, of.FLOOD, of.ANY, 7, 0, of.IN_PORT)
 
 
 @st.composite
@@ -50,19 +52,10 @@ def _labels(draw: Draw, values: dict[str, int]) -> list[int]:
     return [label] if values.get("mpls_bos", 1) else [label, 18 << 12 | 64]
 
 
-def packet_out_ports(model: Model) -> tuple[int, ...]:
-    """Return ports that packet-outs may come from.
-
-    Known difference: packet-outs of virtual ports that Open vSwitch recirculates.
-    """
-    ports = (of.CONTROLLER,) if model.recirculates else (*pools.PORTS, *pools.PORTS, of.CONTROLLER, of.LOCAL, of.FLOOD)
-    return (*ports, of.ANY, 7, 0, of.IN_PORT)
-
-
 def packet_out(draw: Draw, model: Model) -> bytes:
     """Draw a packet-out."""
     actions = model.note(draw(rules.actions(groups=tuple(model.groups), stateful=model.stateful)))
-    in_port = draw(st.sampled_from(packet_out_ports(model)))
+    in_port = draw(st.sampled_from(PACKET_OUT_PORTS))
     if draw(st.integers(0, 2)) == 0:
         actions += of.output(of.TABLE)
     data, _ = draw(packet(model))

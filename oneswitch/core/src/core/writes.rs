@@ -5,8 +5,7 @@ use crate::controllers::Incoming;
 use crate::core::Core;
 use crate::layout::messages::group_removal;
 use crate::layout::translate::{
-    actions_with_flood_group, flow_mod_with_flood_group, patch_added, physical_group_mod,
-    removal_of,
+    flow_mod_with_flood_group, patch_added, physical_group_mod, physical_packet_out, removal_of,
 };
 use crate::model::facts::{Facts, Stateful};
 use crate::model::hidden::{is_hidden, LIVE_GROUPS};
@@ -15,12 +14,13 @@ use crate::model::rule::{copy_flags, RuleKey};
 use crate::model::tables::Filter;
 use crate::model::truth::{checks_overlap, Changes, Request};
 use crate::server::executors::HUB;
+use crate::server::ports::VirtualPort;
 use crate::switch_set::SwitchSet;
 use crate::wire::wire;
 use openflow13::openflow10;
 use openflow13::{
-    config, group_no, port_no, ActionList, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
-    GroupMod, GroupModCommand, Message, PacketOut, PortMod,
+    config, group_no, port_no, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand, GroupMod,
+    GroupModCommand, Message, PacketOut, PortMod,
 };
 use std::time::Instant;
 use tracing::warn;
@@ -390,12 +390,10 @@ impl Core {
             warn!(target: "northbound", controller = incoming.origin.controller.0, in_port = message.in_port, switch = %self.switches.list[switch].name, "refuses a packet-out: the switch that executes for its in_port is not connected");
             return self.refuse(incoming, ErrorCode::BAD_REQUEST_EPERM);
         }
-        let changed = facts.floods.then(|| {
-            let actions = actions_with_flood_group(message.actions.as_bytes());
-            let translated = PacketOut {
-                actions: ActionList::from_bytes(actions).unwrap_or_default(),
-                ..message
-            };
+        let receives = |port: &VirtualPort| port.config & config::NO_RECV == 0;
+        let is_port = self.server.ports.get(message.in_port).is_some_and(receives);
+        let changed = (facts.floods || is_port).then(|| {
+            let translated = physical_packet_out(message, is_port);
             wire(incoming.origin.xid, &Message::PacketOut(translated))
         });
         let targets = SwitchSet::of(switch);

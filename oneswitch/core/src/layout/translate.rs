@@ -3,7 +3,7 @@
 
 use crate::model::hidden::{watched_for, watched_instead, Watch, FLOOD_GROUP};
 use crate::model::rule::{copy_flags, Rule, MESSAGE_FLAGS};
-use openflow13::{port_no, FlowMod, FlowModCommand};
+use openflow13::{port_no, ActionList, FlowMod, FlowModCommand, PacketOut};
 use std::time::Instant;
 
 const APPLY_ACTIONS: u16 = 4;
@@ -20,6 +20,12 @@ const BUCKET_HEADER: usize = 16;
 const WATCH_PORT: usize = 4;
 const WATCH_GROUP: usize = 8;
 const BUCKET_ID: usize = 12;
+/// NXAST_REG_LOAD to NXM_OF_IN_PORT, before the last 4 bytes of its value. (OXM_OF_IN_PORT cannot be written.)
+const LOAD_IN_PORT: [u8; 20] = [
+    0xff, 0xff, 0, 24, 0, 0, 0x23, 0x20, 0, 7, 0, 15, 0, 0, 0, 2, 0, 0, 0, 0,
+];
+/// Actions and data for which a packet-out has room, with one that sets in_port.
+const LONGEST_PACKET_OUT: usize = 65_535 - 24 - 24;
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes
@@ -58,6 +64,28 @@ pub fn actions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
         list = rest;
     }
     result
+}
+
+/// Returns the packet-out for the switches. `is_port`: its in_port is a virtual port that receives packets.
+///
+/// Open vSwitch loses packets that it recirculates on their way from a patch port (`xlate_lookup_ofproto_`, ofproto/ofproto-dpif-xlate.c):
+/// their datapath port is none. Those from no port have that of LOCAL, by which it finds the bridge. So the first action sets in_port.
+pub fn physical_packet_out(message: PacketOut, is_port: bool) -> PacketOut {
+    let mut actions = actions_with_flood_group(message.actions.as_bytes());
+    let is_port = is_port && actions.len() + message.data.len() <= LONGEST_PACKET_OUT;
+    if is_port {
+        let in_port = message.in_port.to_be_bytes();
+        actions = [&LOAD_IN_PORT[..], &in_port, &actions].concat();
+    }
+    PacketOut {
+        in_port: if is_port {
+            port_no::ANY
+        } else {
+            message.in_port
+        },
+        actions: ActionList::from_bytes(actions).unwrap_or_default(),
+        ..message
+    }
 }
 
 /// Tells whether floods in an instruction become groups.

@@ -134,3 +134,32 @@ fn a_list_that_lies_about_its_lengths_ends_the_translation() {
     assert!(actions_with_flood_group(&[0, 0, 0, 99]).is_empty());
     assert!(physical_buckets(&[0]).is_empty());
 }
+
+#[test]
+fn a_packet_out_from_a_port_sets_its_in_port() {
+    let out = |is_port, data| {
+        let message = PacketOut {
+            buffer_id: openflow13::NO_BUFFER,
+            in_port: 5,
+            actions: ActionList::new().output(7, 0),
+            data: vec![0; data].into(),
+        };
+        physical_packet_out(message, is_port)
+    };
+    let changed = out(true, 60);
+    assert_eq!(changed.in_port, port_no::ANY);
+    let mut set = vec![0xff, 0xff, 0, 24, 0, 0, 0x23, 0x20, 0, 7, 0, 15, 0, 0, 0, 2];
+    set.extend(5u64.to_be_bytes());
+    let output = ActionList::new().output(7, 0);
+    let expected = [&set[..], output.as_bytes()].concat();
+    assert_eq!(changed.actions.as_bytes(), expected);
+    // From none, and where there is no room.
+    let unchanged = out(false, 60);
+    assert_eq!((unchanged.in_port, unchanged.actions), (5, output));
+    let longest = 65_535 - 24 - 24 - 16;
+    let frame = |data| encode(1, &Message::PacketOut(out(true, data))).map(|f| f.len());
+    assert_eq!(out(true, longest).in_port, port_no::ANY);
+    assert!(frame(longest).is_ok());
+    assert_eq!(out(true, longest + 1).in_port, 5);
+    assert!(frame(longest + 1).is_ok());
+}
