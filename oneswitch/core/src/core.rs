@@ -150,6 +150,7 @@ impl Core {
             self.report_settled(settled, now);
             self.release_replies();
         }
+        self.route_settled_answers(now);
         self.switches.end_doubts();
         self.settle_offload(now);
         self.switches.confirm_retired_ids(&mut self.server, now);

@@ -42,6 +42,8 @@ pub struct Switches {
     /// Bridges to disconnect, with the reason for the log.
     pub disconnects: Vec<(SwitchIndex, Bridge, String)>,
     reads: HashMap<u32, Read>,
+    /// Answers for controllers that came before the verdict on the messages before their requests.
+    early: Vec<reads::Answer>,
     questions: u64,
     next_xid: u32,
     audit: Option<Audit>,
@@ -58,6 +60,7 @@ impl Switches {
             continues_packets: false,
             disconnects: Vec::new(),
             reads: HashMap::new(),
+            early: Vec::new(),
             questions: 0,
             next_xid: 1,
             audit: None,

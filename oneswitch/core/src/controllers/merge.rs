@@ -5,7 +5,7 @@ use crate::controllers::reply::Reply;
 use crate::controllers::View;
 use crate::layout::translate::virtual_buckets;
 use crate::model::hidden::is_hidden;
-use crate::model::truth::{add_group, add_meter};
+use crate::model::truth::{add_group, add_meter, Existing, Group};
 use crate::offload::sums::Sums;
 use crate::server::counters::{combine_ports, minus, plus, shown};
 use crate::server::ports::Location;
@@ -18,6 +18,7 @@ use openflow13::{
     MultipartRequest, Port, PortStats, QueueStats, SwitchDesc, TableStats,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const NO_GROUPS: GroupFeatures = GroupFeatures {
@@ -45,6 +46,8 @@ pub struct Answers {
     ///
     /// [`FlowTables::begin_reading`]: crate::model::tables::FlowTables::begin_reading
     pub since: u64,
+    /// The groups or meters at the time of the request, if they are asked for.
+    pub existing: Existing,
     /// The packets that offload rules have carried, if ports are asked for.
     pub offloaded: Sums,
     pub shown: Shown,
@@ -66,7 +69,7 @@ impl View<'_> {
                     return Reply::flows(xid, self.merge_flows(filter, answers, now))
                 }
                 MultipartRequest::Aggregate(filter) => self.merge_aggregate(filter, answers, now),
-                MultipartRequest::Table => MultipartReply::Table(self.merge_tables(answers.parts)),
+                MultipartRequest::Table => MultipartReply::Table(self.merge_tables(answers)),
                 MultipartRequest::PortStats { port } => MultipartReply::PortStats(
                     self.merge_ports(*port, answers.parts, &answers.offloaded),
                 ),
@@ -74,16 +77,16 @@ impl View<'_> {
                     MultipartReply::Queue(self.merge_queues(*port, answers.parts))
                 }
                 MultipartRequest::Group { group } => {
-                    MultipartReply::Group(self.merge_groups(*group, answers.parts, now))
+                    MultipartReply::Group(self.merge_groups(*group, answers, now))
                 }
                 MultipartRequest::GroupDesc => {
-                    MultipartReply::GroupDesc(self.group_descriptions(answers.parts))
+                    MultipartReply::GroupDesc(self.group_descriptions(answers))
                 }
                 MultipartRequest::Meter { meter } => {
-                    MultipartReply::Meter(self.merge_meters(*meter, answers.parts, now))
+                    MultipartReply::Meter(self.merge_meters(*meter, answers, now))
                 }
                 MultipartRequest::MeterConfig { meter } => {
-                    MultipartReply::MeterConfig(self.meter_configs(*meter, answers.parts))
+                    MultipartReply::MeterConfig(self.meter_configs(*meter, answers))
                 }
                 MultipartRequest::PortDesc => MultipartReply::PortDesc(self.port_descriptions()),
                 // The hypervisor's answer, part by part, because all switches run the same software. Without it, no features.
@@ -111,12 +114,12 @@ impl View<'_> {
         }
     }
 
-    fn merge_tables(&self, parts: Parts) -> Vec<TableStats> {
+    fn merge_tables(&self, answers: Answers) -> Vec<TableStats> {
         let executors = self.server.executors.all();
         let learner = executors.only().filter(|at| self.switches.is_watched(*at));
         let mut tables: BTreeMap<u8, TableStats> = BTreeMap::new();
         let mut counts: BTreeMap<u8, u32> = BTreeMap::new();
-        for (switch, part) in parts {
+        for (switch, part) in answers.parts {
             let MultipartReply::Table(list) = part else {
                 continue;
             };
@@ -135,7 +138,8 @@ impl View<'_> {
             }
         }
         if counts.is_empty() {
-            let rules = self.truth.tables.count_by_table();
+            let rules = self.truth.tables.as_of(answers.since).count_by_table();
+            let rules = rules.into_iter();
             counts = rules.map(|(table, count)| (table, count as u32)).collect();
         }
         for (table_id, active_count) in counts {
@@ -229,9 +233,9 @@ impl View<'_> {
         merged
     }
 
-    fn merge_groups(&self, asked: u32, parts: Parts, now: Instant) -> Vec<GroupStats> {
+    fn merge_groups(&self, asked: u32, answers: Answers, now: Instant) -> Vec<GroupStats> {
         let mut merged: BTreeMap<u32, GroupStats> = BTreeMap::new();
-        for (_, part) in parts {
+        for (_, part) in answers.parts {
             let MultipartReply::Group(list) = part else {
                 continue;
             };
@@ -248,51 +252,56 @@ impl View<'_> {
                 }
             }
         }
+        let tables = self.truth.tables.as_of(answers.since);
+        let references = tables.references_to_groups();
         for (id, stats) in &mut merged {
-            if let Some(group) = self.truth.groups.get(id) {
-                if let Some(base) = &group.base {
+            if let Some(group) = answers.existing.groups.get(id) {
+                // Counters of copies that were removed meanwhile are those of the present group.
+                let present = self.truth.groups.get(id);
+                let present = present.filter(|now| now.created == group.created);
+                if let Some(base) = &present.unwrap_or(group).base {
                     add_group(stats, base);
                 }
                 (stats.duration_sec, stats.duration_nsec) =
                     seconds(now.saturating_duration_since(group.created));
-                stats.ref_count = self.truth.references_to_group(*id) as u32;
+                stats.ref_count = references.get(id).copied().unwrap_or(0);
             }
         }
         merged.into_values().collect()
     }
 
     /// Describes groups as an executor spells them, without the hidden groups.
-    fn group_descriptions(&self, parts: Parts) -> Vec<GroupDesc> {
+    fn group_descriptions(&self, answers: Answers) -> Vec<GroupDesc> {
         let mut spelled: BTreeMap<u32, GroupDesc> = BTreeMap::new();
-        for (_, part) in parts {
+        let is_answered = !answers.parts.is_empty();
+        for (_, part) in answers.parts {
             if let MultipartReply::GroupDesc(list) = part {
                 spelled.extend(list.into_iter().map(|g| (g.group_id, g)));
             }
         }
-        self.truth
-            .groups
-            .values()
-            .map(|group| match spelled.remove(&group.id) {
-                Some(there) => {
-                    let bytes = virtual_buckets(there.buckets.as_bytes(), group.buckets.as_bytes());
-                    GroupDesc {
-                        buckets: Buckets::from_bytes(bytes)
-                            .unwrap_or_else(|_| group.buckets.clone()),
-                        ..there
-                    }
+        // One that the switches have refused never was.
+        let mut groups = answers.existing.groups;
+        groups.retain(|id, _| !is_answered || spelled.contains_key(id));
+        let describe = |group: &Group| match spelled.remove(&group.id) {
+            Some(there) => {
+                let bytes = virtual_buckets(there.buckets.as_bytes(), group.buckets.as_bytes());
+                GroupDesc {
+                    buckets: Buckets::from_bytes(bytes).unwrap_or_else(|_| group.buckets.clone()),
+                    ..there
                 }
-                None => GroupDesc {
-                    group_type: group.group_type,
-                    group_id: group.id,
-                    buckets: group.buckets.clone(),
-                },
-            })
-            .collect()
+            }
+            None => GroupDesc {
+                group_type: group.group_type,
+                group_id: group.id,
+                buckets: group.buckets.clone(),
+            },
+        };
+        groups.values().map(Arc::as_ref).map(describe).collect()
     }
 
-    fn merge_meters(&self, asked: u32, parts: Parts, now: Instant) -> Vec<MeterStats> {
+    fn merge_meters(&self, asked: u32, answers: Answers, now: Instant) -> Vec<MeterStats> {
         let mut merged: BTreeMap<u32, MeterStats> = BTreeMap::new();
-        for (_, part) in parts {
+        for (_, part) in answers.parts {
             let MultipartReply::Meter(list) = part else {
                 continue;
             };
@@ -308,33 +317,37 @@ impl View<'_> {
                 }
             }
         }
+        let tables = self.truth.tables.as_of(answers.since);
+        let rules = tables.rules_using_meters();
         for (id, stats) in &mut merged {
-            if let Some(meter) = self.truth.meters.get(id) {
-                if let Some(base) = &meter.base {
+            if let Some(meter) = answers.existing.meters.get(id) {
+                let present = self.truth.meters.get(id);
+                let present = present.filter(|now| now.created == meter.created);
+                if let Some(base) = &present.unwrap_or(meter).base {
                     add_meter(stats, base);
                 }
                 (stats.duration_sec, stats.duration_nsec) =
                     seconds(now.saturating_duration_since(meter.created));
-                stats.flow_count = self.truth.rules_using_meter(*id) as u32;
+                stats.flow_count = rules.get(id).copied().unwrap_or(0);
             }
         }
         merged.into_values().collect()
     }
 
     /// Returns the meters as an executor spells them: Open vSwitch fills in burst sizes.
-    fn meter_configs(&self, asked: u32, parts: Parts) -> Vec<MeterConfig> {
+    fn meter_configs(&self, asked: u32, answers: Answers) -> Vec<MeterConfig> {
         let mut spelled: BTreeMap<u32, MeterConfig> = BTreeMap::new();
-        for (_, part) in parts {
+        let is_answered = !answers.parts.is_empty();
+        for (_, part) in answers.parts {
             if let MultipartReply::MeterConfig(list) = part {
                 spelled.extend(list.into_iter().map(|m| (m.meter_id, m)));
             }
         }
-        let chosen = self
-            .truth
-            .meters
+        let mut meters = answers.existing.meters;
+        meters.retain(|id, _| asks_for_meter(asked, *id));
+        meters.retain(|id, _| !is_answered || spelled.contains_key(id));
+        meters
             .values()
-            .filter(|m| asks_for_meter(asked, m.id));
-        chosen
             .map(|m| {
                 spelled.remove(&m.id).unwrap_or_else(|| MeterConfig {
                     flags: m.flags,

@@ -55,6 +55,7 @@ impl Core {
                 parts: Vec::new(),
                 steady: true,
                 since: u64::MAX,
+                existing: self.truth.existing(&request),
                 offloaded: Sums::new(),
                 shown: Shown::in_version(incoming.version()),
             };
@@ -65,6 +66,7 @@ impl Core {
         self.controllers.pay(origin.controller, reserved);
         let since = self.truth.tables.begin_reading();
         let asked = self.view().physical_request(&request);
+        let existing = self.truth.existing(&request);
         let offloaded = self.ask_offload_sums(&request);
         let question = ControllerQuestion {
             origin,
@@ -72,6 +74,8 @@ impl Core {
             slot,
             request,
             since,
+            existing,
+            behind: self.switches.verdicts.current_batch(),
             reserved,
             epoch: self.server.epoch,
             offloaded,
@@ -149,7 +153,9 @@ impl Core {
     }
 
     pub(in crate::core) fn route_answer(&mut self, answer: Option<Answer>, now: Instant) {
-        let Some(answer) = answer else { return };
+        let Some(answer) = answer.and_then(|answer| self.switches.keep_early(answer)) else {
+            return;
+        };
         let Answer {
             purpose,
             number: question,
@@ -259,6 +265,13 @@ impl Core {
         }
     }
 
+    /// Gives controllers the answers that waited for the messages before their requests.
+    pub(in crate::core) fn route_settled_answers(&mut self, now: Instant) {
+        for answer in self.switches.take_settled_answers() {
+            self.route_answer(Some(answer), now);
+        }
+    }
+
     pub(in crate::core) fn answer_controller(
         &mut self,
         question: ControllerQuestion,
@@ -279,6 +292,7 @@ impl Core {
                     parts,
                     steady: question.epoch == self.server.epoch,
                     since: question.since,
+                    existing: question.existing,
                     offloaded: offloaded.unwrap_or_default(),
                     shown: question.shown,
                 };

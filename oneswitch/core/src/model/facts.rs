@@ -160,13 +160,13 @@ pub fn outputs_to(instructions: &Instructions, port: u32) -> bool {
     })
 }
 
-/// Counts the actions that send to group `id`.
-pub fn count_group(instructions: &Instructions, id: u32) -> usize {
-    let mut found = 0;
+/// Visits the group of each action that sends to one.
+pub fn groups(instructions: &Instructions, mut visit: impl FnMut(u32)) {
     instructions.for_each_action(&mut |item| {
-        found += usize::from(matches!(item.action, Action::Group(g) if g == id))
+        if let Action::Group(id) = item.action {
+            visit(id);
+        }
     });
-    found
 }
 
 /// Tells whether some action sends to group `id`.

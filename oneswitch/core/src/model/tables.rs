@@ -8,7 +8,7 @@ use crate::model::rule::{size_of_rule, Counters, Rule, RuleKey, CHANGED_COOKIE};
 use crate::model::rule_set::{RuleSet, Totals};
 use foldhash::{HashMap, HashMapExt};
 use openflow13::{group_no, port_no, CanonicalMatch, FlowMod, FlowModCommand, FlowStatsRequest};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -131,6 +131,16 @@ impl Past {
             self.changes.push((key.clone(), before.cloned()));
         }
     }
+
+    /// Corrects the versions before later changes, because this one is undone.
+    fn forget(&mut self, change: &Change) {
+        let Some(after) = &change.after else { return };
+        for (_, version) in &mut self.changes {
+            if version.as_ref().is_some_and(|v| Arc::ptr_eq(v, after)) {
+                version.clone_from(&change.before);
+            }
+        }
+    }
 }
 
 /// The tables as of an earlier time.
@@ -156,6 +166,48 @@ impl AsOf<'_> {
         let before = self.changed.values().flatten();
         chosen.extend(before.filter(|r| filter.selects(r)).map(|r| Arc::clone(r)));
         chosen
+    }
+}
+
+impl AsOf<'_> {
+    fn rules(&self) -> impl Iterator<Item = &Rule> {
+        let now = self.tables.iter().map(Arc::as_ref);
+        let unchanged = now.filter(|rule| !self.changed.contains_key(&rule.key));
+        let before = self.changed.values().flatten();
+        unchanged.chain(before.map(|rule| rule.as_ref()))
+    }
+
+    pub fn count_by_table(&self) -> BTreeMap<u8, usize> {
+        let now = self.tables.tables.iter();
+        let mut counts: BTreeMap<u8, usize> = now.map(|(at, rules)| (*at, rules.len())).collect();
+        for (key, before) in &self.changed {
+            let count = counts.entry(key.table).or_default();
+            *count += usize::from(before.is_some());
+            *count -= usize::from(self.tables.get(key).is_some());
+        }
+        counts.retain(|_, count| *count > 0);
+        counts
+    }
+
+    /// Counts the references of rules to each group; Open vSwitch counts a rule that names it twice twice.
+    pub fn references_to_groups(&self) -> HashMap<u32, u32> {
+        let mut counts = HashMap::new();
+        for rule in self.rules().filter(|rule| rule.facts.has_group) {
+            facts::groups(&rule.instructions, |id| *counts.entry(id).or_default() += 1);
+        }
+        counts
+    }
+
+    /// Counts the rules that use each meter.
+    pub fn rules_using_meters(&self) -> HashMap<u32, u32> {
+        let mut counts = HashMap::new();
+        for rule in self.rules().filter(|rule| rule.facts.has_meter) {
+            let meters: BTreeSet<u32> = facts::meters(&rule.instructions).collect();
+            meters
+                .into_iter()
+                .for_each(|id| *counts.entry(id).or_default() += 1);
+        }
+        counts
     }
 }
 
@@ -238,12 +290,6 @@ impl FlowTables {
 
     pub fn count(&self, table: u8) -> usize {
         self.tables.get(&table).map_or(0, RuleSet::len)
-    }
-
-    pub fn count_by_table(&self) -> impl Iterator<Item = (u8, usize)> + '_ {
-        self.tables
-            .iter()
-            .map(|(table, rules)| (*table, rules.len()))
     }
 
     pub fn select(&self, filter: &Filter) -> Vec<Arc<Rule>> {
@@ -419,9 +465,11 @@ impl FlowTables {
         }
     }
 
-    /// Undoes `changes`, which must be the latest ones.
+    /// Undoes `changes`, which must be the latest ones, also for pending answers: they never were.
     pub fn revert(&mut self, changes: Vec<Change>) {
+        let readers = std::mem::take(&mut self.past.readers);
         for change in changes.into_iter().rev() {
+            self.past.forget(&change);
             match (change.before, change.after) {
                 (Some(before), _) => {
                     self.put(before);
@@ -432,6 +480,7 @@ impl FlowTables {
                 (None, None) => {}
             }
         }
+        self.past.readers = readers;
     }
 
     /// Adds a removed copy's counters; pending answers learn of it separately (fold.rs).

@@ -10,7 +10,7 @@ use openflow13::tlv_table::TlvTableMod;
 use openflow13::{
     group_no, meter_no, Action, Buckets, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
     GroupMod, GroupModCommand, GroupStats, Instruction, Instructions, MeterMod, MeterModCommand,
-    MeterStats, MultipartReply,
+    MeterStats, MultipartReply, MultipartRequest,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -412,21 +412,27 @@ impl Truth {
         self.tables.iter().filter(uses).cloned().collect()
     }
 
-    /// Counts the references of rules to a group; Open vSwitch counts a rule that names it twice twice.
-    pub fn references_to_group(&self, id: u32) -> usize {
-        self.tables
-            .iter()
-            .filter(|r| r.facts.has_group)
-            .map(|r| facts::count_group(&r.instructions, id))
-            .sum()
+    /// Returns the groups or meters that an answer to a request behind the changes so far may show.
+    pub fn existing(&self, request: &MultipartRequest) -> Existing {
+        let mut existing = Existing::default();
+        match request {
+            MultipartRequest::Group { .. } | MultipartRequest::GroupDesc => {
+                existing.groups = self.groups.clone()
+            }
+            MultipartRequest::Meter { .. } | MultipartRequest::MeterConfig { .. } => {
+                existing.meters = self.meters.clone()
+            }
+            _ => {}
+        }
+        existing
     }
+}
 
-    pub fn rules_using_meter(&self, id: u32) -> usize {
-        self.tables
-            .iter()
-            .filter(|r| r.facts.has_meter && facts::uses_meter(&r.instructions, id))
-            .count()
-    }
+/// Groups or meters as of a request.
+#[derive(Debug, Default)]
+pub struct Existing {
+    pub groups: BTreeMap<u32, Arc<Group>>,
+    pub meters: BTreeMap<u32, Arc<Meter>>,
 }
 
 /// Tells whether some instruction names an invalid meter number, which is always refused.

@@ -163,6 +163,11 @@ impl Switches {
         }
         self.fold_into_rules(truth, journal, counters.clone());
         let folded = Arc::new(Folded { switch, counters });
+        for early in &mut self.early {
+            if early.number < before && early.asked.contains(switch) {
+                early.folded.push(Arc::clone(&folded));
+            }
+        }
         for read in self.reads.values_mut() {
             if read.number < before && read.asked.contains(switch) {
                 read.folded.push(Arc::clone(&folded));

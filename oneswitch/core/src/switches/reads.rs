@@ -3,6 +3,7 @@
 use super::Switches;
 use crate::api::{Bridge, ControllerId, Destination, SwitchIndex};
 use crate::model::rule::{Rule, RuleKey};
+use crate::model::truth::Existing;
 use crate::server::executors::Executors;
 use crate::server::ports::Location;
 use crate::switch_set::SwitchSet;
@@ -109,6 +110,9 @@ pub struct ControllerQuestion {
     ///
     /// [`FlowTables::begin_reading`]: crate::model::tables::FlowTables::begin_reading
     pub since: u64,
+    pub existing: Existing,
+    /// The batch of the messages before it: what they come to is known once it is settled.
+    pub behind: u64,
     /// Bytes of the controller's budget reserved for the answer.
     pub reserved: usize,
     /// [`Server::epoch`] of the request.
@@ -192,6 +196,29 @@ impl Switches {
             },
         );
         self.questions
+    }
+
+    /// Keeps an answer for a controller until the messages before its request are settled; returns others.
+    pub fn keep_early(&mut self, answer: Answer) -> Option<Answer> {
+        if self.is_early(&answer) {
+            self.early.push(answer);
+            return None;
+        }
+        Some(answer)
+    }
+
+    /// Returns the answers that have been kept for long enough.
+    pub fn take_settled_answers(&mut self) -> Vec<Answer> {
+        let answers = std::mem::take(&mut self.early);
+        let (early, settled) = answers
+            .into_iter()
+            .partition(|answer| self.is_early(answer));
+        self.early = early;
+        settled
+    }
+
+    fn is_early(&self, answer: &Answer) -> bool {
+        matches!(&answer.purpose, Purpose::Controller(question) if !self.verdicts.is_settled(question.behind))
     }
 
     /// Counts unanswered requests.

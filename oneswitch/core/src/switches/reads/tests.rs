@@ -14,6 +14,8 @@ fn of_controller(id: u64) -> Purpose {
         slot: 0,
         request: MultipartRequest::Desc,
         since: 0,
+        existing: Existing::default(),
+        behind: 0,
         reserved: 150,
         epoch: 0,
         offloaded: None,
