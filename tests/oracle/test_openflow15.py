@@ -399,7 +399,7 @@ def entries(target: str, request: bytes) -> list[bytes]:
 
 
 def rules_of(target: str) -> list[str]:
-    """Return the rules without ages: we do not know the times since their last packets."""
+    """Return the rules without ages."""
     return [_without_ages(entry, 24).hex() for entry in entries(target, in_15(of.flow_request(1, of.FLOW)))]
 
 
@@ -411,8 +411,8 @@ def _without_ages(entry: bytes, matched: int) -> bytes:
     kept = b""
     while statistics:
         size = 4 + statistics[3]
-        if statistics[2] >> 1 > 1:
-            kept += statistics[:size]
+        is_age = statistics[2] >> 1 <= 1
+        kept += statistics[:4] + bytes(size - 4) if is_age else statistics[:size]
         statistics = statistics[size:]
     return entry[4:start] + kept + entry[end:]
 

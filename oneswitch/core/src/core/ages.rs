@@ -1,5 +1,5 @@
-//! Ages of rules, for Nicira's statistics over OpenFlow 1.0: Open vSwitch tells them only there, so the daemon keeps a connection of this
-//! version to each `virt` while a controller speaks it.
+//! Ages of rules, for Nicira's statistics over OpenFlow 1.0, and those of OpenFlow 1.5: Open vSwitch tells them only there, so the daemon
+//! keeps a connection of version 1.0 to each `virt` while a controller speaks one of them.
 
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::core::Core;
@@ -8,7 +8,7 @@ use crate::switch_set::SwitchSet;
 use crate::switches::reads::{ControllerQuestion, Purpose, Shown};
 use foldhash::{HashMap, HashMapExt};
 use openflow13::openflow10::{self, decode_ages, encode_ages_request, Age, StatsForm};
-use openflow13::{Header, MultipartRequest};
+use openflow13::{openflow15, Header, MultipartRequest};
 use std::time::{Duration, Instant};
 use tracing::warn;
 
@@ -43,7 +43,7 @@ struct Waiting {
 impl Core {
     /// Tells whether some controller may ask for the ages of rules.
     pub fn wants_ages(&self) -> bool {
-        self.controllers.speak(openflow10::VERSION)
+        self.controllers.speak(openflow10::VERSION) || self.controllers.speak(openflow15::VERSION)
     }
 
     pub fn ages_up(&mut self, switch: SwitchIndex) {
@@ -95,9 +95,11 @@ impl Core {
     /// Tells whether the reply to a controller's request shows ages.
     fn shows_ages(&self, question: &ControllerQuestion) -> bool {
         let controller = self.controllers.get(question.origin.controller);
-        let form = controller.map(|c| c.form).filter(|_| self.wants_ages());
+        let controller = controller.filter(|_| self.wants_ages());
         let is_flow = matches!(question.request, MultipartRequest::Flow(_));
-        form == Some(StatsForm::Nicira) && is_flow
+        let shows = controller
+            .is_some_and(|c| c.form == StatsForm::Nicira || c.version == openflow15::VERSION);
+        shows && is_flow
     }
 
     /// Asks the switches for what a controller has asked for, after the ages of rules if it needs them.
@@ -150,8 +152,13 @@ impl Core {
         let (over, waiting): (Vec<_>, Vec<_>) = waiting.partition(is_over);
         self.ages.waiting = waiting;
         for waiting in over {
+            let controller = self.controllers.get(waiting.question.origin.controller);
+            let shown = match controller.is_some_and(|c| c.version == openflow15::VERSION) {
+                true => Shown::ImportanceAndIdleAge(waiting.ages),
+                false => Shown::Ages(waiting.ages),
+            };
             let question = ControllerQuestion {
-                shown: Shown::Ages(waiting.ages),
+                shown,
                 ..waiting.question
             };
             let from = waiting.from.intersection(self.switches.up());

@@ -72,6 +72,8 @@ pub enum Shown {
     Importance,
     /// The ages, in the form of Nicira's statistics; those of rules that no switch has told are unknown.
     Ages(HashMap<RuleKey, u16>),
+    /// The same times since the last packets.
+    ImportanceAndIdleAge(HashMap<RuleKey, u16>),
 }
 
 impl Shown {
@@ -84,17 +86,18 @@ impl Shown {
 
     /// Adds it to the statistics of a rule.
     pub fn apply(&self, flow: &mut FlowStats, rule: &Rule, now: Instant) {
+        let since = |then| now.saturating_duration_since(then).as_secs();
+        let shown = |age: u64| u16::try_from(age + 1).unwrap_or(u16::MAX);
+        let idle = |ages: &HashMap<RuleKey, u16>| {
+            // A rule that the switches did not have yet when they were asked is new.
+            let idle = ages.get(&rule.key).copied();
+            idle.unwrap_or_else(|| shown(since(rule.created)))
+        };
         (flow.importance, flow.idle_age) = match self {
             Self::Nothing => (0, 0),
             Self::Importance => (rule.importance, 0),
-            Self::Ages(ages) => {
-                let since = |then| now.saturating_duration_since(then).as_secs();
-                let shown = |age: u64| u16::try_from(age + 1).unwrap_or(u16::MAX);
-                let idle = ages.get(&rule.key).copied();
-                // A rule that the switches did not have yet when they were asked is new.
-                let idle = idle.unwrap_or_else(|| shown(since(rule.created)));
-                (shown(since(rule.modified)), idle)
-            }
+            Self::Ages(ages) => (shown(since(rule.modified)), idle(ages)),
+            Self::ImportanceAndIdleAge(ages) => (rule.importance, idle(ages)),
         };
     }
 }

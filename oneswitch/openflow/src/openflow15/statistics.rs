@@ -13,6 +13,7 @@ const BASIC: u16 = 0x8002;
 /// Fields of the class.
 mod field {
     pub const DURATION: u8 = 0;
+    pub const IDLE_TIME: u8 = 1;
     pub const FLOW_COUNT: u8 = 3;
     pub const PACKET_COUNT: u8 = 4;
     pub const BYTE_COUNT: u8 = 5;
@@ -44,6 +45,13 @@ impl Statistics {
         self.number(field::DURATION, both)
     }
 
+    /// Adds the seconds since the last packet, which are one more; 0: unknown.
+    fn idle_time(self, age: u16) -> Self {
+        let seconds = age.checked_sub(1).map(u64::from);
+        let number = seconds.map_or(u64::MAX, |seconds| seconds << 32);
+        self.number(field::IDLE_TIME, number)
+    }
+
     fn counters(self, packets: u64, bytes: u64) -> Self {
         let packets = self.number(field::PACKET_COUNT, packets);
         packets.number(field::BYTE_COUNT, bytes)
@@ -57,8 +65,7 @@ impl Statistics {
     }
 }
 
-/// Encodes `ofp15_flow_desc`. The time since the last packet is left out, because
-/// switches do not tell it over OpenFlow 1.3.
+/// Encodes `ofp15_flow_desc`.
 pub(super) fn describe(flow: &FlowStats) -> Vec<u8> {
     let mut out = vec![0, 0, 0, 0, flow.table_id, 0];
     out.put_u16(flow.priority);
@@ -70,6 +77,7 @@ pub(super) fn describe(flow: &FlowStats) -> Vec<u8> {
     matching(&flow.matching).put(&mut out);
     Statistics::new()
         .duration(flow.duration_sec, flow.duration_nsec)
+        .idle_time(flow.idle_age)
         .counters(flow.packet_count, flow.byte_count)
         .put(&mut out);
     out.put(&instructions::to_15(&flow.instructions));
