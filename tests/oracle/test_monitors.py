@@ -19,7 +19,7 @@ from tests.oracle.ofctl import ofctl
 from tests.oracle.peer import Peer, frame
 from tests.oracle.world import clear_messages
 
-VERSIONS = (1, 4, 5)
+VERSIONS = (1, 4, 5, 6)
 _TO_1 = (("in_port", 1, None),)
 WATCHERS = {
     "everything": (Monitor(),),
@@ -249,7 +249,7 @@ ANSWERED: dict[str, Callable[[int], bytes]] = {
         if v == 4
         else in_10(0, 1, port=5) + request(v, Monitor(1, ALL & ~OWN)) + in_10(0, 2, port=5)
         if v == 1
-        else b"\5" + mod(5)[1:] + request(v, Monitor(1, ALL & ~OWN)) + b"\5" + mod(5, 2)[1:]
+        else bytes((v,)) + mod(5)[1:] + request(v, Monitor(1, ALL & ~OWN)) + bytes((v,)) + mod(5, 2)[1:]
     ),
     "several messages": lambda v: parts(v, (Monitor(1),), (Monitor(2, DELETE), Monitor(3)), ()) if v > 1 else b"",
     "commands of 1.4": lambda v: (
@@ -361,6 +361,7 @@ COMMANDS = (
     ("-OOpenFlow10", ""),
     ("-OOpenFlow13", "!own"),
     ("-OOpenFlow14", "table=1"),
+    ("-OOpenFlow15", ""),
 )
 
 

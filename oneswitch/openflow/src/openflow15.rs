@@ -17,6 +17,8 @@ mod statistics;
 use crate::openflow14;
 
 pub use features::encode_table_features;
+pub(crate) use fields::matching;
+pub(crate) use instructions::to_15;
 pub use replies::{encode, packet_in_in_version};
 pub use requests::{decode, is_write};
 

@@ -263,7 +263,7 @@ fn seen(cause: Cause, change: &Change) -> Option<(Event, u8, &Arc<Rule>, Option<
 fn full(rule: &Rule, event: Event, reason: u8, wanted: u16) -> Update {
     let instructions = match wanted & flags::INSTRUCTIONS {
         0 => Instructions::default(),
-        _ => spelled_instructions(&rule.instructions),
+        _ => spelled_instructions(&rule.instructions, &rule.matching),
     };
     Update::Full(Box::new(FullUpdate {
         event,

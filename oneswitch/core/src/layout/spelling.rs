@@ -4,7 +4,7 @@
 //! padding becomes zeros, deprecated actions become set-fields. Most content is reported unchanged. A difference not known here counts as
 //! another rule, which is rewritten once; `sync` then accepts it.
 
-use openflow13::{Buckets, Instructions, MeterBand};
+use openflow13::{Buckets, Instructions, Match, MeterBand, OxmField};
 
 const GOTO_TABLE: u16 = 1;
 const WRITE_METADATA: u16 = 2;
@@ -25,15 +25,28 @@ const HEADER: usize = 8;
 const BUCKET_HEADER: usize = 16;
 const SET_FIELD: u16 = 25;
 
-/// Returns instructions as a switch reports them.
-pub fn spelled_instructions(written: &Instructions) -> Instructions {
-    let spelled = Instructions::from_bytes(instructions(written.as_bytes()));
+/// Returns the instructions of a rule as a switch reports them.
+pub fn spelled_instructions(written: &Instructions, matching: &Match) -> Instructions {
+    let ports = first_port_field(matching);
+    let spelled = Instructions::from_bytes(instructions(written.as_bytes(), ports));
     spelled.unwrap_or_else(|_| written.clone())
+}
+
+/// Returns OXM's field of the source port of the protocol that a rule matches on.
+fn first_port_field(matching: &Match) -> Option<u8> {
+    let is_protocol = |f: &OxmField<'_>| matches!((f.class, f.field), (0x8000, 10) | (0, 6));
+    let protocol = matching.fields().find(is_protocol)?;
+    match protocol.value {
+        [6] => Some(13),
+        [17] => Some(15),
+        [132] => Some(17),
+        _ => None,
+    }
 }
 
 /// Tells whether both have the same effect on a switch.
 pub fn same_instructions(one: &Instructions, other: &Instructions) -> bool {
-    one == other || instructions(one.as_bytes()) == instructions(other.as_bytes())
+    one == other || instructions(one.as_bytes(), None) == instructions(other.as_bytes(), None)
 }
 
 /// Does the same as [`same_instructions`] for buckets.
@@ -74,11 +87,12 @@ fn items(mut list: &[u8], at: usize) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-fn instructions(list: &[u8]) -> Vec<u8> {
+/// `ports`: the field that sets the source port; the next one sets the destination port.
+fn instructions(list: &[u8], ports: Option<u8>) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len());
     for wanted in ORDER {
         for item in items(list, 2).filter(|item| u16_at(item, 0) == Some(wanted)) {
-            instruction(wanted, item, &mut result);
+            instruction(wanted, item, ports, &mut result);
         }
     }
     let unknown = |item: &&[u8]| u16_at(item, 0).is_none_or(|kind| !ORDER.contains(&kind));
@@ -88,11 +102,11 @@ fn instructions(list: &[u8]) -> Vec<u8> {
     result
 }
 
-fn instruction(kind: u16, item: &[u8], out: &mut Vec<u8>) {
+fn instruction(kind: u16, item: &[u8], ports: Option<u8>, out: &mut Vec<u8>) {
     let body = item.get(HEADER..).unwrap_or_default();
     match kind {
         WRITE_ACTIONS | APPLY_ACTIONS => {
-            let actions = actions(body);
+            let actions = actions(body, ports);
             if actions.is_empty() {
                 return;
             }
@@ -111,7 +125,7 @@ fn buckets(list: &[u8]) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len());
     for bucket in items(list, 0) {
         let (header, list) = bucket.split_at(BUCKET_HEADER.min(bucket.len()));
-        let actions = actions(list);
+        let actions = actions(list, None);
         result.extend((BUCKET_HEADER as u16 + actions.len() as u16).to_be_bytes());
         result.extend(header.get(2..12).unwrap_or_default());
         result.extend([0; 4]);
@@ -120,21 +134,30 @@ fn buckets(list: &[u8]) -> Vec<u8> {
     result
 }
 
-fn actions(list: &[u8]) -> Vec<u8> {
+fn actions(list: &[u8], ports: Option<u8>) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len());
-    items(list, 2).for_each(|item| action(item, &mut result));
+    items(list, 2).for_each(|item| action(item, ports, &mut result));
     result
 }
 
 /// OpenFlow 1.1's setters of addresses: kind, bytes of the address, field of OXM's basic class.
 const SETTERS: [(u16, usize, u8); 4] = [(3, 6, 4), (4, 6, 3), (5, 4, 11), (6, 4, 12)];
 
-fn action(item: &[u8], out: &mut Vec<u8>) {
+fn action(item: &[u8], ports: Option<u8>, out: &mut Vec<u8>) {
     let kind = u16_at(item, 0).unwrap_or_default();
     if let Some((_, size, field)) = SETTERS.iter().find(|(setter, ..)| *setter == kind) {
         if let Some(address) = item.get(4..4 + size) {
             return put_set_field(0x8000, *field, address, out);
         }
+    }
+    let port = item.get(4..6).zip(ports);
+    match (kind, item.get(4), port) {
+        // OpenFlow 1.1's setters of the DSCP, of ECN, and of ports.
+        (7, Some(tos), _) => return put_set_field(0x8000, 8, &[tos >> 2], out),
+        (8, Some(ecn), _) => return put_set_field(0x8000, 9, &[*ecn], out),
+        (9, _, Some((port, first))) => return put_set_field(0x8000, first, port, out),
+        (10, _, Some((port, first))) => return put_set_field(0x8000, first + 1, port, out),
+        _ => {}
     }
     match kind {
         0 => put_padded(item, 10, out),                          // OUTPUT
@@ -214,7 +237,12 @@ mod tests {
     }
 
     /// What was written to Open vSwitch 3.1, and what it reported of it.
-    const REPORTED: [(&str, &str, &str); 15] = [
+    const REPORTED: [(&str, &str, &str); 16] = [
+        (
+            "OpenFlow 1.1's set_nw_tos",
+            "00040010000000000007000828000000",
+            "000400180000000000190010800010010a00000000000000",
+        ),
         (
             "padding of an output",
             "000400180000000000000010000000020000616263646566",
@@ -284,8 +312,16 @@ mod tests {
     fn what_open_vswitch_reports_equals_what_was_written() {
         for (what, written, reported) in REPORTED {
             let (written, reported) = (bytes(written), bytes(reported));
-            assert_eq!(instructions(&written), instructions(&reported), "{what}");
-            assert_eq!(instructions(&reported), reported, "{what}: a fixed point");
+            assert_eq!(
+                instructions(&written, None),
+                instructions(&reported, None),
+                "{what}"
+            );
+            assert_eq!(
+                instructions(&reported, None),
+                reported,
+                "{what}: a fixed point"
+            );
         }
     }
 
@@ -328,7 +364,10 @@ mod tests {
                 "000400180000000000000010000000020000000000000000",
             ),
         ] {
-            assert_ne!(instructions(&bytes(one)), instructions(&bytes(other)));
+            assert_ne!(
+                instructions(&bytes(one), None),
+                instructions(&bytes(other), None)
+            );
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::header::{finish, kind, start, Header, HEADER_LEN, VERSION};
 use crate::instruction::Instructions;
 use crate::multipart::EntryMessages;
 use crate::openflow10;
+use crate::openflow15;
 use crate::oxm::Match;
 use crate::wire::{patch_length, u16_at, u32_at, Put, Reader};
 use crate::{NX_VENDOR, ONF_VENDOR};
@@ -92,6 +93,7 @@ pub fn updates_messages(version: u8, xid: u32, updates: Vec<Update>) -> UpdateMe
     let put = match form {
         Form::Nicira => put_nicira,
         Form::Onf => put_onf,
+        Form::Standard if version == openflow15::VERSION => put_standard_15,
         Form::Standard => put_standard,
     };
     EntryMessages::with_head(head(version, xid), put, updates)
@@ -181,6 +183,25 @@ fn put_extension(
 }
 
 fn put_standard(update: &Update, out: &mut Vec<u8>) {
+    put_native(update, out, |update, out| {
+        update.matching.put(out);
+        out.put(update.instructions.as_bytes());
+    });
+}
+
+fn put_standard_15(update: &Update, out: &mut Vec<u8>) {
+    put_native(update, out, |update, out| {
+        openflow15::matching(&update.matching).put(out);
+        out.put(&openflow15::to_15(&update.instructions));
+    });
+}
+
+/// Writes an entry of OpenFlow 1.4 or later, with lists that `put_lists` writes.
+fn put_native(
+    update: &Update,
+    out: &mut Vec<u8>,
+    put_lists: impl FnOnce(&FullUpdate, &mut Vec<u8>),
+) {
     let begin = out.len();
     out.zeros(2);
     match update {
@@ -196,8 +217,7 @@ fn put_standard(update: &Update, out: &mut Vec<u8>) {
             out.put_u16(update.priority);
             out.zeros(4);
             out.put_u64(update.cookie);
-            update.matching.put(out);
-            out.put(update.instructions.as_bytes());
+            put_lists(update, out);
         }
     }
     patch_length(out, begin, 0);

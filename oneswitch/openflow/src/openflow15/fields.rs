@@ -70,7 +70,7 @@ pub(super) fn put(out: &mut Vec<u8>, name: Name, value: &[u8], mask: Option<&[u8
 }
 
 /// Translates a match that Open vSwitch has spelled over OpenFlow 1.3.
-pub(super) fn matching(matching: &Match) -> Match {
+pub(crate) fn matching(matching: &Match) -> Match {
     let mut out = Vec::with_capacity(matching.as_oxm().len() + 16);
     let mut pairs = Pairs::of(matching);
     for field in matching.fields() {

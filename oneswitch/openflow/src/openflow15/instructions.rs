@@ -61,7 +61,7 @@ fn put_actions(out: &mut Vec<u8>, kind: u16, list: &[u8]) {
 
 /// Translates instructions that Open vSwitch has spelled over OpenFlow 1.3, a meter
 /// before the actions.
-pub(super) fn to_15(instructions: &Instructions) -> Vec<u8> {
+pub(crate) fn to_15(instructions: &Instructions) -> Vec<u8> {
     let bytes = instructions.as_bytes();
     let mut out = Vec::with_capacity(bytes.len() + HEADER);
     let mut metered = Vec::new();
