@@ -19,7 +19,7 @@ _REFUSED = 1
 _PLACE = re.compile(r"([A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*|\[\d+\])*): ")
 _POSITION = re.compile(r" at line \d+ column \d+$")
 _ELSEWHERE = ": cannot be read: "
-"""A file that the configuration names may be on the machine where the function will run, so this is no fault here."""
+"""What `nf check` says of a missing file; the machine where the function will run may have it."""
 
 
 def check_configuration(kind: Kind, config: dict[str, Any], ports: int) -> None:

@@ -7,7 +7,7 @@ use nf_runtime::{NetworkFunction, Prepared};
 use crate::{config, failure::Failure};
 
 /// # Errors
-/// If the file cannot be read, or a function of this kind with so many ports would refuse the configuration; the error says where.
+/// If the file cannot be read, or a function of this kind with `ports` ports would refuse the configuration; the error says where.
 pub(crate) fn check<N: NetworkFunction>(file: &Path, ports: usize) -> Result<(), Failure> {
     let config: N::Config = config::load(file)?;
     Prepared::<N>::new(config, ports, None)?;
