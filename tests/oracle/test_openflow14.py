@@ -370,6 +370,61 @@ def test_requests_are_forwarded_as_by_one_bridge(
     assert not heard[0][3]
 
 
+_TO_CONTROLLER = of.output(of.CONTROLLER, 0xFFFF)
+_PACKET = bytes.fromhex("ffffffffffff0200000000010800") + bytes(46)
+CAUSES = {
+    "rule": in_14(of.FlowMod(cookie=5, priority=3, instructions=of.apply_actions(_TO_CONTROLLER)).encode(1)),
+    "action set": in_14(of.FlowMod(cookie=5, priority=3, instructions=of.write_actions(_TO_CONTROLLER)).encode(1)),
+    "group": group(0, 0, 1, of.bucket(_TO_CONTROLLER))
+    + in_14(of.FlowMod(cookie=5, priority=3, instructions=of.apply_actions(of.group_action(1))).encode(1)),
+    "no match": in_14(of.FlowMod(instructions=of.apply_actions(_TO_CONTROLLER)).encode(1)),
+    "packet-out": message(
+        of.PACKET_OUT, struct.pack("!IIH6x", of.NO_BUFFER, 1, len(_TO_CONTROLLER)) + _TO_CONTROLLER + _PACKET
+    ),
+}
+"""What makes a packet go to controllers; the last one needs no packet of a host."""
+_FORMAT2 = struct.pack("!III", _NICIRA, 16, 2)
+HEARERS = {
+    "1.0": (1, b"", CAUSES),
+    "1.3": (4, b"", CAUSES),
+    "1.3 with nxt_packet_in2": (4, frame(of.EXPERIMENTER, _FORMAT2), CAUSES),
+    "1.3 with a mask": (4, frame(of.SET_ASYNC, struct.pack("!6I", 2, 0, 7, 7, 0, 0)), set(CAUSES) - {"no match"}),
+    "1.4": (5, b"", CAUSES),
+    "1.4 with nxt_packet_in2": (5, message(of.EXPERIMENTER, _FORMAT2), CAUSES),
+    "1.4 for actions": (5, message(of.SET_ASYNC, mask(1, 1 << 1)), {"rule"}),
+    "1.4 for action sets": (5, message(of.SET_ASYNC, mask(1, 1 << 3)), {"action set"}),
+    "1.4 for groups": (5, message(of.SET_ASYNC, mask(1, 1 << 4)), {"group"}),
+    "1.4 for packet-outs": (5, message(of.SET_ASYNC, mask(1, 1 << 5)), {"packet-out"}),
+}
+"""Controllers: their version, their choice, and what they hear of."""
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_packet_ins_have_the_reasons_of_one_bridge(
+    comparison: Comparison, targets: tuple[str, str], cause: str
+) -> None:
+    heard: list[dict[str, list[str]]] = []
+    for world, target in zip((comparison.ours, comparison.reference), targets, strict=True):
+        world.channel.send(clear_messages(1))
+        world.channel.barrier()
+        world.wires.purge()
+        peers: dict[str, Peer] = {}
+        for name, (version, choice, _) in HEARERS.items():
+            peers[name] = Peer(target, frame(0, version=version), version)
+            peers[name].send(frame(of.SET_CONFIG, struct.pack("!HH", 0, 0xFFFF), version) + choice)
+            assert peers[name].answers() == []
+        sender = connect(target)
+        sender.send(CAUSES[cause])
+        assert sender.answers() == []
+        if cause != "packet-out":
+            world.wires.inject(world.places[1], _PACKET)
+        told = {name: [peer.next().hex()] for name, peer in peers.items() if cause in HEARERS[name][2]}
+        heard.append({name: told.get(name, []) + peer.answers() for name, peer in peers.items()})
+        for peer in (sender, *peers.values()):
+            peer.close()
+    assert heard[0] == heard[1]
+
+
 def _without_times(removed: bytes) -> bytes:
     """Return a flow_removed without the duration."""
     return removed[:20] + bytes(8) + removed[28:]

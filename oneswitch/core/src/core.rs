@@ -131,6 +131,7 @@ impl Core {
 
     /// Ends a batch of `*_message` calls: requests the switches' verdict (barriers).
     pub fn end_of_batch(&mut self, now: Instant) {
+        self.await_collectors(now);
         self.switches.close_batch();
         self.settle(now);
         // What settling sent needs a verdict, too: no later event may end its batch.

@@ -256,7 +256,7 @@ impl Engine {
                 self.ages.insert(*switch, connection);
                 self.core.ages_up(*switch);
             }
-            Peer::Collector(_, id) => _ = handle.write(self.core.collector_up(*id)),
+            Peer::Collector(_, id) => _ = handle.write(self.core.collector_up(version, *id)),
         }
         self.set_link(&peer, Link::Connected);
         self.sessions.insert(

@@ -4,9 +4,11 @@
 
 use crate::error::Refusal;
 use crate::extension::{set_controller_id, set_packet_in_format};
-use crate::message::Message;
+use crate::header::VERSION_14;
+use crate::message::{encode, Message};
 use crate::nicira::{property, subtype};
 use crate::openflow10::{put_property, PacketInFormat};
+use crate::openflow14::set_async;
 use crate::oxm::Match;
 use crate::packet::PacketIn;
 use crate::properties::Properties;
@@ -20,6 +22,9 @@ const BRIDGE: u16 = 0x8000;
 const NUMBERS: usize = 8;
 /// Bytes of the property about the reason.
 const REASON_LENGTH: usize = 5;
+
+/// The reasons of packet-ins that OpenFlow 1.4 has (`OFPR14_BITS`).
+const PACKET_IN_REASONS: u32 = 0x3f;
 
 /// The identity of a bridge in continuations.
 pub type BridgeId = [u8; 16];
@@ -117,20 +122,31 @@ pub(crate) fn with_matching(frame: &[u8], spell: impl Fn(&Match) -> Match) -> Ve
     out
 }
 
-/// Returns the messages that ask an Open vSwitch for the packet-ins of actions
-/// `controller` with an id, and for nothing else. The reply to the last one
-/// tells that they come from then on.
-pub fn subscribe_to_id(id: u16) -> Vec<Message> {
+/// Returns the messages of a version, 1.3 or 1.4, that ask an Open vSwitch for
+/// the packet-ins of actions `controller` with an id, and for nothing else. The
+/// reply to the last one tells that they come from then on.
+pub fn subscribe_to_id(version: u8, id: u16) -> Vec<u8> {
     let masks = AsyncMasks {
-        packet_in: [u32::MAX; 2],
+        packet_in: [PACKET_IN_REASONS; 2],
         ..AsyncMasks::NONE
     };
-    vec![
+    let messages = [
         set_packet_in_format(PacketInFormat::Nicira2),
         set_controller_id(id),
         Message::SetAsync(masks),
         Message::BarrierRequest,
-    ]
+    ];
+    let in_version = |message: &Message| match message {
+        Message::SetAsync(masks) if version >= VERSION_14 => set_async(0, masks),
+        message => {
+            let mut frame = encode(0, message).unwrap_or_default();
+            if let Some(slot) = frame.first_mut() {
+                *slot = version;
+            }
+            frame
+        }
+    };
+    messages.iter().flat_map(in_version).collect()
 }
 
 /// Returns the bridge that can continue a packet's processing.

@@ -13,6 +13,7 @@ mod tables;
 use crate::multipart::{Multipart, MultipartRequest};
 use crate::session::AsyncMasks;
 
+pub(crate) use replies::set_async;
 pub use replies::{encode, encode_async_config};
 pub use requests::{decode, is_write};
 pub use tables::{encode_table_desc, Table, TableChange, TableConfig, Vacancy};

@@ -3,7 +3,7 @@
 
 use crate::action::ActionList;
 use crate::error::{ErrorCode, Refusal};
-use crate::header::VERSION_10;
+use crate::header::{VERSION_10, VERSION_14};
 use crate::oxm::Match;
 use crate::port::{is_ingress, is_representable};
 use crate::wire::{Put, Reader};
@@ -94,16 +94,22 @@ impl PacketIn {
     pub const ACTION: u8 = 1;
     /// `OFPR_INVALID_TTL`.
     pub const INVALID_TTL: u8 = 2;
+    /// `OFPR_ACTION_SET`, the first of the reasons that OpenFlow 1.4 tells from
+    /// ACTION. The others are GROUP and PACKET_OUT.
+    pub const ACTION_SET: u8 = 3;
+    /// `OFPR_PACKET_OUT`.
+    pub const PACKET_OUT: u8 = 5;
     /// `OFPR_IMPLICIT_MISS`: a miss without a rule for it. Open vSwitch has this
     /// reason internally; only peers before OpenFlow 1.3 get such packets.
     pub const IMPLICIT_MISS: u8 = 7;
 
     /// Converts a reason for a peer of a version (`encode_packet_in_reason`):
     /// before OpenFlow 1.3, a rule without a match is one like any other.
-    pub(crate) fn reason_in(version: u8, reason: u8) -> u8 {
+    pub fn reason_in(version: u8, reason: u8) -> u8 {
         match reason {
             Self::NO_MATCH if version == VERSION_10 => Self::ACTION,
             Self::IMPLICIT_MISS => Self::NO_MATCH,
+            Self::ACTION_SET..=Self::PACKET_OUT if version < VERSION_14 => Self::ACTION,
             other => other,
         }
     }

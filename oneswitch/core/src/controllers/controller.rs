@@ -175,6 +175,17 @@ impl Controller {
         self.packet_ins_of == 0 && self.wants(Asynchronous::PacketIn, PacketIn::IMPLICIT_MISS)
     }
 
+    /// Tells whether its version tells the reasons apart that are ACTION before OpenFlow 1.4.
+    pub fn has_all_reasons(&self) -> bool {
+        self.version >= openflow14::VERSION
+    }
+
+    /// Tells whether it wants packet-ins for any reason.
+    pub fn wants_some_packet_ins(&self) -> bool {
+        let mut reasons = PacketIn::NO_MATCH..=PacketIn::PACKET_OUT;
+        reasons.any(|reason| self.wants(Asynchronous::PacketIn, reason))
+    }
+
     pub fn wants(&self, kind: Asynchronous, reason: u8) -> bool {
         if self.is_service && self.miss_send_len == 0 {
             return false;
@@ -186,6 +197,9 @@ impl Controller {
                     return false;
                 }
                 PacketIn::NO_MATCH
+            }
+            (Asynchronous::PacketIn, PacketIn::ACTION_SET..=PacketIn::PACKET_OUT) => {
+                PacketIn::reason_in(self.version, reason)
             }
             _ => reason,
         };

@@ -10,7 +10,9 @@ use crate::switches::verdict::{Origin, Refused};
 use crate::wire::wire;
 use openflow13::flow_monitor::{encode_paused, encode_resumed, updates_messages};
 use openflow13::openflow10::StatsForm;
-use openflow13::{continuation, encode_error, extension, set_xid, Message, Port, PortStatus};
+use openflow13::{
+    continuation, encode_error, extension, set_xid, Message, PacketIn, Port, PortStatus,
+};
 use openflow13::{openflow14, openflow15};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -23,6 +25,25 @@ fn flow_removed_reason(version: u8) -> Option<usize> {
         openflow14::VERSION => Some(18),
         openflow15::VERSION => Some(9),
         _ => None,
+    }
+}
+
+/// The controllers that a switch's packet-in is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hearers {
+    All,
+    /// Those of OpenFlow 1.4 and later, which has more reasons.
+    WithAllReasons,
+    WithoutAllReasons,
+}
+
+impl Hearers {
+    fn include(self, controller: &Controller) -> bool {
+        match self {
+            Self::All => true,
+            Self::WithAllReasons => controller.has_all_reasons(),
+            Self::WithoutAllReasons => !controller.has_all_reasons(),
+        }
     }
 }
 
@@ -184,10 +205,16 @@ impl Controllers {
         }
     }
 
-    /// Returns the ids of packet-ins that controllers have chosen, without 0, the default.
+    /// Returns the ids of packet-ins that controllers have chosen; 0, the default, only for those that want to know all reasons.
     pub fn chosen_ids(&self) -> BTreeSet<u16> {
-        let ids = self.connections.values().map(|c| c.packet_ins_of);
-        ids.filter(|id| *id != 0).collect()
+        let controllers = self.connections.values();
+        let counts = |c: &&Controller| {
+            c.packet_ins_of != 0 || c.has_all_reasons() && c.wants_some_packet_ins()
+        };
+        controllers
+            .filter(counts)
+            .map(|c| c.packet_ins_of)
+            .collect()
     }
 
     /// Tells whether some controller speaks this version.
@@ -207,7 +234,7 @@ impl Controllers {
 
     /// Relays a packet-in of an action with this `id`: in `virt`, port numbers, cookies and tables are the virtual ones. In the format that
     /// a controller has chosen it stays as it is.
-    pub fn relay_packet_in(&mut self, frame: &[u8], id_of_action: u16) {
+    pub fn relay_packet_in(&mut self, frame: &[u8], id_of_action: u16, to: Hearers) {
         /// Offset of ofp_packet_in.reason.
         const REASON: usize = 14;
         let standard = match continuation::properties_of(frame).map(continuation::packet_in) {
@@ -220,12 +247,12 @@ impl Controllers {
         let is_continued = matches!(standard, Cow::Owned(_));
         let reason = standard.get(REASON).copied().unwrap_or(0);
         for (id, controller) in &mut self.connections {
-            let is_meant = controller.packet_ins_of == id_of_action;
+            let is_meant = controller.packet_ins_of == id_of_action && to.include(controller);
             if !is_meant || !controller.wants(Asynchronous::PacketIn, reason) {
                 continue;
             }
-            let to = Destination::Controller(*id);
-            let unsent = controller.unsent + self.outbox.pending(to);
+            let destination = Destination::Controller(*id);
+            let unsent = controller.unsent + self.outbox.pending(destination);
             match controller.admit_packet_in(unsent, frame.len()) {
                 Admission::Send => {}
                 Admission::Drop => continue,
@@ -240,12 +267,17 @@ impl Controllers {
                     openflow15::VERSION => openflow15::packet_in_in_version(frame),
                     version => continuation::in_version(frame, version),
                 };
-                self.outbox.put(to, &frame);
+                self.outbox.put(destination, &frame);
                 continue;
             }
             match controller.in_version(&standard, StatsForm::Standard) {
-                Cow::Borrowed(frame) => _ = self.outbox.put_with_xid(to, frame, 0),
-                Cow::Owned(translated) => self.outbox.put(to, &translated),
+                Cow::Borrowed(frame) => {
+                    let sent = self.outbox.put_with_xid(destination, frame, 0);
+                    if let Some(slot) = sent.get_mut(REASON) {
+                        *slot = PacketIn::reason_in(controller.version, reason);
+                    }
+                }
+                Cow::Owned(translated) => self.outbox.put(destination, &translated),
             }
         }
     }

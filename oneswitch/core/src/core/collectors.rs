@@ -1,9 +1,10 @@
 //! Packet-ins of actions `controller` with an id: Open vSwitch sends them only to connections that have chosen this id, so the daemon keeps one
-//! to each `virt` for each id that a controller has chosen.
+//! to each `virt` for each id that a controller has chosen. These connections speak OpenFlow 1.4, which has more reasons; so one with id 0, which
+//! all other packet-ins have, serves the controllers of that version.
 
 use crate::api::SwitchIndex;
+use crate::controllers::telling::Hearers;
 use crate::core::Core;
-use crate::wire::wire;
 use openflow13::continuation::{properties_of, subscribe_to_id};
 use openflow13::kind;
 use std::collections::BTreeSet;
@@ -15,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub struct Collectors {
+    /// The ids that controllers had chosen last.
+    wanted: BTreeSet<u16>,
     /// Connections that send packet-ins.
     ready: BTreeSet<(SwitchIndex, u16)>,
     /// Messages of controllers wait since then.
@@ -22,15 +25,14 @@ pub struct Collectors {
 }
 
 impl Core {
-    /// Returns the ids other than 0 that controllers have chosen.
+    /// Returns the ids of packet-ins that come on connections of their own.
     pub fn collected_ids(&self) -> BTreeSet<u16> {
         self.controllers.chosen_ids()
     }
 
     /// Returns what to send on a new connection for an id.
-    pub fn collector_up(&self, id: u16) -> Vec<u8> {
-        let messages = subscribe_to_id(id).into_iter();
-        messages.flat_map(|message| wire(0, &message)).collect()
+    pub fn collector_up(&self, version: u8, id: u16) -> Vec<u8> {
+        subscribe_to_id(version, id)
     }
 
     pub fn collector_down(&mut self, switch: SwitchIndex, id: u16) {
@@ -47,14 +49,31 @@ impl Core {
                 let switch = &self.switches.list[switch].name;
                 error!(target: "southbound", %switch, id, "refuses to send packet-ins by their id");
             }
-            _ if properties_of(frame).is_some() => self.packet_in(switch, frame, id),
+            _ if properties_of(frame).is_some() => {
+                let to = match id {
+                    0 => Hearers::WithAllReasons,
+                    _ => Hearers::All,
+                };
+                self.packet_in(switch, frame, id, to);
+            }
             _ => {}
         }
     }
 
-    /// Lets messages of controllers wait until the packet-ins of a new id come.
+    /// Returns the controllers that get the packet-ins without an id from the ordinary connection to a switch.
+    pub(in crate::core) fn hearers_of(&self, switch: SwitchIndex) -> Hearers {
+        match self.collectors.ready.contains(&(switch, 0)) {
+            true => Hearers::WithoutAllReasons,
+            false => Hearers::All,
+        }
+    }
+
+    /// Lets messages of controllers wait until the packet-ins of new ids come.
     pub(in crate::core) fn await_collectors(&mut self, now: Instant) {
-        if self.lacks_collectors() {
+        let wanted = self.collected_ids();
+        let is_new = !wanted.is_subset(&self.collectors.wanted);
+        self.collectors.wanted = wanted;
+        if is_new && self.lacks_collectors() {
             self.collectors.since = Some(now);
         }
     }

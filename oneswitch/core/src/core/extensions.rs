@@ -1,6 +1,7 @@
 //! Messages of Nicira and the ONF, of controllers of any version.
 
 use crate::api::{ControllerRole, SwitchIndex};
+use crate::controllers::telling::Hearers;
 use crate::controllers::Incoming;
 use crate::core::Core;
 use crate::model::truth::Request;
@@ -20,12 +21,18 @@ impl Core {
     }
 
     /// Relays a packet-in of an action with this `id`, and notes where it can be continued.
-    pub(in crate::core) fn packet_in(&mut self, switch: SwitchIndex, frame: &[u8], id: u16) {
+    pub(in crate::core) fn packet_in(
+        &mut self,
+        switch: SwitchIndex,
+        frame: &[u8],
+        id: u16,
+        to: Hearers,
+    ) {
         let bridge = continuation::properties_of(frame).and_then(continuation::bridge_of);
         if bridge.is_some() {
             self.switches.list[switch].in_continuations = bridge;
         }
-        self.controllers.relay_packet_in(frame, id);
+        self.controllers.relay_packet_in(frame, id, to);
     }
 
     /// Continues a packet at the switch that has sent it; others refuse it.
@@ -61,7 +68,6 @@ impl Core {
             Ok(Extension::AsyncMasks(masks)) => self.controllers.set_async(id, masks),
             Ok(Extension::ControllerId(chosen)) => {
                 controller.packet_ins_of = chosen;
-                self.await_collectors(now);
             }
             Ok(Extension::Role(role)) => {
                 if let Some(taken) = self.controllers.take_role(id, role) {

@@ -1,6 +1,7 @@
 //! Messages of switches.
 
 use crate::api::{Bridge, Destination, SwitchIndex};
+use crate::controllers::telling::Hearers;
 use crate::core::Core;
 use crate::model::happened::{by_message, Happened};
 use crate::server::ports::VirtualPort;
@@ -74,11 +75,13 @@ impl Core {
                     .barrier_reply(header.xid, switch, bridge);
                 self.settle(now);
             }
-            kind::PACKET_IN if bridge == Bridge::Virt => self.packet_in(switch, frame, 0),
+            kind::PACKET_IN if bridge == Bridge::Virt => {
+                self.packet_in(switch, frame, 0, self.hearers_of(switch))
+            }
             kind::EXPERIMENTER
                 if bridge == Bridge::Virt && continuation::properties_of(frame).is_some() =>
             {
-                self.packet_in(switch, frame, 0)
+                self.packet_in(switch, frame, 0, self.hearers_of(switch))
             }
             _ => self.decoded_switch_message(switch, bridge, header, frame, now),
         }
@@ -89,7 +92,7 @@ impl Core {
         match openflow10::decode_miss(frame) {
             Ok(Some(packet)) => {
                 let frame = wire(0, &Message::PacketIn(packet));
-                self.controllers.relay_packet_in(&frame, 0);
+                self.controllers.relay_packet_in(&frame, 0, Hearers::All);
             }
             Ok(None) => {}
             Err(refusal) => {

@@ -2,8 +2,12 @@
 
 use crate::build::{add, any, everything, output};
 use crate::lab::Lab;
+use oneswitch_core::Bridge;
+use openflow13::openflow10::{encode_packet_in, PacketInFormat};
 use openflow13::openflow14::VERSION;
-use openflow13::{encode, kind, FlowMod, FlowModCommand, Message, Multipart, MultipartRequest};
+use openflow13::{
+    encode, kind, FlowMod, FlowModCommand, Message, Multipart, MultipartRequest, PacketIn,
+};
 
 const NEW: u64 = 14;
 const EVICTION: u8 = 4;
@@ -104,4 +108,43 @@ fn openflow13_has_padding_in_the_place_of_importance() {
     };
     lab.ask(1, &Message::FlowMod(rule));
     assert_eq!(importance(&mut lab, NEW), [0, 0]);
+}
+
+#[test]
+fn packet_ins_come_with_all_reasons_and_once() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.controller_of_version(NEW, VERSION);
+    lab.run();
+    assert_eq!(lab.core.collected_ids(), [0].into());
+    let ready = encode(0, &Message::BarrierReply).unwrap();
+    lab.core.collected(0, 0, &ready);
+    let packet = |reason| PacketIn {
+        buffer_id: openflow13::NO_BUFFER,
+        total_len: 0,
+        reason,
+        table_id: 0,
+        cookie: 7,
+        matching: any().with_in_port(1),
+        data: Box::default(),
+    };
+    const GROUP: u8 = 4;
+    // Switch 1 sends them only to the ordinary connection yet.
+    for switch in [0, 1] {
+        let ordinary = encode(0, &Message::PacketIn(packet(PacketIn::ACTION))).unwrap();
+        lab.core
+            .switch_message(switch, Bridge::Virt, &ordinary, lab.now);
+        let format = PacketInFormat::Nicira2;
+        let all_reasons = encode_packet_in(VERSION, &packet(GROUP), format).unwrap();
+        if switch == 0 {
+            lab.core.collected(switch, 0, &all_reasons);
+        }
+    }
+    lab.run();
+    let mut reasons = |id: u64| -> Vec<u8> {
+        let told = lab.take_raw(id).into_iter();
+        let packet_ins = told.filter(|frame| frame[1] == kind::PACKET_IN);
+        packet_ins.map(|frame| frame[14]).collect()
+    };
+    assert_eq!(reasons(NEW), [GROUP, PacketIn::ACTION]);
+    assert_eq!(reasons(1), [PacketIn::ACTION; 2]);
 }

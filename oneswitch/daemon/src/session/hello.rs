@@ -6,6 +6,8 @@ use crate::events::Peer;
 
 /// The version on connections to switches.
 const SOUTHBOUND: u32 = 1 << VERSION;
+/// The versions on connections for packet-ins by their id; the later one has more reasons.
+const COLLECTING: u32 = 1 << VERSION | 1 << openflow14::VERSION;
 /// The version on connections for packets that meet no rule, and for ages of rules: Open vSwitch tells them only before OpenFlow 1.3.
 const OLD: u32 = 1 << openflow10::VERSION;
 /// The versions that controllers may choose from.
@@ -25,7 +27,8 @@ pub struct Incompatible {
 pub fn supported(peer: &Peer) -> u32 {
     match peer {
         Peer::Controller { .. } => NORTHBOUND,
-        Peer::Switch(..) | Peer::Collector(..) => SOUTHBOUND,
+        Peer::Switch(..) => SOUTHBOUND,
+        Peer::Collector(..) => COLLECTING,
         Peer::Misses(_) | Peer::Ages(_) => OLD,
     }
 }

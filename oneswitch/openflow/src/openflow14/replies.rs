@@ -194,6 +194,15 @@ fn queue_stats(queue: &QueueStats) -> Vec<u8> {
 /// Encodes the choice of asynchronous messages as properties, each for a slave
 /// and then for a master.
 pub fn encode_async_config(xid: u32, masks: &AsyncMasks) -> Vec<u8> {
+    message(k::GET_ASYNC_REPLY, xid, &async_config(masks))
+}
+
+/// Encodes the message that chooses them.
+pub(crate) fn set_async(xid: u32, masks: &AsyncMasks) -> Vec<u8> {
+    message(k::SET_ASYNC, xid, &async_config(masks))
+}
+
+fn async_config(masks: &AsyncMasks) -> Vec<u8> {
     let kinds = [
         masks.packet_in,
         masks.port_status,
@@ -211,5 +220,5 @@ pub fn encode_async_config(xid: u32, masks: &AsyncMasks) -> Vec<u8> {
         body.put_u16(8);
         body.put_u32(mask);
     }
-    message(k::GET_ASYNC_REPLY, xid, &body)
+    body
 }
