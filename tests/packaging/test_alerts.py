@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +19,7 @@ PROMTOOL = shutil.which("promtool", path=f"{search_path()}:{Path(sys.executable)
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is missing; tools/prepare test unpacks it")
 
 
-def _rules() -> list[dict[str, str]]:
+def _rules() -> list[dict[str, Any]]:
     groups = yaml.safe_load((RULES / "alerts.yml").read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
 
