@@ -92,7 +92,13 @@ proptest! {
         let frame = encode_error(9, code, &data);
         let (header, message) = decode(&frame).unwrap();
         prop_assert_eq!(header.xid, 9);
-        prop_assert_eq!(message, Message::Error(ErrorMessage::new(code, &data)));
+        let is_later = [
+            ErrorCode::BAD_REQUEST_PIPELINE_FIELDS_ONLY,
+            ErrorCode::GROUP_MOD_FAILED_UNKNOWN_BUCKET,
+            ErrorCode::GROUP_MOD_FAILED_BUCKET_EXISTS,
+        ].contains(&code);
+        let told = if is_later { ErrorCode::NX_UNENCODABLE_ERROR } else { code };
+        prop_assert_eq!(message, Message::Error(ErrorMessage::new(told, &data)));
     }
 }
 
