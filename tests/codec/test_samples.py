@@ -112,10 +112,18 @@ RENAMED = {
 }
 
 
+# OpenFlow 1.3 lacks these errors of 1.5.
+LATER = {"BAD_REQUEST_PIPELINE_FIELDS_ONLY", "GROUP_MOD_FAILED_UNKNOWN_BUCKET", "GROUP_MOD_FAILED_BUCKET_EXISTS"}
+
+
 def test_errors_have_the_names_of_open_vswitch(codec: Codec) -> None:
     names = set()
-    for name, frame in codec.ask("errors").items():
+    errors = codec.ask("errors")
+    for name, frame in errors.items():
         theirs = printed(frame).split(" ")[1].split("\n")[0]
+        if name in LATER:
+            assert theirs == "NXBRC_UNENCODABLE_ERROR"
+            continue
         names.add(theirs)
         prefix = next((prefix for prefix in PREFIXES if name.startswith(prefix)), None)
         if prefix:
@@ -123,4 +131,4 @@ def test_errors_have_the_names_of_open_vswitch(codec: Codec) -> None:
         else:
             # Extension errors: the last word at least.
             assert theirs.split("_")[-1] == name.split("_")[-1], (name, theirs)
-    assert len(names) == len(codec.ask("errors"))
+    assert len(names) == len(errors) - len(LATER)
