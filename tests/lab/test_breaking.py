@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.control_plane import Daemon
+from lab.control_plane import Daemon, find_installed
 from lab.directory import LabDirectory
-from lab.programs import environment, find_program
+from lab.programs import environment
 from lab.waiting import wait_for_sockets
 from server.processes import PROC
 from tests.nfagent.world import wait_until
@@ -38,7 +38,11 @@ def run(lab_dir: Path) -> Iterator[Run]:
         home = lab_dir / "uno"
         config, agent = str(home / "server.toml"), str(home / "nfagent/agent.toml")
         for name, socket, argv in (
-            ("oneswitchd", home / "oneswitchd.sock", [find_program("oneswitchd"), "--config", config]),
+            (
+                "oneswitchd",
+                home / "oneswitchd.sock",
+                [find_installed("oneswitchd"), "--config", config],
+            ),
             ("nfagent", home / "nfagent/nfagent.sock", [sys.executable, "-m", "nfagent", "serve", "--config", agent]),
         ):
             daemon = Daemon(name, argv, home)
