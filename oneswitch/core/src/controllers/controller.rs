@@ -28,7 +28,7 @@ struct Slot {
     reply: Option<Reply>,
     /// What goes before it: errors about messages between the previous reply and this one, and reports of monitors.
     before: VecDeque<Before>,
-    /// The number of operations when it was reserved: what they change is reported before.
+    /// The number of operations when it was reserved: their changes are reported before it.
     operations: u64,
     form: StatsForm,
 }

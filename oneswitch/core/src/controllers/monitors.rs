@@ -64,7 +64,7 @@ struct Missed {
 #[derive(Debug, Default)]
 pub struct Monitors {
     monitors: BTreeMap<u32, Monitor>,
-    /// What it has missed since it was told of a pause.
+    /// The changes missed since the notification of a pause.
     paused: Option<HashMap<RuleKey, Missed>>,
     /// The last operation whose changes were reported or noted.
     pub last: u64,

@@ -114,7 +114,7 @@ pub struct ControllerQuestion {
     /// [`FlowTables::begin_reading`]: crate::model::tables::FlowTables::begin_reading
     pub since: u64,
     pub existing: Existing,
-    /// The batch of the messages before it: what they come to is known once it is settled.
+    /// The batch of the messages before it: their effect is known once it is settled.
     pub behind: u64,
     /// Bytes of the controller's budget reserved for the answer.
     pub reserved: usize,

@@ -47,7 +47,7 @@ fn told(flow: &Flow, event: u8, reason: u8) -> Vec<u8> {
     reply(body)
 }
 
-/// What it tells of a message of ours that has changed rules.
+/// The report about our own message that changed rules.
 fn own(xid: &[u8]) -> Vec<u8> {
     reply([&[0, 8, 0, 3], xid].concat())
 }

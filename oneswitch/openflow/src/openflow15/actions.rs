@@ -153,7 +153,7 @@ pub(super) fn load_13(out: &mut Vec<u8>, field: &OxmField<'_>) {
     end(out, start);
 }
 
-/// The bits of a field that are set, if there are no others between them.
+/// The contiguous bits of a field that are set.
 struct Bits {
     /// From the lowest bit.
     offset: usize,

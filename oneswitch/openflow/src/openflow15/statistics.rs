@@ -19,7 +19,7 @@ mod field {
     pub const BYTE_COUNT: u8 = 5;
 }
 
-/// A list of statistics; what is all ones is unknown and left out.
+/// A list of statistics. Unknown values, all ones, are left out.
 struct Statistics(Vec<u8>);
 
 impl Statistics {

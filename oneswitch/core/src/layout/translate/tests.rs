@@ -153,7 +153,7 @@ fn a_packet_out_from_a_port_sets_its_in_port() {
     let output = ActionList::new().output(7, 0);
     let expected = [&set[..], output.as_bytes()].concat();
     assert_eq!(changed.actions.as_bytes(), expected);
-    // From none, and where there is no room.
+    // From no port, and without room.
     let unchanged = out(false, 60);
     assert_eq!((unchanged.in_port, unchanged.actions), (5, output));
     let longest = 65_535 - 24 - 24 - 16;
