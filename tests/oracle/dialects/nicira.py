@@ -16,7 +16,7 @@ TLV_TABLE_MOD, TLV_TABLE_REQUEST, SET_ASYNC_CONFIG2, RESUME, CT_FLUSH_ZONE, PACK
     32,
 )
 REASON, _CONTINUATION = 5, 8
-_ACTION, SORTS_OF_ACTION = 1, (3, 4, 5)
+SORTS_OF_ACTION = (3, 4, 5)
 _SORTS = {PACKET_IN: "packet-in", PACKET_IN2: "packet-in", FLOW_REMOVED: "removed"}
 
 
@@ -48,20 +48,15 @@ def packet_in(frame: bytes) -> str:
     """Describe a packet-in in one of Nicira's formats."""
     subtype, xid = struct.unpack_from("!I", frame, 12)[0], struct.unpack_from("!I", frame, 4)[0]
     if subtype == PACKET_IN:
-        return f"xid {xid} nxt_packet_in {frame[16:22].hex()} reason {known_reason(frame[22])} {frame[23:].hex()}"
+        return f"xid {xid} nxt_packet_in {frame[16:22].hex()} reason {frame[22]} {frame[23:].hex()}"
     told = [_property(kind, body) for kind, body in properties(frame)]
     return f"xid {xid} nxt_packet_in2 {told}"
-
-
-def known_reason(reason: int) -> int:
-    """Return a reason. Known difference: oneswitchd does not know what sort of action sent a packet."""
-    return _ACTION if reason in SORTS_OF_ACTION else reason
 
 
 def _property(kind: int, body: bytes) -> str:
     if kind == _CONTINUATION:
         return f"{kind} with what continues it"
-    return f"{kind} {known_reason(body[0]) if kind == REASON else body.hex()}"
+    return f"{kind} {body.hex()}"
 
 
 def properties(frame: bytes) -> Iterable[tuple[int, bytes]]:

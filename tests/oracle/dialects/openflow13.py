@@ -112,12 +112,8 @@ class OpenFlow13:
         length = struct.unpack_from("!H", frame, 26)[0]
         end = 24 + length + -length % 8
         fields, data = frame[28 : 24 + length], frame[end + 2 :]
-        head = f"buffer {frame[8:12].hex()} xid {xid(frame)} total {total} reason {self.packet_in_reason(reason)}"
+        head = f"buffer {frame[8:12].hex()} xid {xid(frame)} total {total} reason {reason}"
         return f"{head} table {table} cookie {cookie:#x} match {fields.hex()} data {data.hex()}"
-
-    def packet_in_reason(self, reason: int) -> int:
-        """Return a reason in the form that is compared."""
-        return reason
 
     def _removed(self, frame: bytes) -> str:
         cookie, priority, reason, table = struct.unpack_from("!QHBB", frame, 8)

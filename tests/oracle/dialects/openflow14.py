@@ -41,9 +41,6 @@ class OpenFlow14(OpenFlow13):
     def status(self, frame: bytes) -> str:
         return super().status(frame) if frame[1] == of.PORT_STATUS else f"status {frame[1]} {frame[8:].hex()}"
 
-    def packet_in_reason(self, reason: int) -> int:
-        return nicira.known_reason(reason)
-
     def entries(self, kind: int, data: bytes, baseline: Baseline) -> Iterable[str]:
         return sized(data) if kind == TABLE_DESC else super().entries(kind, data, baseline)
 
