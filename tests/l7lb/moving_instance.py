@@ -11,6 +11,7 @@ import contextlib
 import os
 import secrets
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -64,6 +65,7 @@ class MovingInstance:
         self._path, self._home, self._settings = path, home, settings or Settings()
         self._options = [f"--workers={workers}"]
         self._epoch = 0
+        self.longest_freeze_s = 0.0
         self._place_bridges()
         self._active = _Process(path, home, self._settings, 0, 0, *self._options)
         self._run(self._steer(0))
@@ -101,10 +103,12 @@ class MovingInstance:
                 listen = f"unix:{self._home}/state-{self._epoch}.sock"
                 held = new.ask("hold", mode="copy", secret=secret, listen=listen, rings=rings, **epoch)
                 old.ask("precopy", to=held["address"], fit_bytes=1 << 16, **epoch)
+            frozen = time.monotonic()
             old.ask("freeze", **epoch)
             if how == "copy":
                 old.ask("delta", **epoch)
             new.ask("commit", **epoch)
+            self.longest_freeze_s = max(self.longest_freeze_s, time.monotonic() - frozen)
             old.ask("commit", **epoch)
             self._flip(old.place, new.place, secret)
             drained = old.ask("drain", paths=len(_MACS), **epoch)

@@ -76,8 +76,9 @@ def _move(path: WebPath, home: Path, moves: int, *, ipv6: bool = False, workers:
         finally:
             stopped.set()
         reports = [report for each in clients for report in each.result()]
+        state = f"longest freeze: {instance.longest_freeze_s:.1f} s; counters: {instance.counters()}"
     wrong = [report for report in reports if (report.corrupt, report.hung, report.failed) != (0, 0, 0)]
-    assert not wrong
+    assert not wrong, state
     assert [report.requests for report in reports] == [_REQUESTS] * len(reports)
     assert moved == moves
     # Now and then, all clients are between two connections.
