@@ -10,7 +10,7 @@ from nfagent.model import Migration, Running, View
 Gravity = Literal["critical", "warning"]
 
 _LONG_S = 60.0
-"""Seconds after which an open migration is a fault; most take less than one."""
+"""Seconds after which an open migration, or a function without a process, is a fault; most take less than one."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ def faults(views: Iterable[View], now: float | None = None) -> list[Fault]:
 
 def _of(view: View, now: float) -> Iterator[Fault]:
     running, migration = view.running, view.migration
+    if running is None and view.instance.present and now - view.instance.created > _LONG_S:
+        yield _fault("warning", view, view.instance.created, "it does not run")
     if running is not None and (running.silent is not None or running.phase == "error"):
         yield _fault("critical", view, running.silent or running.since, running.reason or "it is not running")
     elif running is not None and running.reason is not None:

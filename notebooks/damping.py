@@ -31,8 +31,10 @@ outcomes = {
     for name, policy in POLICIES.items()
 }
 for (traffic, name), outcome in outcomes.items():
-    print(f"{traffic:10} {name:15} moves {outcome.moves:4} overloaded {outcome.overloaded:3} "
-          f"host/static {outcome.host_vs_static:.3f}")
+    print(
+        f"{traffic:10} {name:15} moves {outcome.moves:4} overloaded {outcome.overloaded:3} "
+        f"host/static {outcome.host_vs_static:.3f}"
+    )
 
 # %%
 figure, (moves, over) = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained")

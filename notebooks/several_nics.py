@@ -20,7 +20,9 @@ from placement.studies.experiments import several_nics
 
 rows = several_nics(40, (1, 2, 3, 4), limit=5.0)
 for row in rows:
-    print(f"K={row.nics} host {row.host:.2f} cores (at least {row.bound:.2f}) in {row.seconds:.2f} s, proven {row.proven}")
+    print(
+        f"K={row.nics} host {row.host:.2f} cores (at least {row.bound:.2f}) in {row.seconds:.2f} s, proven {row.proven}"
+    )
 
 # %%
 figure, axes = plt.subplots(figsize=(5, 3.2), layout="constrained")

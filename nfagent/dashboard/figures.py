@@ -61,6 +61,18 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
+def ago(seconds: float) -> str:
+    """Format how long ago something was, so roughly that the text seldom changes."""
+    if seconds < 60:
+        return "just now"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min ago"
+    if seconds < _DAY_S:
+        return f"{seconds // 3600:.0f} h ago"
+    days = int(seconds // _DAY_S)
+    return f"{days} day{'' if days == 1 else 's'} ago"
+
+
 def percent(part: float) -> str:
     """Format a share, from 0 to 1."""
     return "< 1 %" if 0 < part < 0.01 else f"{100 * part:.0f} %"

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from nfagent.dashboard import figures, lanes, progress, sparkline
-from nfagent.dashboard.lanes import Bar
+from nfagent.dashboard.shares import Bar
 from nfagent.dashboard.snapshot import Snapshot, counts_traffic
 from nfagent.dashboard.sparkline import Sparkline
 from nfagent.faults import faults

@@ -13,6 +13,10 @@ from nfagent.measurement import Measurement
 from nfagent.model import Decision, Event, Instance, Migration, Running, View
 from nfagent.store import events, instances, migrations, processes
 from nfagent.store.instances import Filter
+from nfagent.store.migrations import Arrival
+
+MOST_CARDS = 12
+"""Network functions up to which each has a card; more have rows."""
 
 _MIGRATIONS = 8
 _EVENTS = 12
@@ -45,6 +49,8 @@ class Snapshot:
         steps: when each step of a migration was first written, by epoch and name, in order.
         news: the newest events, newest first.
         outages: the newest up or down event of each location, by name.
+        arrivals: the newest completed migration of each instance, by its id.
+        ran: ids of the instances that run or have run.
         names: names of instances by id, including deleted ones.
         measured: None: not measured yet.
         decision: None: no decision yet.
@@ -59,12 +65,19 @@ class Snapshot:
     steps: Mapping[int, Mapping[str, float]]
     news: list[Event]
     outages: Mapping[str, Event]
+    arrivals: Mapping[str, Arrival]
+    ran: frozenset[str]
     names: Mapping[str, str]
     switches: Switches
     measured: Measurement | None
     history: list[Measurement]
     decision: Decision | None
     whys: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def is_crowded(self) -> bool:
+        """Tell whether there are too many instances for cards."""
+        return len(self.views) > MOST_CARDS
 
 
 def counts_traffic(sample: Measurement) -> bool:
@@ -78,7 +91,8 @@ def take(known: Services, switches: Switches) -> Snapshot:
     views = instances.views(db, Filter())
     moves = _moves(db)
     news = [event for event in events.newest(db, 4 * _EVENTS) if event.type not in _QUIET][:_EVENTS]
-    decision, whys = _decided(known, [view.instance for view in views])
+    explained = [] if len(views) > MOST_CARDS else [view.instance for view in views]  # rows have no room for reasons
+    decision, whys = _decided(known, explained)
     mentioned = [*(move.instance for move in moves), *(event.subject for event in news)]
     return Snapshot(
         at=time.time(),
@@ -89,6 +103,8 @@ def take(known: Services, switches: Switches) -> Snapshot:
         steps={move.epoch: _steps(db, move) for move in moves},
         news=news,
         outages={place.name: found for place in _places(known) for found in _outage(db, place.name)},
+        arrivals=migrations.arrivals(db),
+        ran=_ran(db, views),
         names=_names(db, views, mentioned),
         switches=switches,
         measured=known.monitor.newest(),
@@ -117,6 +133,12 @@ def _steps(db: sqlite3.Connection, move: Migration) -> dict[str, float]:
     for event in reversed(events.newest(db, _STEPS, str(move.epoch), "migration.step")):
         written.setdefault(str(event.payload["step"]), event.time)
     return written
+
+
+def _ran(db: sqlite3.Connection, views: list[View]) -> frozenset[str]:
+    active = {view.instance.id for view in views if view.running is not None and view.running.phase == "active"}
+    others = [view.instance.id for view in views if view.instance.id not in active]
+    return frozenset(active | events.subjects(db, "process.active", others))
 
 
 def _outage(db: sqlite3.Connection, location: str) -> list[Event]:

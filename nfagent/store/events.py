@@ -30,8 +30,8 @@ def after(
 def newest(db: sqlite3.Connection, limit: int, subject: str | None = None, room: str = "") -> list[Event]:
     """Return the newest events, newest first.
 
-    db: connection to read from.
-        limit: maximum number of events.
+    Args:
+        db: connection to read from.
         limit: maximum number of events.
         subject: only those about it.
         room: only types with this prefix, such as ``location.``.
@@ -53,6 +53,15 @@ def since(
     newest = store.last_event  # before reading, so that events written meanwhile are not skipped
     found = after(store.read, last, limit, project, subject)
     return found, found[-1].id if len(found) == limit else max([newest, last, *(event.id for event in found)])
+
+
+def subjects(db: sqlite3.Connection, kind: str, among: list[str]) -> set[str]:
+    """Return those of ``among`` that have an event of this type."""
+    rows = db.execute(
+        "SELECT value FROM json_each(?2) WHERE EXISTS (SELECT 1 FROM event WHERE subject = value AND type = ?1)",
+        (kind, json.dumps(among)),
+    )
+    return {row["value"] for row in rows}
 
 
 def oldest(db: sqlite3.Connection) -> int:

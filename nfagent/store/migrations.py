@@ -23,6 +23,15 @@ class Ending(NamedTuple):
     ended: float
 
 
+class Arrival(NamedTuple):
+    """A completed migration of an instance."""
+
+    instance: str
+    source: str
+    target: str
+    ended: float
+
+
 def request(change: Change, instance: Instance, source: str, target: str, mode: Mode) -> Migration:
     """Add a requested migration, and prune the oldest ended ones.
 
@@ -126,6 +135,16 @@ def endings(db: sqlite3.Connection, since: float) -> list[Ending]:
     """Return those that ended after ``since``, seconds since 1970, newest first."""
     rows = db.execute("SELECT instance, outcome, ended FROM migration WHERE ended > ? ORDER BY ended DESC", (since,))
     return [Ending(*row) for row in rows]
+
+
+def arrivals(db: sqlite3.Connection) -> dict[str, Arrival]:
+    """Return the newest completed migration of each instance, by its id."""
+    rows = db.execute(
+        "SELECT last.instance, last.source, last.target, last.ended FROM instance"
+        " JOIN migration AS last ON last.epoch ="
+        " (SELECT MAX(epoch) FROM migration WHERE migration.instance = instance.id AND outcome = 'done')"
+    )
+    return {row["instance"]: Arrival(*row) for row in rows}
 
 
 def by_epoch(db: sqlite3.Connection, wanted: list[int]) -> dict[int, Migration]:

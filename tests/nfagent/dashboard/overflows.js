@@ -5,6 +5,7 @@
   const found = [...document.querySelectorAll("main *")].filter((it) => {
     const box = it.closest(boxes);
     if (!box || !hasText(it) || it.closest(".hidden, .scroll, noscript")) return false;
+    if (getComputedStyle(it).textOverflow === "ellipsis") return it.getBoundingClientRect().right > box.getBoundingClientRect().right + 0.5;
     const range = document.createRange(); // of the text itself: its element may be narrower
     range.selectNodeContents(it);
     return range.getBoundingClientRect().right > box.getBoundingClientRect().right + 0.5;

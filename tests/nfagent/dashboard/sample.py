@@ -8,6 +8,7 @@ from nfagent.dashboard.probe import Switches
 from nfagent.dashboard.snapshot import Place, Snapshot
 from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Offload, Rate
 from nfagent.model import Decision, Event, Instance, InstancePort, Migration, Running, View
+from nfagent.store.migrations import Arrival
 from server.oneswitchd.answers import BridgeState, LinkState, Status, SwitchState, VirtualPort
 
 AT = 1_790_000_000.0
@@ -231,7 +232,7 @@ def server() -> Snapshot:
     """Return five network functions, one of them moving to the smart NIC."""
     views = _views()
     names = {view.instance.id: view.instance.name for view in views}
-    moving = views[2]
+    edge, moving = views[0].instance, views[2]
     assert moving.migration
     history = [_measurement(AT - ago, {name: key for key, name in names.items()}) for ago in range(299, -1, -1)]
     rows = [view.running for view in views if view.running]
@@ -245,6 +246,8 @@ def server() -> Snapshot:
         steps={8: {"prepare": AT - 2.3, "precopy": AT - 1.98, "freeze": AT - 1.15, "COMMIT": AT - 1.14}},
         news=_news(views),
         outages={},
+        arrivals={edge.id: Arrival(edge.id, HOST, NIC, AT - 640.4)},
+        ran=frozenset(names),
         names=names,
         switches=switches(),
         measured=history[-1],

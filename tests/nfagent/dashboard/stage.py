@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect, sync_playwright
 
 from nfagent.api.services import Services
 from nfagent.dashboard import snapshot
@@ -45,6 +45,29 @@ def stage(shown: Snapshot) -> Iterator[Stage]:
                 yield made
         finally:
             made.world.stop()
+
+
+class Tab:
+    """A page that records its errors."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self.page: Page = context.new_page()
+        self.faults: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda told: self.faults.append(told.text) if told.type != "log" else None)
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("dialog", self._dismiss)
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.faults.append(dialog.message)
+        dialog.dismiss()
+
+    def open(self, url: str) -> Page:
+        """Open the dashboard and wait until its stream is open."""
+        self.page.goto(url)
+        expect(self.page.locator("html.is-live")).to_be_attached()
+        return self.page
 
 
 def chromium() -> str | None:

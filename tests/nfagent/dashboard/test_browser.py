@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from PIL import Image, ImageChops, ImageStat
-from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from nfagent.dashboard.snapshot import Snapshot
 from nfagent.measurement import Load, Rate
 from nfagent.model import Migration
 from tests.nfagent.dashboard import sample
-from tests.nfagent.dashboard.stage import Stage, browser, chromium, stage
+from tests.nfagent.dashboard.stage import Stage, Tab, chromium
 from tests.nfagent.dashboard.test_render import down, of, with_view
 from tests.nfagent.world import ADMIN_TOKEN, World
 
@@ -23,67 +23,9 @@ CONTRAST, OVERFLOWS, SHIFTS = (
     Path(__file__).with_name(f"{name}.js").read_text() for name in ("contrast", "overflows", "shifts")
 )
 DRAWN = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-PATH = chromium()
-expect.set_options(timeout=60_000)  # ms; a busy machine is slow
 pytestmark = pytest.mark.skipif(
-    PATH is None, reason="chromium is not installed; on Debian, tools/prepare test installs it"
+    chromium() is None, reason="chromium is not installed; on Debian, tools/prepare test installs it"
 )
-
-
-@pytest.fixture(scope="module")
-def started() -> Iterator[Browser]:
-    assert PATH
-    with browser(PATH) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Stage]:
-    with stage(sample.server()) as made:
-        yield made
-
-
-@pytest.fixture
-def shown(shared: Stage) -> Stage:
-    shared.shown = sample.server()
-    return shared
-
-
-@pytest.fixture
-def own_world(directory: Path) -> Iterator[World]:
-    made = World(directory, anonymous="admin")
-    yield made
-    made.close()
-
-
-class Tab:
-    """A page that records its errors."""
-
-    def __init__(self, context: BrowserContext) -> None:
-        self.page: Page = context.new_page()
-        self.faults: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("console", lambda told: self.faults.append(told.text) if told.type != "log" else None)
-        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("dialog", self._dismiss)
-        self.page.on("request", lambda request: self.requests.append(request.url))
-
-    def _dismiss(self, dialog: Dialog) -> None:
-        self.faults.append(dialog.message)
-        dialog.dismiss()
-
-    def open(self, url: str) -> Page:
-        """Open the dashboard and wait until its stream is open."""
-        self.page.goto(url)
-        expect(self.page.locator("html.is-live")).to_be_attached()
-        return self.page
-
-
-@pytest.fixture
-def tab(started: Browser) -> Iterator[Tab]:
-    context = started.new_context()
-    yield Tab(context)
-    context.close()
 
 
 def test_the_page_loads_without_errors_or_foreign_content(shown: Stage, tab: Tab) -> None:
@@ -96,6 +38,13 @@ def test_the_page_loads_without_errors_or_foreign_content(shown: Stage, tab: Tab
     assert len(tab.faults) == 1, tab.faults
     assert "Content Security Policy" in tab.faults[0]
     assert all(url.startswith(shown.world.url) for url in tab.requests)
+
+
+@pytest.fixture
+def own_world(directory: Path) -> Iterator[World]:
+    made = World(directory, anonymous="admin")
+    yield made
+    made.close()
 
 
 def test_a_network_function_appears_and_disappears(own_world: World, tab: Tab) -> None:

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nfagent.dashboard import lanes, news, progress, render
+from nfagent.dashboard import news, progress, render, shares
 from nfagent.dashboard.probe import Switches
 from nfagent.dashboard.snapshot import Place, Snapshot
-from nfagent.measurement import Rate
+from nfagent.measurement import Load, Rate
 from nfagent.model import Event, View
+from nfagent.store.migrations import Arrival
 from server.oneswitchd.answers import LinkState
-from tests.nfagent.dashboard import sample
+from tests.nfagent.dashboard import crowd, sample
 from tests.nfagent.dashboard.sample import AT, HOST, NIC
 
 _VOID = {"input", "link", "meta", "br"}
@@ -57,7 +58,8 @@ def page(known: Snapshot) -> Outline:
 
 
 def words(known: Snapshot, fragment: str) -> str:
-    return Outline(render.fragments(known)[fragment]).text
+    fragments = render.fragments(known)
+    return Outline(render.filled(fragments[fragment], fragments)).text
 
 
 def of(known: Snapshot, name: str) -> View:
@@ -233,10 +235,59 @@ def test_an_error_of_a_function_is_shown() -> None:
 
 def test_a_function_that_runs_nowhere_is_shown_separately() -> None:
     known = with_view(sample.server(), "probe", status="building", running=None)
-    known = replace(known, running=[row for row in known.running if row.instance != of(known, "probe").instance.id])
-    assert "Not running probe building probe, small" in words(known, "waiting")
-    assert "probe" not in words(known, "hub")
-    assert words(sample.server(), "waiting") == ""
+    probe = of(known, "probe").instance
+    known = replace(known, running=[row for row in known.running if row.instance != probe.id])
+    assert "Not running probe building probe, small" in words(known, "ended")
+    assert "probe" not in words(known, "hub") + words(known, "never")
+    never = replace(known, ran=known.ran - {probe.id})
+    assert "Never ran probe building probe, small" in words(never, "never")
+    assert "probe" not in words(never, "hub") + words(never, "ended")
+    assert "probe. it does not run (since 13:13:20)" in words(never, "banner")
+    assert "card-" not in render.fragments(sample.server())["ended-cards"]
+
+
+def test_a_function_that_failed_at_its_first_start_never_ran() -> None:
+    known = sample.server()
+    probe = of(known, "probe").instance
+    failed = sample.running(probe, HOST, phase="error", reason="its program is missing")
+    known = with_view(known, "probe", status="error", running=failed)
+    assert "probe error probe, small its program is missing" in words(known, "hub")
+    never = replace(known, ran=known.ran - {probe.id})
+    assert "probe error probe, small its program is missing" in words(never, "never")
+    assert "probe" not in words(never, "hub")
+    starting = with_view(never, "probe", status="building", running=replace(failed, phase="starting", reason=None))
+    assert "probe building" in words(starting, "hub")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(5, "just now"), (130, "2 min ago"), (7300, "2 h ago"), (90_000, "1 day ago"), (180_000, "2 days ago")],
+)
+def test_a_card_says_where_its_function_came_from(seconds: float, said: str) -> None:
+    known = sample.server()
+    edge = of(known, "edge-lb").instance.id
+    arrival = Arrival(edge, HOST, NIC, AT - seconds)
+    assert f"edge-lb active l4lb, large from hypervisor, {said}" in words(
+        replace(known, arrivals={edge: arrival}), "lane-1"
+    )
+    elsewhere = arrival._replace(target=HOST)
+    assert "from hypervisor, " not in words(replace(known, arrivals={edge: elsewhere}), "lane-1")
+
+
+def test_many_functions_have_rows() -> None:
+    assert 'class="card' in "".join(render.fragments(crowd.server(12)).values())
+    known = crowd.server(13)
+    assert "dns-limiter-003 active, limiter 74 % 6.88 Gb/s" in words(known, "hub")
+    assert 'class="card ' not in "".join(render.fragments(known).values())
+
+
+def test_a_change_of_one_function_changes_only_its_row() -> None:
+    known = crowd.server(40)
+    assert known.measured
+    key = of(known, "edge-lb-001").instance.id
+    busier = replace(known.measured, instances={**known.measured.instances, key: Load(0.5, 500, Rate(9.0, 9.0), 3)})
+    before, after = (render.fragments(each) for each in (known, replace(known, measured=busier)))
+    assert [name for name in after if after[name] != before[name]] == [f"card-{key}-serving"]
 
 
 def test_a_migration_shows_its_progress() -> None:
@@ -408,7 +459,7 @@ def test_servers_with_several_snics_and_without_any_are_rendered() -> None:
 
 
 def test_the_bars_change_colour_near_the_end() -> None:
-    assert [lanes.Bar.of(percent, 100).level for percent in (0, 69, 70, 89, 90, 130)] == [
+    assert [shares.Bar.of(percent, 100).level for percent in (0, 69, 70, 89, 90, 130)] == [
         "calm",
         "calm",
         "high",

@@ -142,8 +142,9 @@ def test_the_stream_sends_only_changed_fragments(own_world: World) -> None:
     with following(own_world.operator, params={"seen": seen}) as follower:
         number, kind, _ = follower.next()
         assert (number, kind) == (seen, "beat")
-        own_world.wait_status(own_world.create("appears"), "active")
-        follower.until("hub", "</span>active")
+        made = own_world.create("appears")
+        own_world.wait_status(made, "active")
+        follower.until(f"card-{made['id']}-serving", "</span>active")
         own_world.operator.patch("/api/v1/instances/appears", json={"labels": {"a": "b"}})
         _, kind, data = follower.next()
         assert (kind, set(data["fragments"])) == ("update", {"events"})
@@ -152,7 +153,8 @@ def test_the_stream_sends_only_changed_fragments(own_world: World) -> None:
 def test_a_reconnecting_client_gets_what_it_missed(own_world: World) -> None:
     with following(own_world.operator) as follower:
         last, _, first = follower.next()
-    parts = {"banner", "tiles", "waiting", "hub", "link-1", "lane-1", "placement", "migrations", "events"}
+    parts = {"banner", "tiles", "filters", "hub", "link-1", "lane-1", "placement", "migrations", "events"}
+    parts |= {"never", "ended", "never-cards", "ended-cards", "hub-cards", "lane-1-cards"}
     assert set(first["fragments"]) == parts
     own_world.create("missed")
     with following(own_world.operator, headers={"Last-Event-ID": last}) as follower:
@@ -294,7 +296,7 @@ def test_the_page_shows_the_stored_migration(own_world: World) -> None:
     own_world.wait(lambda: own_world.operator.get(f"/api/v1/instances/{made['id']}").status_code == 404)
     page = own_world.operator.get(PAGE).text
     said = " ".join(page.partition('id="migrations"')[2].split())
-    assert '<th scope="row" data-label="function">mover</th>' in said  # although the instance is deleted
+    assert 'data-label="function" class="whole" title="mover">mover</th>' in said  # although the instance is deleted
     assert '<td data-label="how">restart</td>' in said
     assert "all state: restarted" in said
     events = page.partition('id="events"')[2]
