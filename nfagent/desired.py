@@ -1,5 +1,6 @@
 """Clients' requests: validated and written as desired state. This module starts, stops and moves nothing."""
 
+import sqlite3
 import time
 import uuid
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,14 @@ class Order:
     labels: dict[str, str] = field(default_factory=dict)
     ports: int | None = None
     pin: str | None = None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A project's use of something, and the limit of its quota."""
+
+    used: int
+    limit: int
 
 
 @dataclass(frozen=True)
@@ -186,6 +195,10 @@ class Desired:
         # It may have disappeared by now.
         return found or View(instance, "deleting", None, None)
 
+    def usage(self, project: str) -> dict[str, Usage]:
+        """Return a project's use of ``instances``, ``ports`` and ``workers``."""
+        return self._usage(self.store.read, project)
+
     # ---- migrations
 
     def migrate(self, client: Client, reference: str, target: str | None) -> Migration:
@@ -283,18 +296,19 @@ class Desired:
             raise ConflictError("name-taken", f"the name {name!r} belongs to instance {holder.id}{state}")
 
     def _check_quota(self, change: Change, project: str, flavor: str, ports: int) -> None:
-        quota, used = self.catalog.quota, instances.usage(change.db, project)
-        flavors = self.catalog.flavors
-        # A flavor that agent.toml no longer has counts as one worker.
+        more = {"instances": 1, "ports": ports, "workers": self.catalog.flavors[flavor].workers}
+        for what, usage in self._usage(change.db, project).items():
+            _check_room(project, what, usage.used, more[what], usage.limit)
 
+    def _usage(self, db: sqlite3.Connection, project: str) -> dict[str, Usage]:
+        quota, used, flavors = self.catalog.quota, instances.usage(db, project), self.catalog.flavors
+        # A flavor that agent.toml no longer has counts as one worker.
         workers = sum(count * flavors[name].workers if name in flavors else count for name, count, _ in used)
-        counts = {
-            "instances": (sum(count for _, count, _ in used), 1, quota.instances),
-            "ports": (sum(each for _, _, each in used), ports, quota.ports),
-            "workers": (workers, flavors[flavor].workers, quota.workers),
+        return {
+            "instances": Usage(sum(count for _, count, _ in used), quota.instances),
+            "ports": Usage(sum(each for _, _, each in used), quota.ports),
+            "workers": Usage(workers, quota.workers),
         }
-        for what, (have, more, most) in counts.items():
-            _check_room(project, what, have, more, most)
 
     def _check_marker(self, client: Client, marker: str) -> None:
         found = instances.find(self.store.read, marker)

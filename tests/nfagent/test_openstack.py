@@ -147,6 +147,60 @@ def test_lists_are_paged_by_links(world: World) -> None:
         assert [server["name"] for server in exact] == ["linked0"]
 
 
+def test_labels_of_a_server_are_its_metadata(world: World) -> None:
+    made = world.tenant.post(f"{ROOT}/servers", json=order(name="labelled", metadata={"tier": "front"})).json()
+    path = f"{ROOT}/servers/{made['server']['id']}"
+    both = {"tier": "front", "owner": "ann"}
+    assert world.tenant.post(f"{path}/metadata", json={"metadata": {"owner": "ann"}}).json() == {"metadata": both}
+    assert world.tenant.delete(f"{path}/metadata/tier").status_code == 204
+    fault(world.tenant.delete(f"{path}/metadata/tier"), 404, "itemNotFound", "tier")
+    assert world.tenant.put(path, json={"server": {"description": "of Ann"}}).status_code == 200
+    labels = {"owner": "ann", "description": "of Ann"}
+    assert world.tenant.get(f"{path}/metadata").json() == {"metadata": labels}
+    fault(world.tenant.post(f"{path}/metadata", json={"metadata": {"a": 1}}), 400, "badRequest", "metadata.a")
+
+
+def test_addresses_are_those_of_the_configuration(world: World) -> None:
+    config = {
+        "interfaces": [{"addresses": ["10.0.0.2/24", "fd00::2/64"]}],
+        "vips": [{"address": "192.0.2.1"}, {"address": "192.0.2.1"}, {"address": "wrong"}],
+    }
+    path = f"{ROOT}/servers/{world.create('addressed', 'toy', config=config, ports=1)['id']}"
+    shown = world.operator.get(path).json()["server"]["addresses"]["virtual"]
+    found = [(each["addr"], each["version"], each["OS-EXT-IPS:type"]) for each in shown]
+    assert found == [("10.0.0.2", 4, "fixed"), ("fd00::2", 6, "fixed"), ("192.0.2.1", 4, "floating")]
+    (interface,) = world.operator.get(f"{path}/os-interface").json()["interfaceAttachments"]
+    assert interface["mac_addr"] == shown[0]["OS-EXT-IPS-MAC:mac_addr"]
+    assert interface["fixed_ips"] == [{"ip_address": "10.0.0.2"}, {"ip_address": "fd00::2"}]
+
+
+def test_locations_quotas_and_limits_are_shown(world: World) -> None:
+    tenant, admin = world.tenant, world.admin
+    detail = tenant.get(f"{ROOT}/os-quota-sets/acme/detail").json()["quota_set"]
+    made = tenant.post(f"{ROOT}/servers", json=order(name="counted", flavorRef="medium"))
+    assert made.status_code == 202
+    after = tenant.get(f"{ROOT}/os-quota-sets/acme/detail").json()["quota_set"]
+    workers = admin.get("/api/v1/flavors/medium").json()["workers"]
+    assert after["instances"]["in_use"] - detail["instances"]["in_use"] == 1
+    assert after["cores"]["in_use"] - detail["cores"]["in_use"] == workers
+    absolute = tenant.get(f"{ROOT}/limits").json()["limits"]["absolute"]
+    assert absolute["maxTotalInstances"] == after["instances"]["limit"]
+    assert absolute["totalCoresUsed"] == after["cores"]["in_use"]
+    for path in ("os-quota-sets/other", "limits?tenant_id=other", "projects/other"):
+        fault(tenant.get(f"{ROOT}/{path}"), 403, "forbidden", "other")
+        assert admin.get(f"{ROOT}/{path}").status_code == 200
+    for path in ("os-hypervisors/1", "os-services", "os-aggregates", "os-availability-zone/detail"):
+        fault(tenant.get(f"{ROOT}/{path}"), 403, "forbidden")
+    assert tenant.get(f"{ROOT}/os-availability-zone").json()["availabilityZoneInfo"][0]["hosts"] is None
+    shown = admin.get(f"{ROOT}/os-hypervisors/2").json()["hypervisor"]
+    assert (shown["hypervisor_hostname"], shown["id"]) == ("snic0", 2)
+    assert shown == admin.get(f"{ROOT}/os-hypervisors/snic0").json()["hypervisor"]
+    fault(admin.get(f"{ROOT}/os-hypervisors/moon"), 404, "itemNotFound", "moon")
+    hosts = [each["host"] for each in admin.get(f"{ROOT}/os-services?host=snic0").json()["services"]]
+    assert hosts == ["snic0"]
+    assert admin.get(f"{ROOT}/os-services?binary=nova-scheduler").json()["services"] == []
+
+
 needs_openstack = pytest.mark.skipif(
     not OPENSTACK.exists(), reason="openstack is not in .venv/openstack; tools/prepare test installs it"
 )
@@ -205,3 +259,30 @@ def test_the_stock_command_works_with_a_token(world: World) -> None:
     assert openstack(world, "server", "list", "-f", "json", token=OTHER_TOKEN) == []
     assert "403" in openstack(world, "server", "migrate", "mine", token=TENANT_TOKEN, status=1)
     assert "401" in openstack(world, "server", "list", token="wrong-token-0123456789", status=1)
+
+
+@needs_openstack
+@pytest.mark.soak
+def test_the_stock_command_shows_locations_and_limits(directory: Path) -> None:
+    world, as_json = World(directory, anonymous="admin"), ("-f", "json")
+    try:
+        (listed, _) = openstack(world, "hypervisor", "list", *as_json)
+        shown = openstack(world, "hypervisor", "show", "hypervisor", *as_json)
+        assert (shown["hypervisor_hostname"], shown["id"]) == ("hypervisor", str(listed["ID"]))
+        services = openstack(world, "compute", "service", "list", *as_json)
+        assert [each["Host"] for each in services] == ["hypervisor", "snic0"]
+        assert openstack(world, "availability", "zone", "list", "--compute", *as_json)[0]["Zone Name"] == "nova"
+        quotas = openstack(world, "quota", "show", "--compute", "acme", *as_json)
+        assert {each["Resource"]: each["Limit"] for each in quotas}["instances"] == 250
+        usage = openstack(world, "quota", "show", "--compute", "--usage", "acme", *as_json)
+        assert {each["Resource"]: each["In Use"] for each in usage}["instances"] == 0
+        limits = openstack(world, "limits", "show", "--absolute", *as_json)
+        assert {each["Name"]: each["Value"] for each in limits}["maxTotalInstances"] == 250
+        create = ("server", "create", "--image", "toy", "--flavor", "small", "--nic", "none", "--wait", "labelled")
+        openstack(world, *create)
+        openstack(world, "server", "set", "--property", "tier=front", "labelled")
+        assert openstack(world, "server", "show", "labelled", *as_json)["properties"] == {"tier": "front"}
+        openstack(world, "server", "unset", "--property", "tier", "labelled")
+        assert openstack(world, "server", "show", "labelled", *as_json)["properties"] == {}
+    finally:
+        world.close()

@@ -114,12 +114,19 @@ class Update(_In):
     """``server`` of ``PUT /servers/{id}``."""
 
     name: Name | None = None
+    description: _Text | None = None
 
 
 class Updated(_In):
     """``PUT /servers/{id}``."""
 
     server: Update
+
+
+class Metadata(_In):
+    """``POST /servers/{id}/metadata``."""
+
+    metadata: Labels
 
 
 def read(model: type[Model]) -> Model:

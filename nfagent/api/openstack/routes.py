@@ -11,7 +11,7 @@ from apiflask import APIBlueprint
 from flask import request
 from flask.typing import ResponseReturnValue
 
-from nfagent.api.openstack import bodies, versions, views
+from nfagent.api.openstack import bodies, inventory, versions, views
 from nfagent.api.openstack.faults import PREFIX
 from nfagent.api.schemas import LOG_MAX
 from nfagent.api.services import client, services
@@ -22,6 +22,7 @@ from nfagent.store import events, instances, migrations
 from nfagent.store.instances import Filter
 
 blueprint = APIBlueprint("compute", __name__, url_prefix=PREFIX, enable_openapi=False)
+blueprint.register_blueprint(inventory.blueprint)
 blueprint.before_request(versions.note)
 blueprint.after_request(versions.mark)
 
@@ -84,9 +85,11 @@ def show_server(server: str) -> ResponseReturnValue:
 
 @blueprint.put("/servers/<string:server>")
 def update_server(server: str) -> ResponseReturnValue:
-    """Rename an instance."""
+    """Rename or describe an instance."""
     update = bodies.read(bodies.Updated).server
-    view = services().desired.amend(client(), _find(server).instance.id, Amendment(name=update.name))
+    instance = _find(server).instance
+    labels = None if update.description is None else instance.labels | {bodies.DESCRIPTION: update.description}
+    view = services().desired.amend(client(), instance.id, Amendment(name=update.name, labels=labels))
     return {"server": _server(view)}
 
 
@@ -114,10 +117,36 @@ def act(server: str) -> ResponseReturnValue:
     return "", 202
 
 
+@blueprint.get("/servers/<string:server>/metadata")
+def show_metadata(server: str) -> ResponseReturnValue:
+    """Show an instance's labels."""
+    return {"metadata": _find(server).instance.labels}
+
+
+@blueprint.post("/servers/<string:server>/metadata")
+def set_metadata(server: str) -> ResponseReturnValue:
+    """Set some labels of an instance."""
+    instance = _find(server).instance
+    labels = instance.labels | bodies.read(bodies.Metadata).metadata
+    return {"metadata": services().desired.amend(client(), instance.id, Amendment(labels=labels)).instance.labels}
+
+
+@blueprint.delete("/servers/<string:server>/metadata/<string:key>")
+def delete_metadata(server: str, key: str) -> ResponseReturnValue:
+    """Remove a label of an instance."""
+    instance = _find(server).instance
+    labels = {name: value for name, value in instance.labels.items() if name != key}
+    if labels == instance.labels:
+        raise UnknownError("unknown", f"Metadata item {key} could not be found.")
+    services().desired.amend(client(), instance.id, Amendment(labels=labels))
+    return "", 204
+
+
 @blueprint.get("/servers/<string:server>/os-interface")
 def list_interfaces(server: str) -> ResponseReturnValue:
     """List an instance's virtual ports."""
-    return {"interfaceAttachments": [views.attachment(port) for port in _find(server).instance.ports]}
+    instance = _find(server).instance
+    return {"interfaceAttachments": [views.attachment(instance, index) for index in range(len(instance.ports))]}
 
 
 @blueprint.get("/servers/<string:server>/os-volume_attachments")
@@ -215,9 +244,9 @@ def list_ports() -> ResponseReturnValue:
     device = request.args.get("device_id")
     found = instances.views(services().desired.store.read, Filter(project=None if client().admin else client().project))
     ports = [
-        views.port(port, view.instance)
+        views.port(view.instance, index)
         for view in found
-        for port in view.instance.ports
+        for index in range(len(view.instance.ports))
         if device in (None, view.instance.id)
     ]
     return {"ports": ports}
@@ -233,17 +262,6 @@ def list_migrations() -> ResponseReturnValue:
     instance = request.args.get("instance_uuid")
     found = migrations.page(services().desired.store.read, instance, None, _PAGE_MAX, None)
     return {"migrations": [views.migration(each) for each in found]}
-
-
-@blueprint.get("/os-hypervisors")
-@blueprint.get("/os-hypervisors/detail")
-def list_hypervisors() -> ResponseReturnValue:
-    """List the locations."""
-    client().require_admin("hypervisors")
-    found = instances.views(services().desired.store.read, Filter())
-    homes = [view.running.location for view in found if view.running]
-    names = services().desired.catalog.locations
-    return {"hypervisors": [views.hypervisor(index, name, homes.count(name)) for index, name in enumerate(names, 1)]}
 
 
 # ---- helpers

@@ -6,12 +6,13 @@ from typing import Any
 
 from flask import url_for
 
+from nfagent.api.openstack import addresses
+from nfagent.api.openstack.addresses import NETWORK
 from nfagent.api.openstack.bodies import DESCRIPTION
 from nfagent.api.openstack.versions import at_least
 from nfagent.desired import Client
-from nfagent.model import Flavor, Instance, InstancePort, Kind, Migration, View
+from nfagent.model import Flavor, Instance, Kind, Migration, View
 
-NETWORK = "virtual"
 _STATUS = {"building": "BUILD", "active": "ACTIVE", "migrating": "MIGRATING", "deleting": "ACTIVE", "error": "ERROR"}
 _VM_STATE = {"building": "building", "active": "active", "migrating": "active", "deleting": "active", "error": "error"}
 _TASK = {"building": "spawning", "migrating": "migrating", "deleting": "deleting"}
@@ -44,7 +45,7 @@ def server(view: View, reason: str | None, flavor: Flavor | None, who: Client, d
         "flavor": _flavor_of(instance, flavor),
         "created": time(instance.created),
         "updated": time(view.running.since if view.running else instance.created),
-        "addresses": {},
+        "addresses": addresses.by_network(instance),
         "accessIPv4": "",
         "accessIPv6": "",
         "progress": 100 if status == "active" else 0,
@@ -140,19 +141,21 @@ def image(kind: Kind) -> dict[str, Any]:
     }
 
 
-def attachment(port: InstancePort) -> dict[str, Any]:
+def attachment(instance: Instance, index: int) -> dict[str, Any]:
     """Return a virtual port in ``os-interface``."""
+    port = instance.ports[index]
     return {
         "port_id": str(port.number),
         "port_state": "ACTIVE",
         "net_id": NETWORK,
         "mac_addr": port.mac,
-        "fixed_ips": [],
+        "fixed_ips": _fixed_ips(instance, index),
     }
 
 
-def port(each: InstancePort, instance: Instance) -> dict[str, Any]:
+def port(instance: Instance, index: int) -> dict[str, Any]:
     """Return a virtual port, in the form of the Networking API."""
+    each = instance.ports[index]
     return {
         "id": str(each.number),
         "name": each.name,
@@ -164,9 +167,13 @@ def port(each: InstancePort, instance: Instance) -> dict[str, Any]:
         "project_id": instance.project,
         "status": "ACTIVE",
         "admin_state_up": True,
-        "fixed_ips": [],
+        "fixed_ips": _fixed_ips(instance, index),
         "security_groups": [],
     }
+
+
+def _fixed_ips(instance: Instance, index: int) -> list[dict[str, str]]:
+    return [{"ip_address": each} for each in addresses.of_port(instance, index)]
 
 
 def network() -> dict[str, Any]:
@@ -203,24 +210,6 @@ def migration(each: Migration) -> dict[str, Any]:
         "created_at": time(each.requested),
         "updated_at": time(each.ended or each.started or each.requested),
         **({"uuid": str(each.epoch)} if at_least(59) else {}),
-    }
-
-
-def hypervisor(index: int, name: str, running: int) -> dict[str, Any]:
-    """A location."""
-    return {
-        "id": str(index) if at_least(53) else index,
-        "hypervisor_hostname": name,
-        "hypervisor_type": "nfagent",
-        "hypervisor_version": 1,
-        "state": "up",
-        "status": "enabled",
-        "host_ip": "127.0.0.1",
-        "running_vms": running,
-        "service": {"host": name, "id": str(index), "disabled_reason": None},
-        **dict.fromkeys(("vcpus", "vcpus_used", "memory_mb", "memory_mb_used", "local_gb", "local_gb_used"), 0),
-        **dict.fromkeys(("free_ram_mb", "free_disk_gb", "current_workload", "disk_available_least"), 0),
-        "cpu_info": {},
     }
 
 
