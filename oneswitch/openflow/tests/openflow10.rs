@@ -67,6 +67,25 @@ fn an_add_goes_to_table_0_and_resets_counters() {
 }
 
 #[test]
+fn a_match_that_only_lacks_prerequisites_is_on_ethernet() {
+    let open_all = 0x003f_ffffu32;
+    let tcp = 1u32 << 5;
+    for (open, fields) in [
+        (open_all, "any packet"),
+        (open_all & !tcp, "oxm(0x8000,44)=0x0"),
+        (open_all & !(tcp | 1), "in_port=1,oxm(0x8000,44)=0x0"),
+        (open_all & !(tcp | 4), "eth_src=00:00:00:00:00:00"),
+    ] {
+        let mut message = flow_mod(0, &[]);
+        message[8..12].copy_from_slice(&open.to_be_bytes());
+        let Request::Message(Message::FlowMod(added)) = request(&message) else {
+            panic!()
+        };
+        assert_eq!(added.matching.to_string(), fields);
+    }
+}
+
+#[test]
 fn a_modification_has_a_new_cookie_and_all_tables() {
     let Request::Modify(Modify {
         flow_mod,

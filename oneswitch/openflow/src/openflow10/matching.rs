@@ -25,6 +25,8 @@ mod open {
     pub const NW_BITS: u32 = 0x3f;
     pub const DL_VLAN_PCP: u32 = 1 << 20;
     pub const NW_TOS: u32 = 1 << 21;
+    /// Fields of IP and above, without addresses.
+    pub const UPPER: u32 = NW_TOS | NW_PROTO | TP_SRC | TP_DST;
     pub const ALL: u32 = (1 << 22) - 1;
 }
 
@@ -36,6 +38,8 @@ const ETH_IPV6: u16 = 0x86dd;
 const ICMPV6: u8 = 58;
 const ETH_RARP: u16 = 0x8035;
 const PRESENT: u16 = VID_PRESENT;
+/// `OXM_OF_PACKET_TYPE` of OpenFlow 1.5, which Open vSwitch has in all versions.
+const PACKET_TYPE: u8 = 44;
 const VID_MASK: u16 = 0x0fff;
 
 /// The fields of `ofp_match`.
@@ -120,6 +124,7 @@ impl Match10 {
         if self.has(open::IN_PORT) {
             put_basic(&mut oxm, 0, &from_openflow10(self.in_port).to_be_bytes());
         }
+        let metadata = oxm.len();
         if self.has(open::DL_DST) {
             put_basic(&mut oxm, 3, &self.dl_dst);
         }
@@ -137,7 +142,18 @@ impl Match10 {
                 _ => {}
             }
         }
+        if oxm.len() == metadata && self.names_upper_layers() {
+            // All fields of a packet, even those that lack a prerequisite, imply Ethernet.
+            put_basic(&mut oxm, PACKET_TYPE, &[0; 4]);
+        }
         Match(oxm.into_boxed_slice())
+    }
+
+    /// Tells whether the match fixes anything of IP, ARP or above.
+    fn names_upper_layers(&self) -> bool {
+        let addresses = [open::NW_SRC_SHIFT, open::NW_DST_SHIFT];
+        self.open & open::UPPER != open::UPPER
+            || addresses.iter().any(|shift| self.address_mask(*shift) != 0)
     }
 
     fn put_vlan(&self, oxm: &mut Vec<u8>) {
