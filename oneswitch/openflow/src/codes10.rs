@@ -41,6 +41,7 @@ fn error_of(error: ErrorCode) -> Code10 {
         (1, 9) => nicira(1, 512),
         (1, 10) => standard(1, 5),
         (1, 11) => nicira(1, 514),
+        (2, 9) => nicira(2, 9),
         (2, 10) => nicira(1, 522),
         (2, code @ 13..=15) => nicira(1, code + 510),
         (3, 1) => nicira(2, 257),
@@ -52,6 +53,7 @@ fn error_of(error: ErrorCode) -> Code10 {
         (5, 4) => standard(3, 2),
         (5, 6) => standard(3, 4),
         (5, 7) => nicira(3, 258),
+        (6, 0..=14) => nicira(error.kind, error.code),
         (7, code @ 0..=1) => standard(4, code),
         (9, code @ 0..=2) => standard(5, code),
         (11, 2) => nicira(1, 513),
@@ -62,7 +64,9 @@ fn error_of(error: ErrorCode) -> Code10 {
         (0xffff, code @ 12..=13) => nicira(5, code + 244),
         (0xffff, 15) => nicira(2, 526),
         (0xffff, code @ 16..=21) => nicira(1, code + 511),
-        (0xffff, code @ 34..=36) => nicira(1, code + 499),
+        (0xffff, code @ 34..=38) => nicira(1, code + 499),
+        (0xffff, 42) => nicira(1, 265),
+        (0xffff, 43) => nicira(1, 264),
         (0xffff, code @ 4443..=4448) => nicira(14, code - 4440),
         _ => nicira(1, 521),
     }
@@ -105,7 +109,12 @@ mod tests {
             (ErrorCode::NX_RESUME_NOT_SUPPORTED, nicira(1, 533)),
             (ErrorCode::NX_STATS_NOT_CONFIGURED, nicira(1, 535)),
             (ErrorCode::NX_UNENCODABLE_ERROR, nicira(1, 521)),
-            (ErrorCode::GROUP_MOD_FAILED_LOOP, nicira(1, 521)),
+            (ErrorCode::BAD_ACTION_BAD_OUT_GROUP, nicira(2, 9)),
+            (ErrorCode::GROUP_MOD_FAILED_LOOP, nicira(6, 7)),
+            (ErrorCode::NX_TLV_INVALID_DEL, nicira(1, 537)),
+            (ErrorCode::NX_ACTION_CT_DATAPATH_SUPPORT, nicira(1, 265)),
+            (ErrorCode::NX_MATCH_CT_DATAPATH_SUPPORT, nicira(1, 264)),
+            (ErrorCode::NX_BAD_HEADER_TYPE, nicira(1, 521)),
         ] {
             assert_eq!(error_of(error), expected, "{error}");
         }
