@@ -72,15 +72,13 @@ def _is_untagged(fields: tuple[Oxm, ...]) -> bool:
 # ---- actions
 
 
-def actions(
-    draw: Draw, model: Model, fields: tuple[Oxm, ...] = (), table: int = 0, *, stateful: bool | None = None
-) -> bytes:
+def actions(draw: Draw, model: Model, fields: tuple[Oxm, ...] = (), table: int = 0) -> bytes:
     """Draw actions for packets that match ``fields``."""
     exact = {name: value for name, value, mask in fields if mask is None}
     is_tagged = any(name == "vlan_vid" and value for name, value, _ in fields)
     result = b""
     for kind in draw(st.lists(st.integers(0, 23), max_size=4)):
-        if (model.stateful if stateful is None else stateful) and draw(st.integers(0, 4)) == 0:
+        if model.stateful and draw(st.integers(0, 4)) == 0:
             result += _stateful(draw, table)
         elif kind == 0:
             return _odd(draw)  # of two errors, which one is told is not compared
@@ -179,8 +177,6 @@ def change_flows(draw: Draw, model: Model) -> bytes:
     table = (like.table if like else draw(st.sampled_from(pools.TABLES))) if model.sender.names_tables else 0
     priority = like.priority if like else draw(st.sampled_from(pools.PRIORITIES))
     in_nxm = draw(st.integers(0, 2)) == 0 and not (model.is_old and _is_untagged(fields))
-    # Known difference: a changed cookie, with actions that need more than the match of the modification.
-    tracks = model.stateful and any(item[:2] == ("eth_type", frames.IPV4) for item in fields)
     if modifies:
         priority = model.without_overlap(table, priority, fields)
         model.rules.append(FlowMod(of.ADD, table, priority, fields))
@@ -188,7 +184,7 @@ def change_flows(draw: Draw, model: Model) -> bytes:
         fields = (*fields, ("cookie", draw(st.sampled_from((1, 2))), draw(st.sampled_from((None, 1, 3)))))
     out_port = draw(st.sampled_from((m.NONE, m.NONE, m.NONE, *pools.PORTS, of.CONTROLLER, of.FLOOD)))
     return m.FlowMod10(
-        *(command, priority, fields, actions(draw, model, fields, table, stateful=tracks) if modifies else b""),
+        *(command, priority, fields, actions(draw, model, fields, table) if modifies else b""),
         cookie=draw(st.sampled_from((*pools.COOKIES, of.MASK64))),
         flags=draw(st.sampled_from((0, 0, m.SEND_FLOW_REM, m.CHECK_OVERLAP))),
         out_port=out_port,

@@ -3,12 +3,13 @@
 use crate::api::ControllerRole;
 use crate::controllers::Incoming;
 use crate::core::Core;
-use crate::model::rule::CHANGED_COOKIE;
+use crate::model::rule::{Rule, CHANGED_COOKIE};
 use crate::model::tables::{Filter, ALL_TABLES};
 use crate::wire::wire;
 use openflow13::openflow10::{self, encode_features, Modify, Request};
 use openflow13::{decode, ErrorCode, FlowMod, FlowModCommand, Message, MultipartRequest};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Instant;
 use tracing::info;
 
@@ -93,44 +94,32 @@ impl Core {
             Ok(matching) => matching,
             Err(refusal) => return self.refuse(incoming, refusal.error),
         };
+        let in_table = |table_id| FlowMod {
+            table_id,
+            ..flow_mod.clone()
+        };
         let filter = Filter::of_flow_mod(&flow_mod, matching);
         let chosen = self.truth.tables.select(&filter);
         let messages: Vec<FlowMod> = match new_cookie {
             Some(cookie) if chosen.is_empty() && flow_mod.cookie_mask == 0 => {
-                let table_id = match flow_mod.table_id {
-                    ALL_TABLES => 0,
-                    table => table,
-                };
                 vec![FlowMod {
                     command: FlowModCommand::Add,
                     cookie,
-                    table_id,
-                    ..flow_mod
+                    ..in_table(first_table(&flow_mod))
                 }]
             }
             // OpenFlow 1.3 cannot change a cookie but by adding the rule again, which keeps its counters on the switches.
-            Some(cookie) if chosen.iter().any(|rule| rule.cookie != cookie) => chosen
-                .iter()
-                .map(|rule| FlowMod {
-                    command: FlowModCommand::Add,
-                    cookie,
-                    cookie_mask: CHANGED_COOKIE,
-                    table_id: rule.key.table,
-                    priority: rule.key.priority,
-                    idle_timeout: rule.idle_timeout,
-                    hard_timeout: rule.hard_timeout,
-                    flags: rule.flags & !(FlowMod::CHECK_OVERLAP | FlowMod::RESET_COUNTS),
-                    importance: rule.importance,
-                    matching: rule.matching.clone(),
-                    ..flow_mod.clone()
-                })
-                .collect(),
+            Some(cookie) if chosen.iter().any(|rule| rule.cookie != cookie) => {
+                let check = is_wider(&flow_mod, &chosen).then(|| checking(&flow_mod, &chosen));
+                let changes = chosen
+                    .iter()
+                    .map(|rule| readdition(&flow_mod, rule, cookie));
+                check.into_iter().chain(changes).collect()
+            }
+            // Switches check the actions even if there is nothing to modify.
+            _ if chosen.is_empty() => vec![in_table(first_table(&flow_mod))],
             _ => {
                 let tables: BTreeSet<u8> = chosen.iter().map(|rule| rule.key.table).collect();
-                let in_table = |table_id| FlowMod {
-                    table_id,
-                    ..flow_mod.clone()
-                };
                 tables.into_iter().map(in_table).collect()
             }
         };
@@ -139,5 +128,48 @@ impl Core {
             self.dispatch_translated(incoming, &Message::FlowMod(message), now);
         }
         self.switches.verdicts.end_modification();
+    }
+}
+
+/// Returns the table that a rule is added to if there is none to modify.
+fn first_table(flow_mod: &FlowMod) -> u8 {
+    match flow_mod.table_id {
+        ALL_TABLES => 0,
+        table => table,
+    }
+}
+
+/// Tells whether a modification selects rules whose match says more than its own.
+fn is_wider(flow_mod: &FlowMod, chosen: &[Arc<Rule>]) -> bool {
+    flow_mod.command == FlowModCommand::Modify
+        && chosen.iter().any(|rule| rule.matching != flow_mod.matching)
+}
+
+/// Returns a modification that changes nothing: Open vSwitch checks whether its match says what its actions need.
+fn checking(flow_mod: &FlowMod, chosen: &[Arc<Rule>]) -> FlowMod {
+    let cookies: BTreeSet<u64> = chosen.iter().map(|rule| rule.cookie).collect();
+    let unused = (0..).find(|cookie| !cookies.contains(cookie));
+    FlowMod {
+        table_id: first_table(flow_mod),
+        cookie: unused.unwrap_or_default(),
+        cookie_mask: u64::MAX,
+        ..flow_mod.clone()
+    }
+}
+
+/// Returns the addition that gives a rule the actions of a modification and a new cookie.
+fn readdition(flow_mod: &FlowMod, rule: &Rule, cookie: u64) -> FlowMod {
+    FlowMod {
+        command: FlowModCommand::Add,
+        cookie,
+        cookie_mask: CHANGED_COOKIE,
+        table_id: rule.key.table,
+        priority: rule.key.priority,
+        idle_timeout: rule.idle_timeout,
+        hard_timeout: rule.hard_timeout,
+        flags: rule.flags & !(FlowMod::CHECK_OVERLAP | FlowMod::RESET_COUNTS),
+        importance: rule.importance,
+        matching: rule.matching.clone(),
+        ..flow_mod.clone()
     }
 }

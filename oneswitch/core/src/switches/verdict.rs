@@ -70,6 +70,8 @@ struct Operation {
     message: u64,
     /// Whether it carries out a modification in another way.
     is_modification: bool,
+    /// Whether it is refused because an earlier operation of the same modification is, which tells the error.
+    follows_refusal: bool,
     /// The reason why the rule that it removes has timed out.
     expired: Option<u8>,
     /// Estimate of its bytes.
@@ -111,6 +113,22 @@ impl Operation {
             error,
             data: wire(0, &self.request).into(),
         });
+    }
+
+    /// Refuses it if `refused`, the message of an earlier operation that was refused, is its own: a message is refused as a whole, once.
+    fn follow(&mut self, refused: &mut Option<(u64, ErrorCode)>) {
+        if !self.is_modification {
+            return;
+        }
+        match (*refused, &self.refusal) {
+            (Some((message, error)), _) if message == self.message => {
+                self.follows_refusal = true;
+                let data = Box::default();
+                self.refusal.get_or_insert(Refusal { error, data });
+            }
+            (_, Some(refusal)) => *refused = Some((self.message, refusal.error)),
+            _ => {}
+        }
     }
 
     /// Tells whether the switches' verdict contradicts the expectation, or is missing.
@@ -278,6 +296,7 @@ impl Verdicts {
             is_joined: self.joined.is_some(),
             message: self.joined.or(self.modification).unwrap_or(self.pushed),
             is_modification: self.modification.is_some(),
+            follows_refusal: false,
             expired: None,
             size,
         });
@@ -515,6 +534,7 @@ impl Verdicts {
         for operation in self.operations.iter_mut().rev() {
             truth.revert(std::mem::take(&mut operation.changes));
         }
+        let mut refused_message = None;
         for (index, operation) in self.operations.iter_mut().enumerate() {
             if operation.request.checks_overlap() {
                 let overlaps = truth.forbids_overlap(&operation.request);
@@ -522,6 +542,7 @@ impl Verdicts {
             }
             let refused = if index < batch {
                 operation.decide(truth);
+                operation.follow(&mut refused_message);
                 operation.refusal.is_some()
             } else {
                 operation.expected.is_some()

@@ -24,6 +24,7 @@ mod moves;
 mod offload;
 mod offload_random;
 mod offload_writers;
+mod openflow10;
 mod openflow14;
 mod ports;
 mod questions;

@@ -93,6 +93,9 @@ impl Settled {
         operation.folded.into_iter().for_each(|f| f.tell(journal));
         let accepted_by = operation.targets.minus(operation.refused_by);
         self.repair = self.repair.union(accepted_by).union(operation.copied_to);
+        if operation.follows_refusal {
+            return;
+        }
         let part = match operation.request {
             Request::Part(number) => Some(number),
             _ => None,

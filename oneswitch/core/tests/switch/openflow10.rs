@@ -1,0 +1,87 @@
+//! Modifications of OpenFlow 1.0, which become several messages of OpenFlow 1.3: they are refused once, and as a whole.
+
+use crate::build::{add, any, from, output};
+use crate::lab::Lab;
+use openflow13::{openflow10, ErrorCode, FlowMod, FlowModCommand, Message};
+
+const OLD: u64 = 10;
+const MODIFY: u8 = 1;
+/// It leaves the rules' cookies.
+const NO_COOKIE: u64 = u64::MAX;
+
+/// A modification of all rules that outputs to port 3.
+fn modification(cookie: u64) -> Vec<u8> {
+    let mut frame = vec![1, openflow10::kind::FLOW_MOD, 0, 80, 0, 0, 0, 7];
+    frame.extend(0x003f_ffffu32.to_be_bytes());
+    frame.extend([0; 36]);
+    frame.extend(cookie.to_be_bytes());
+    frame.extend([0, MODIFY, 0, 0, 0, 0, 0, 1]);
+    frame.extend([0xff; 6]);
+    frame.extend([0, 0]);
+    frame.extend([0, 0, 0, 8, 0, 3, 0, 0]);
+    frame
+}
+
+/// Switches that refuse the flow-mods of modifications for which this is so, with rules of cookies 1 and 2 in tables 0 and 1.
+fn lab(with_rules: bool, is_refused: fn(&FlowMod) -> bool) -> Lab {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.controller_of_version(OLD, openflow10::VERSION);
+    if with_rules {
+        lab.ask(1, &Message::FlowMod(add(1, from(1), &output(1))));
+        let other = FlowMod {
+            table_id: 1,
+            ..add(2, any(), &output(1))
+        };
+        lab.ask(2, &Message::FlowMod(other));
+    }
+    for switch in 0..2 {
+        lab.virt(switch).refuse = Some(Box::new(move |message| match message {
+            Message::FlowMod(message) if is_refused(message) => {
+                Some(ErrorCode::BAD_ACTION_MATCH_INCONSISTENT)
+            }
+            _ => None,
+        }));
+    }
+    lab.run();
+    lab.take_raw(OLD);
+    lab
+}
+
+/// Sends a modification; returns the number of errors.
+fn errors(lab: &mut Lab, cookie: u64) -> usize {
+    lab.send_raw(OLD, &modification(cookie));
+    lab.run();
+    let told = lab.take_raw(OLD);
+    let is_error = |frame: &&Vec<u8>| frame[1] == openflow13::kind::ERROR;
+    told.iter().filter(is_error).count()
+}
+
+fn is_modify(message: &FlowMod) -> bool {
+    message.command == FlowModCommand::Modify
+}
+
+#[test]
+fn a_modification_of_two_tables_is_refused_once() {
+    let mut lab = lab(true, is_modify);
+    assert_eq!(errors(&mut lab, NO_COOKIE), 1);
+    assert_eq!(lab.cookies(), [vec![1, 2], vec![2]]);
+}
+
+#[test]
+fn a_modification_of_no_rule_is_checked() {
+    let mut lab = lab(false, is_modify);
+    assert_eq!(errors(&mut lab, NO_COOKIE), 1);
+    assert_eq!(errors(&mut lab, 9), 0);
+    assert_eq!(lab.cookies(), [vec![9], vec![9]]);
+}
+
+#[test]
+fn a_change_of_cookies_is_refused_for_what_its_own_match_lacks() {
+    let mut lab = lab(true, is_modify);
+    assert_eq!(errors(&mut lab, 9), 1);
+    assert_eq!(lab.cookies(), [vec![1, 2], vec![2]]);
+    lab.virt(0).refuse = None;
+    lab.virt(1).refuse = None;
+    assert_eq!(errors(&mut lab, 9), 0);
+    assert_eq!(lab.cookies(), [vec![9, 9], vec![9]]);
+}
