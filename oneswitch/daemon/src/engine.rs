@@ -413,7 +413,7 @@ impl Engine {
                 }
                 self.core.switch_down(switch, bridge, now);
             }
-            Peer::Misses(_) => {}
+            Peer::Misses(switch) => self.core.misses_down(switch),
             Peer::Ages(switch) => {
                 self.ages.remove(&switch);
                 self.core.ages_down(switch, now);

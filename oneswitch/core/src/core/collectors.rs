@@ -1,10 +1,12 @@
 //! Packet-ins of actions `controller` with an id: Open vSwitch sends them only to connections that have chosen this id, so the daemon keeps one
 //! to each `virt` for each id that a controller has chosen. These connections speak OpenFlow 1.4, which has more reasons; so one with id 0, which
-//! all other packet-ins have, serves the controllers of that version.
+//! all other packet-ins have, serves the controllers of that version. Packets that meet no rule come on connections of OpenFlow 1.0, while a
+//! controller of that version wants them.
 
 use crate::api::SwitchIndex;
 use crate::controllers::telling::Hearers;
 use crate::core::Core;
+use crate::switch_set::SwitchSet;
 use openflow13::continuation::{properties_of, subscribe_to_id};
 use openflow13::kind;
 use std::collections::BTreeSet;
@@ -18,8 +20,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Collectors {
     /// The ids that controllers had chosen last.
     wanted: BTreeSet<u16>,
+    /// Whether controllers wanted packets that meet no rule last.
+    wanted_misses: bool,
     /// Connections that send packet-ins.
     ready: BTreeSet<(SwitchIndex, u16)>,
+    /// Switches that send packets that meet no rule.
+    misses: SwitchSet,
     /// Messages of controllers wait since then.
     since: Option<Instant>,
 }
@@ -60,6 +66,15 @@ impl Core {
         }
     }
 
+    /// Notes that a switch sends packets that meet no rule.
+    pub(in crate::core) fn misses_come(&mut self, switch: SwitchIndex) {
+        self.collectors.misses.insert(switch);
+    }
+
+    pub fn misses_down(&mut self, switch: SwitchIndex) {
+        self.collectors.misses.remove(switch);
+    }
+
     /// Returns the controllers that get the packet-ins without an id from the ordinary connection to a switch.
     pub(in crate::core) fn hearers_of(&self, switch: SwitchIndex) -> Hearers {
         match self.collectors.ready.contains(&(switch, 0)) {
@@ -68,11 +83,12 @@ impl Core {
         }
     }
 
-    /// Lets messages of controllers wait until the packet-ins of new ids come.
+    /// Lets messages of controllers wait until the packet-ins of new ids come, and packets that meet no rule.
     pub(in crate::core) fn await_collectors(&mut self, now: Instant) {
-        let wanted = self.collected_ids();
-        let is_new = !wanted.is_subset(&self.collectors.wanted);
-        self.collectors.wanted = wanted;
+        let (wanted, misses) = (self.collected_ids(), self.wants_misses());
+        let before = &mut self.collectors;
+        let is_new = !wanted.is_subset(&before.wanted) || misses && !before.wanted_misses;
+        (before.wanted, before.wanted_misses) = (wanted, misses);
         if is_new && self.lacks_collectors() {
             self.collectors.since = Some(now);
         }
@@ -92,7 +108,7 @@ impl Core {
             return;
         }
         if self.lacks_collectors() {
-            warn!(target: "southbound", "packet-ins with a controller's id do not come from all switches yet");
+            warn!(target: "southbound", "packet-ins with a controller's id, or of packets that meet no rule, do not come from all switches yet");
         }
         self.collectors.since = None;
     }
@@ -103,6 +119,8 @@ impl Core {
             ids.iter()
                 .all(|id| self.collectors.ready.contains(&(switch, *id)))
         };
-        !self.switches.up().iter().all(ready)
+        let up = self.switches.up();
+        let misses = self.wants_misses() && !up.minus(self.collectors.misses).is_empty();
+        misses || !up.iter().all(ready)
     }
 }

@@ -89,6 +89,9 @@ impl Core {
 
     /// Handles a message on a connection that [`openflow10::subscribe_to_misses`] has set up.
     pub fn packet_missed(&mut self, switch: SwitchIndex, frame: &[u8]) {
+        if frame.get(1) == Some(&openflow10::kind::BARRIER_REPLY) {
+            return self.misses_come(switch);
+        }
         match openflow10::decode_miss(frame) {
             Ok(Some(packet)) => {
                 let frame = wire(0, &Message::PacketIn(packet));

@@ -1,8 +1,11 @@
-//! Modifications of OpenFlow 1.0, which become several messages of OpenFlow 1.3: they are refused once, and as a whole.
+//! What only controllers of OpenFlow 1.0 do: their modifications become several messages of OpenFlow 1.3, which are refused once and as a
+//! whole; and they get the packets that meet no rule.
 
 use crate::build::{add, any, from, output};
 use crate::lab::Lab;
+use oneswitch_core::ControllerId;
 use openflow13::{openflow10, ErrorCode, FlowMod, FlowModCommand, Message};
+use std::time::Duration;
 
 const OLD: u64 = 10;
 const MODIFY: u8 = 1;
@@ -84,4 +87,31 @@ fn a_change_of_cookies_is_refused_for_what_its_own_match_lacks() {
     lab.virt(1).refuse = None;
     assert_eq!(errors(&mut lab, 9), 0);
     assert_eq!(lab.cookies(), [vec![9, 9], vec![9]]);
+}
+
+#[test]
+fn messages_wait_until_packets_without_a_rule_come() {
+    let ready = [1, openflow10::kind::BARRIER_REPLY, 0, 8, 0, 0, 0, 4];
+    let mut lab = Lab::new(2, &[0, 1]);
+    let takes = |lab: &Lab| lab.core.takes_messages_of(ControllerId(OLD));
+    lab.controller_of_version(OLD, openflow10::VERSION);
+    lab.run();
+    lab.core.packet_missed(0, &ready);
+    assert!(!takes(&lab), "one switch is missing");
+    lab.core.packet_missed(1, &ready);
+    assert!(takes(&lab));
+
+    // Another controller finds them; one that comes after the last one has left does not wait without end.
+    lab.controller_of_version(OLD + 1, openflow10::VERSION);
+    lab.run();
+    assert!(takes(&lab));
+    lab.controller_down(OLD);
+    lab.controller_down(OLD + 1);
+    lab.run();
+    lab.core.misses_down(1);
+    lab.controller_of_version(OLD, openflow10::VERSION);
+    lab.run();
+    assert!(!takes(&lab));
+    lab.wait(Duration::from_secs(2));
+    assert!(takes(&lab));
 }

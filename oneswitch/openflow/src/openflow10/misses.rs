@@ -10,10 +10,11 @@ use crate::session::SwitchConfig;
 use crate::wire::Put;
 
 use super::frames::message;
-use super::notices;
+use super::{kind, notices};
 
 /// Returns the messages that ask an Open vSwitch for packets that meet no rule,
-/// and for nothing else.
+/// and for nothing else. The reply to the barrier at the end tells that they
+/// come.
 pub fn subscribe_to_misses() -> Vec<u8> {
     /// `nx_packet_in_format`: the only one with all metadata.
     const NXT_PACKET_IN2: u32 = 2;
@@ -33,6 +34,7 @@ pub fn subscribe_to_misses() -> Vec<u8> {
         message(k::EXPERIMENTER, 1, &format),
         message(k::EXPERIMENTER, 2, &masks),
         message(k::SET_CONFIG, 3, &config),
+        message(kind::BARRIER_REQUEST, 4, &[]),
     ]
     .concat()
 }
