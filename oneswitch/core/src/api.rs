@@ -54,6 +54,8 @@ pub enum Destination {
     Switch(SwitchIndex, Bridge),
     /// The connection to `virt` of a switch that tells the ages of rules.
     Ages(SwitchIndex),
+    /// The connection of OpenFlow 1.5 to it.
+    Properties(SwitchIndex),
 }
 
 /// The executor value for a port's own home; no switch has this name.

@@ -15,6 +15,7 @@ pub mod offload;
 pub mod openflow10;
 pub mod openflow14;
 pub mod openflow15;
+pub mod properties;
 pub mod restarts;
 pub mod southbound;
 pub mod tick;
@@ -56,6 +57,7 @@ pub struct Core {
     commit: Option<bundles::Commit>,
     collectors: collectors::Collectors,
     ages: ages::Ages,
+    property_links: properties::PropertyLinks,
     journal: Journal,
     /// Writers that wait for the switches of their ports.
     offload_hellos: Vec<(WriterId, OffloadHello)>,
@@ -123,6 +125,7 @@ impl Core {
             commit: None,
             collectors: collectors::Collectors::default(),
             ages: ages::Ages::default(),
+            property_links: properties::PropertyLinks::default(),
             journal: Journal::default(),
             offload_hellos: Vec::new(),
             discarded: Vec::new(),
@@ -160,6 +163,7 @@ impl Core {
         self.leave_everywhere(now);
         self.advance_gathering(now);
         self.advance_learning(now);
+        self.switches.begin_rounds();
         self.advance_commit(now);
     }
 

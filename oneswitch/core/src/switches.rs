@@ -10,6 +10,7 @@ pub mod markers;
 pub mod offload;
 pub mod paths;
 pub mod port_config;
+pub mod properties;
 pub mod reads;
 pub mod sending;
 pub mod session;
@@ -47,6 +48,7 @@ pub struct Switches {
     questions: u64,
     next_xid: u32,
     audit: Option<Audit>,
+    pub properties: properties::GroupProperties,
 }
 
 impl Switches {
@@ -64,6 +66,7 @@ impl Switches {
             questions: 0,
             next_xid: 1,
             audit: None,
+            properties: properties::GroupProperties::default(),
         }
     }
 }

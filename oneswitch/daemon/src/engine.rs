@@ -73,8 +73,9 @@ pub struct Engine {
     writers: Writers,
     journal: Option<Journal>,
     subscriptions: Subscriptions,
-    /// The connections that tell the ages of rules, by switch.
+    /// The connections that tell the ages of rules, by switch; and those that are told the properties of groups.
     ages: HashMap<SwitchIndex, u64>,
+    properties: HashMap<SwitchIndex, u64>,
     /// Signalled when all switches are in sync for the first time.
     in_step: Option<watch::Sender<bool>>,
 }
@@ -105,6 +106,7 @@ impl Engine {
             journal: None,
             subscriptions: Subscriptions::default(),
             ages: HashMap::new(),
+            properties: HashMap::new(),
             in_step: None,
         }
     }
@@ -256,6 +258,10 @@ impl Engine {
                 self.ages.insert(*switch, connection);
                 self.core.ages_up(*switch);
             }
+            Peer::Properties(switch) => {
+                self.properties.insert(*switch, connection);
+                self.core.properties_up(*switch, now);
+            }
             Peer::Collector(_, id) => _ = handle.write(self.core.collector_up(version, *id)),
         }
         self.set_link(&peer, Link::Connected);
@@ -307,6 +313,14 @@ impl Engine {
                 for (header, frame) in messages(&bytes) {
                     if !is_echo(header) {
                         self.core.ages_told(switch, frame, now);
+                    }
+                }
+                session.handle.resume();
+            }
+            Peer::Properties(switch) => {
+                for (header, frame) in messages(&bytes) {
+                    if !is_echo(header) {
+                        self.core.properties_told(switch, frame, now);
                     }
                 }
                 session.handle.resume();
@@ -384,6 +398,7 @@ impl Engine {
                 .bridge_mut(switch, bridge)
                 .and_then(|slot| slot.connection),
             Destination::Ages(switch) => self.ages.get(&switch).copied(),
+            Destination::Properties(switch) => self.properties.get(&switch).copied(),
         };
         // The core learns from an own event that a peer has disconnected since it wrote this.
         let Some(connection) = connection else { return };
@@ -418,6 +433,10 @@ impl Engine {
                 self.ages.remove(&switch);
                 self.core.ages_down(switch, now);
             }
+            Peer::Properties(switch) => {
+                self.properties.remove(&switch);
+                self.core.properties_down(switch, now);
+            }
             Peer::Collector(switch, id) => self.core.collector_down(switch, id),
         }
         Some(session)
@@ -432,6 +451,7 @@ impl Engine {
             Peer::Controller { dialled: None, .. }
             | Peer::Misses(_)
             | Peer::Ages(_)
+            | Peer::Properties(_)
             | Peer::Collector(..) => return,
             Peer::Switch(switch, bridge) => Dialled::Switch(*switch, *bridge),
         };

@@ -124,6 +124,8 @@ pub enum Peer {
     Misses(SwitchIndex),
     /// The same bridge, which tells the ages of rules.
     Ages(SwitchIndex),
+    /// The same bridge, which gets the properties of groups.
+    Properties(SwitchIndex),
     /// The same bridge, which sends the packet-ins of actions with this id.
     Collector(SwitchIndex, u16),
 }

@@ -107,6 +107,14 @@ pub async fn dial_beside(
         subscribed.ages,
         |wanted| *wanted,
     ));
+    tasks.spawn(keep_while(
+        context.clone(),
+        target.clone(),
+        format!("switch {name}, bridge virt ({target}): cannot be told the properties of groups"),
+        Peer::Properties(switch),
+        subscribed.properties,
+        |wanted| *wanted,
+    ));
     let mut ids = subscribed.ids;
     let mut known = BTreeSet::new();
     // Without an engine the program is about to end.

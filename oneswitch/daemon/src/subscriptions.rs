@@ -1,4 +1,5 @@
-//! What Open vSwitch tells only on connections of their own: packets that meet no rule, ages of rules, and packet-ins by their id.
+//! What needs connections of their own to Open vSwitch: packets that meet no rule, ages of rules, properties of groups, and packet-ins by
+//! their id.
 
 use std::collections::BTreeSet;
 
@@ -14,6 +15,8 @@ pub struct Subscriptions {
     misses: watch::Sender<bool>,
     /// Ages of rules.
     ages: watch::Sender<bool>,
+    /// Properties of groups, which it gets.
+    properties: watch::Sender<bool>,
     /// Packet-ins of actions with these ids.
     ids: watch::Sender<BTreeSet<u16>>,
 }
@@ -23,6 +26,7 @@ pub struct Subscriptions {
 pub struct Subscribed {
     pub misses: watch::Receiver<bool>,
     pub ages: watch::Receiver<bool>,
+    pub properties: watch::Receiver<bool>,
     pub ids: watch::Receiver<BTreeSet<u16>>,
 }
 
@@ -31,6 +35,7 @@ impl Subscriptions {
     pub fn follow(&self, core: &Core) {
         replace(&self.misses, core.wants_misses());
         replace(&self.ages, core.wants_ages());
+        replace(&self.properties, core.wants_group_properties());
         replace(&self.ids, core.collected_ids());
     }
 
@@ -39,6 +44,7 @@ impl Subscriptions {
         match peer {
             Peer::Misses(_) => !*self.misses.borrow(),
             Peer::Ages(_) => !*self.ages.borrow(),
+            Peer::Properties(_) => !*self.properties.borrow(),
             Peer::Collector(_, id) => !self.ids.borrow().contains(id),
             Peer::Controller { .. } | Peer::Switch(..) => false,
         }
@@ -48,6 +54,7 @@ impl Subscriptions {
         Subscribed {
             misses: self.misses.subscribe(),
             ages: self.ages.subscribe(),
+            properties: self.properties.subscribe(),
             ids: self.ids.subscribe(),
         }
     }

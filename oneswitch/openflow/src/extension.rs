@@ -4,14 +4,14 @@
 use crate::async_config;
 use crate::error::{ErrorCode, Refusal};
 use crate::flow_monitor::{cancelled, NICIRA_PAUSED, NICIRA_RESUMED, ONF_PAUSED, ONF_RESUMED};
-use crate::group::clear_bucket_ids;
+use crate::group::before_15;
 use crate::header::{kind, HEADER_LEN, VERSION};
 use crate::message::Message;
 use crate::nicira::subtype;
 use crate::openflow10::{self, PacketInFormat};
 use crate::session::{AsyncMasks, Experimenter, Role};
 use crate::tlv_table::TlvTableMod;
-use crate::wire::{u32_at, Reader};
+use crate::wire::{patch_length, u32_at, Put, Reader};
 use crate::{NX_VENDOR, ONF_VENDOR};
 
 /// `onft` subtypes: notifications, which controllers do not send.
@@ -185,9 +185,9 @@ pub fn request_forward(request: &[u8]) -> Message {
     })
 }
 
-/// Returns a message that forwards a group-mod without the numbers of its buckets,
-/// for a peer before OpenFlow 1.5; `None`: it is another message.
-pub fn forwarded_without_bucket_ids(frame: &[u8]) -> Option<Vec<u8>> {
+/// Returns a message that forwards a group-mod without what only OpenFlow 1.5 can say,
+/// for a peer of an earlier version; `None`: it is another message.
+pub fn forwarded_before_15(frame: &[u8]) -> Option<Vec<u8>> {
     /// Where the forwarded message is.
     const REQUEST: usize = HEADER_LEN + 8;
     let numbers = (
@@ -204,8 +204,10 @@ pub fn forwarded_without_bucket_ids(frame: &[u8]) -> Option<Vec<u8>> {
     if numbers != forwards || !is_group_mod {
         return None;
     }
-    let mut out = frame.to_vec();
-    clear_bucket_ids(out.get_mut(REQUEST..).unwrap_or_default());
+    let (head, request) = frame.split_at_checked(REQUEST)?;
+    let mut out = head.to_vec();
+    out.put(&before_15(request));
+    patch_length(&mut out, 0, 2);
     Some(out)
 }
 

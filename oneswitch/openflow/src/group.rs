@@ -5,6 +5,7 @@ use crate::action_check::check;
 use crate::error::{ErrorCode, Refusal};
 use crate::header::{kind, HEADER_LEN};
 use crate::port::{is_representable, port_no};
+use crate::selection::Selection;
 use crate::wire::{patch_length, u16_at, u32_at, Put, Reader};
 use crate::ActionList;
 
@@ -39,9 +40,12 @@ const BUCKET_HEADER: usize = 16;
 /// Where a bucket has its number. Over OpenFlow 1.3 these bytes are padding, which
 /// Open vSwitch ignores.
 const BUCKET_ID: usize = 12;
-/// Where a group-mod tells that its buckets have numbers, which is padding over
-/// OpenFlow 1.3, too. One that inserts or removes buckets then also has the place.
-const NUMBERED: usize = HEADER_LEN + 3;
+/// Where a group-mod tells what else it has, which is padding over OpenFlow 1.3, too:
+/// numbers of its buckets, with the place if it inserts or removes buckets; and how
+/// the group selects buckets.
+const EXTRAS: usize = HEADER_LEN + 3;
+const NUMBERED: u8 = 1;
+pub(crate) const SELECTING: u8 = 0xb6;
 /// Where a message that adds another one to a bundle has that.
 const ADDED: usize = 24;
 /// Commands on the wire.
@@ -170,7 +174,8 @@ impl Buckets {
         }
     }
 
-    fn are_in_order(&self) -> bool {
+    /// Tells whether they have the numbers that earlier versions give them.
+    pub fn are_in_order(&self) -> bool {
         (0..)
             .zip(self.iter())
             .all(|(number, bucket)| bucket.id == number)
@@ -263,6 +268,8 @@ pub struct GroupMod {
     pub group_id: u32,
     /// Its buckets.
     pub buckets: Buckets,
+    /// How it selects them, which only OpenFlow 1.5 can say.
+    pub selection: Option<Selection>,
 }
 
 impl GroupMod {
@@ -270,7 +277,9 @@ impl GroupMod {
         let mut reader = Reader::new(body);
         let command = reader.u16()?;
         let group_type = reader.u8()?;
-        let is_numbered = reader.u8()? == 1;
+        let extras = reader.u8()?;
+        let is_selecting = extras & !NUMBERED == SELECTING;
+        let is_numbered = extras == NUMBERED || extras == SELECTING | NUMBERED;
         let group_id = reader.u32()?;
         if reader.len() % 8 != 0 {
             return Err(Refusal::new(
@@ -283,6 +292,10 @@ impl GroupMod {
             bucket = reader.u32()?;
             reader.skip(4)?;
         }
+        let selection = match is_selecting {
+            true => Some(Selection::pull(&mut reader)?),
+            false => None,
+        };
         let mut buckets = Buckets::decode(reader.rest(), Strictness::Request)?;
         if !is_numbered {
             buckets.number();
@@ -298,6 +311,7 @@ impl GroupMod {
             group_type,
             group_id,
             buckets,
+            selection,
         };
         message.checked(command, bucket)
     }
@@ -375,29 +389,43 @@ impl GroupMod {
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         let names_place = matches!(self.command.number(), INSERT_BUCKET | REMOVE_BUCKET);
         let is_numbered = names_place || !self.buckets.are_in_order();
+        let mut extras = u8::from(is_numbered) * NUMBERED;
+        if self.selection.is_some() {
+            extras |= SELECTING;
+        }
         out.put_u16(self.command.number());
-        out.put(&[self.group_type, is_numbered.into()]);
+        out.put(&[self.group_type, extras]);
         out.put_u32(self.group_id);
         if names_place {
             out.put_u32(self.command.bucket());
             out.zeros(4);
         }
+        if let Some(selection) = &self.selection {
+            out.put(selection.as_bytes());
+        }
         out.put(self.buckets.as_bytes());
     }
 }
 
-/// Removes the numbers of buckets from a whole group-mod, for a peer before OpenFlow
-/// 1.5.
-pub(crate) fn clear_bucket_ids(group_mod: &mut [u8]) {
+/// Returns a whole group-mod without what only OpenFlow 1.5 has, for a peer of an
+/// earlier version.
+pub(crate) fn before_15(group_mod: &[u8]) -> Vec<u8> {
     /// Where the buckets are.
     const BUCKETS: usize = HEADER_LEN + 8;
-    if let Some(byte) = group_mod.get_mut(NUMBERED) {
-        *byte = 0;
+    let (head, mut rest) = group_mod.split_at(BUCKETS.min(group_mod.len()));
+    let mut out = head.to_vec();
+    if let Some(extras) = out.get_mut(EXTRAS) {
+        if std::mem::take(extras) & !NUMBERED == SELECTING {
+            rest = Selection::behind(rest);
+        }
     }
-    clear_ids(group_mod.get_mut(BUCKETS..).unwrap_or_default());
+    out.put(rest);
+    clear_ids(out.get_mut(BUCKETS..).unwrap_or_default());
+    patch_length(&mut out, 0, 2);
+    out
 }
 
-/// Does the same for a list of buckets.
+/// Removes the numbers of buckets.
 pub(crate) fn clear_ids(buckets: &mut [u8]) {
     let mut start = 0;
     while let Some(length) = u16_at(buckets, start).map(usize::from) {
@@ -409,7 +437,7 @@ pub(crate) fn clear_ids(buckets: &mut [u8]) {
 }
 
 /// Returns a message of a peer before OpenFlow 1.5 without what would be numbers
-/// of buckets, where such messages have padding; `None`: it has none. The message
+/// of buckets or a selection, where such messages have padding; `None`: it has none. The message
 /// may be in one that adds it to a bundle.
 pub fn without_bucket_ids(frame: &[u8]) -> Option<Vec<u8>> {
     let start = match frame.get(1) {
@@ -417,9 +445,9 @@ pub fn without_bucket_ids(frame: &[u8]) -> Option<Vec<u8>> {
         Some(&kind::EXPERIMENTER) if frame.get(ADDED + 1) == Some(&kind::GROUP_MOD) => ADDED,
         _ => return None,
     };
-    frame.get(start + NUMBERED).filter(|byte| **byte != 0)?;
+    frame.get(start + EXTRAS).filter(|byte| **byte != 0)?;
     let mut out = frame.to_vec();
-    if let Some(byte) = out.get_mut(start + NUMBERED) {
+    if let Some(byte) = out.get_mut(start + EXTRAS) {
         *byte = 0;
     }
     Some(out)

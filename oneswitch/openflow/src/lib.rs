@@ -31,6 +31,7 @@ mod oxm;
 mod packet;
 mod port;
 mod properties;
+mod selection;
 mod session;
 mod spelled;
 pub mod tlv_table;
@@ -56,9 +57,9 @@ pub use instruction::{Instruction, Instructions};
 pub use message::{decode, encode, Message};
 pub use meter::{meter_flags, meter_no, MeterBand, MeterMod, MeterModCommand};
 pub use multipart::{
-    described_without_bucket_ids, encode_multipart_reply, multipart_kind, BucketCounter,
-    EntryMessages, FlowStats, FlowStatsMessages, FlowStatsRequest, GroupDesc, GroupFeatures,
-    GroupStats, MeterBandStats, MeterConfig, MeterFeatures, MeterStats, Multipart, MultipartReply,
+    described_before_15, encode_multipart_reply, multipart_kind, BucketCounter, EntryMessages,
+    FlowStats, FlowStatsMessages, FlowStatsRequest, GroupDesc, GroupFeatures, GroupStats,
+    MeterBandStats, MeterConfig, MeterFeatures, MeterStats, Multipart, MultipartReply,
     MultipartRequest, PortStats, QueueStats, SwitchDesc, TableStats,
 };
 pub use oxm::{Match, OxmField, OxmFields, VID_PRESENT};
@@ -66,6 +67,7 @@ pub use packet::{PacketIn, PacketOut};
 pub use port::{
     config, from_openflow10, is_output, is_representable, port_no, state, Port, PortMod, PortStatus,
 };
+pub use selection::Selection;
 pub use session::{
     encode_error, encode_hello_failed, AsyncMasks, ErrorMessage, Experimenter, Features, Hello,
     Role, SwitchConfig, TableMod,

@@ -5,6 +5,7 @@
 //! and the statistics of rules differ.
 
 mod actions;
+mod described;
 mod features;
 mod fields;
 mod groups;
@@ -16,8 +17,12 @@ mod statistics;
 
 use crate::openflow14;
 
+pub use described::{
+    decode_descriptions, encode_barrier, encode_description_request, encode_group_mod,
+    error_numbers, DescribedGroup,
+};
 pub use features::encode_table_features;
-pub(crate) use fields::matching;
+pub(crate) use fields::{matching, preferred, Name};
 pub(crate) use instructions::to_15;
 pub use replies::{encode, packet_in_in_version};
 pub use requests::{decode, is_write};

@@ -20,6 +20,7 @@ fn message(command: GroupModCommand, ids: &[u32]) -> Message {
         group_type: group_type::ALL,
         group_id: 1,
         buckets: buckets(ids),
+        selection: None,
     })
 }
 
@@ -55,12 +56,13 @@ fn earlier_versions_show_no_numbers_of_buckets() {
         group_type: group_type::ALL,
         group_id: 1,
         buckets: buckets(ids),
+        selection: None,
     };
     let reply =
         |groups| Message::MultipartReply(Multipart::last(MultipartReply::GroupDesc(groups)));
     let frame = encode(1, &reply(vec![group(&[5, 6]), group(&[]), group(&[9])])).unwrap();
-    let cleared = described_without_bucket_ids(&frame).unwrap();
+    let cleared = described_before_15(&frame).unwrap();
     let expected = reply(vec![group(&[0, 0]), group(&[]), group(&[0])]);
     assert_eq!(decode(&cleared).unwrap().1, expected);
-    assert_eq!(described_without_bucket_ids(&cleared[..8]), None);
+    assert_eq!(described_before_15(&cleared[..8]), None);
 }

@@ -77,6 +77,7 @@ fn groups_are_shown_as_they_were_written() {
         group_type: group_type::SELECT,
         group_id,
         buckets: Buckets::with_ids([bucket(9, 2)]),
+        selection: None,
     };
     let groups = MultipartReply::GroupDesc(vec![group(5), group(6)]);
     let reply = encode(7, &Message::MultipartReply(Multipart::last(groups))).unwrap();

@@ -6,7 +6,7 @@ use crate::controllers::monitors::Monitors;
 use crate::controllers::multipart::Partials;
 use crate::controllers::reply::Reply;
 use openflow13::openflow10::{self, Formats, PacketInFormat, StatsForm};
-use openflow13::{decode, described_without_bucket_ids, extension, frame_length, kind};
+use openflow13::{decode, described_before_15, extension, frame_length, kind};
 use openflow13::{openflow14, openflow15, AsyncMasks, Message, PacketIn, SwitchConfig, VERSION};
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -349,8 +349,8 @@ impl Controller {
     pub fn in_version<'a>(&self, frames: &'a [u8], form: StatsForm) -> Cow<'a, [u8]> {
         if self.version == VERSION {
             let other = || {
-                let described = described_without_bucket_ids(frames);
-                described.or_else(|| extension::forwarded_without_bucket_ids(frames))
+                let described = described_before_15(frames);
+                described.or_else(|| extension::forwarded_before_15(frames))
             };
             return match self.in_format(frames).or_else(other) {
                 Some(translated) => Cow::Owned(translated),

@@ -287,6 +287,7 @@ impl View<'_> {
                 let bytes = virtual_buckets(there.buckets.as_bytes(), group.buckets.as_bytes());
                 GroupDesc {
                     buckets: Buckets::from_bytes(bytes).unwrap_or_else(|_| group.buckets.clone()),
+                    selection: group.selection.clone(),
                     ..there
                 }
             }
@@ -294,6 +295,7 @@ impl View<'_> {
                 group_type: group.group_type,
                 group_id: group.id,
                 buckets: group.buckets.clone(),
+                selection: group.selection.clone(),
             },
         };
         groups.values().map(Arc::as_ref).map(describe).collect()

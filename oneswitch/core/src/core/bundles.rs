@@ -174,8 +174,12 @@ impl Core {
             return self.hold_until_settled(incoming, checked);
         }
         let facts: Vec<Facts> = bundle.parts.iter().filter_map(facts_of).collect();
+        let has_properties = bundle.parts.iter().any(has_properties);
         let mut facts_of_all = facts.iter();
         if facts_of_all.any(|facts| self.holds_until_gathered(incoming, facts, now)) {
+            return;
+        }
+        if has_properties && self.holds_until_linked(incoming, now) {
             return;
         }
         if facts.iter().any(|facts| facts.moves_in_port) {
@@ -315,7 +319,8 @@ impl Core {
     pub(in crate::core) fn advance_commit(&mut self, now: Instant) {
         self.conclude_trial(now);
         let verdicts = &self.switches.verdicts;
-        let is_over = |commit: &mut Commit| matches!(commit.stage, Stage::Settling { batch, .. } if verdicts.is_settled(batch));
+        let is_told = !self.switches.tells_properties();
+        let is_over = |commit: &mut Commit| matches!(commit.stage, Stage::Settling { batch, .. } if is_told && verdicts.is_settled(batch));
         if let Some(commit) = self.commit.take_if(is_over) {
             self.end_commit(commit);
         }
@@ -430,19 +435,24 @@ fn unacceptable(message: &[u8]) -> Option<ErrorCode> {
     }
 }
 
-/// Returns what the hypervisor can check of a message about buckets that are inserted or removed, which OpenFlow 1.3 lacks; `None`: it
-/// can check the message itself.
+/// Returns what the hypervisor can check of a group-mod that OpenFlow 1.3 cannot say, such as one that inserts buckets; `None`: it can
+/// check the message itself.
 fn checkable(message: &[u8]) -> Option<Vec<u8>> {
     let Ok((header, Message::GroupMod(mut group))) = decode(message) else {
         return None;
     };
-    let (GroupModCommand::InsertBucket(_) | GroupModCommand::RemoveBucket(_)) = group.command
-    else {
+    let changes_buckets = matches!(
+        group.command,
+        GroupModCommand::InsertBucket(_) | GroupModCommand::RemoveBucket(_)
+    );
+    if changes_buckets {
+        group.command = GroupModCommand::Modify;
+        if group.group_type == group_type::INDIRECT {
+            group.group_type = group_type::ALL;
+        }
+    }
+    if group.selection.take().is_none() && !changes_buckets {
         return None;
-    };
-    group.command = GroupModCommand::Modify;
-    if group.group_type == group_type::INDIRECT {
-        group.group_type = group_type::ALL;
     }
     Some(wire(header.xid, &Message::GroupMod(group)))
 }
@@ -463,6 +473,12 @@ fn facts_of(part: &Part) -> Option<Facts> {
         (_, Message::PacketOut(message)) => Some(Facts::of_actions(message.actions.as_actions())),
         _ => None,
     }
+}
+
+/// Tells whether a part is about a group that OpenFlow 1.3 cannot say all of.
+fn has_properties(part: &Part) -> bool {
+    let decoded = inner_of(&part.frame).and_then(|inner| decode(inner).ok());
+    matches!(decoded, Some((_, Message::GroupMod(group))) if group.selection.is_some())
 }
 
 /// Returns the origin of a part, whose xid is its own.

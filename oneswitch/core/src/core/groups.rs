@@ -39,6 +39,7 @@ impl Core {
             group_type: group.group_type,
             group_id: message.group_id,
             buckets,
+            selection: group.selection.clone(),
         }))
     }
 }

@@ -20,6 +20,11 @@ pub struct Held {
 }
 
 impl Held {
+    /// Adds a message to those that wait.
+    pub fn put(&mut self, frame: (ControllerId, Box<[u8]>)) {
+        self.frames.push_back(frame);
+    }
+
     pub fn is_empty_of(&self, id: ControllerId) -> bool {
         self.frames.iter().all(|(of, _)| *of != id)
     }
@@ -36,7 +41,11 @@ impl Core {
     }
 
     pub(in crate::core) fn is_holding(&self) -> bool {
-        self.held.since.is_some() || self.held.until.is_some() || self.commit.is_some()
+        let waits = [self.held.since, self.property_links.since];
+        waits.iter().any(Option::is_some)
+            || self.held.until.is_some()
+            || self.commit.is_some()
+            || self.switches.tells_properties()
     }
 
     /// Holds a message until the messages of a batch are settled.

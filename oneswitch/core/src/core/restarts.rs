@@ -81,6 +81,7 @@ impl Core {
         };
         let replayed = replay(journal, clock)?;
         self.truth = replayed.truth;
+        self.switches.properties.are_needed = self.truth.has_group_properties();
         let retired = replayed.retired.chunks_exact(2);
         let retired = retired.map(|id| u16::from_be_bytes([id[0], id[1]]));
         self.server.ports.quarantine.restore(retired);

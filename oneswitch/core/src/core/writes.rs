@@ -19,8 +19,8 @@ use crate::switch_set::SwitchSet;
 use crate::wire::wire;
 use openflow13::openflow10;
 use openflow13::{
-    config, group_no, port_no, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand, GroupMod,
-    GroupModCommand, Message, PacketOut, PortMod,
+    config, group_no, group_type, port_no, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
+    GroupMod, GroupModCommand, Message, PacketOut, PortMod,
 };
 use std::time::Instant;
 use tracing::warn;
@@ -312,6 +312,12 @@ impl Core {
         if self.holds_until_gathered(incoming, &facts, now) {
             return;
         }
+        if message.selection.is_some() && self.holds_until_linked(incoming, now) {
+            return;
+        }
+        if message.selection.is_some() && self.refuses_properties() {
+            return self.refuse(incoming, ErrorCode::TABLE_FEATURES_FAILED_BAD_ARGUMENT);
+        }
         if let Some(error) = self.refuse_by_facts(incoming, "a group", &facts) {
             return self.refuse(incoming, error);
         }
@@ -342,10 +348,37 @@ impl Core {
         }
         self.switches
             .watch_ports(&mut self.server, &message.buckets);
-        let translated = facts.is_translated_group();
-        let changed = translated.then(|| physical_group_mod(incoming.frame));
+        let changed = self.physical_group_mod(incoming, &message, &facts);
         let request = Request::Group { message, facts };
         self.operate(incoming, changed, request, targets, now);
+        self.switches.require_properties(targets);
+    }
+
+    /// Returns the group-mod for the switches; `None`: unchanged.
+    fn physical_group_mod(
+        &mut self,
+        incoming: Incoming<'_>,
+        message: &GroupMod,
+        facts: &Facts,
+    ) -> Option<Vec<u8>> {
+        let is_select = message.group_type == group_type::SELECT;
+        self.switches.properties.are_needed |= is_select && !message.buckets.are_in_order();
+        let without = message.selection.is_some().then(|| {
+            let selection = None;
+            let buckets = message.buckets.clone();
+            let sayable = GroupMod {
+                selection,
+                buckets,
+                ..*message
+            };
+            wire(incoming.origin.xid, &Message::GroupMod(sayable))
+        });
+        match facts.is_translated_group() {
+            true => Some(physical_group_mod(
+                without.as_deref().unwrap_or(incoming.frame),
+            )),
+            false => without,
+        }
     }
 
     /// Refuses a message that no switch can accept. Of several errors in it, the hypervisor reports the one that Open vSwitch finds first;

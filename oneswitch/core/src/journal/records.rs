@@ -237,6 +237,7 @@ pub fn put_group(out: &mut Vec<u8>, clock: &Clock, group: &Group) {
         group_type: group.group_type,
         group_id: group.id,
         buckets: group.buckets.clone(),
+        selection: group.selection.clone(),
     };
     put_change(out, clock, group.created, &Message::GroupMod(message));
     let base = group.base.iter().cloned().collect();

@@ -422,6 +422,7 @@ pub fn groups() -> [GroupMod; 2] {
         group_type,
         group_id,
         buckets,
+        selection: None,
     })
 }
 

@@ -19,6 +19,7 @@ pub fn flood_group(list: &Generation, switch: SwitchIndex) -> GroupMod {
         group_type: group_type::ALL,
         group_id: FLOOD_GROUP,
         buckets: Buckets::from_bytes(list.buckets(switch)).unwrap_or_default(),
+        selection: None,
     }
 }
 
@@ -42,6 +43,16 @@ pub fn physical_group(group: &Group) -> GroupMod {
         group_type: group.group_type,
         group_id: group.id,
         buckets,
+        selection: None,
+    }
+}
+
+/// Builds what a connection of OpenFlow 1.5 tells a switch that has the group.
+pub fn group_with_properties(group: &Group) -> GroupMod {
+    GroupMod {
+        command: GroupModCommand::Modify,
+        selection: group.selection.clone(),
+        ..physical_group(group)
     }
 }
 
@@ -51,6 +62,7 @@ pub fn group_removal(group_id: u32) -> GroupMod {
         group_type: group_type::ALL,
         group_id,
         buckets: Buckets::default(),
+        selection: None,
     }
 }
 

@@ -335,6 +335,7 @@ pub fn group(number: u32, target: u16, rewrite: &OffloadTarget, way: &ActionList
         group_type: group_type::INDIRECT,
         group_id: within(number, target),
         buckets: Buckets::build([(0, port_no::ANY, group_no::ANY, &actions)]),
+        selection: None,
     }
 }
 

@@ -8,9 +8,9 @@ use crate::model::tlv_table::TlvTable;
 use openflow13::openflow14::Table;
 use openflow13::tlv_table::TlvTableMod;
 use openflow13::{
-    group_no, meter_no, Action, Buckets, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
-    GroupMod, GroupModCommand, GroupStats, Instruction, Instructions, MeterMod, MeterModCommand,
-    MeterStats, MultipartReply, MultipartRequest,
+    group_no, group_type, meter_no, Action, Buckets, CanonicalMatch, ErrorCode, FlowMod,
+    FlowModCommand, GroupMod, GroupModCommand, GroupStats, Instruction, Instructions, MeterMod,
+    MeterModCommand, MeterStats, MultipartReply, MultipartRequest, Selection,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,10 +21,19 @@ pub struct Group {
     pub id: u32,
     pub group_type: u8,
     pub buckets: Buckets,
+    pub selection: Option<Selection>,
     pub facts: Facts,
     pub created: Instant,
     /// Counters of removed copies.
     pub base: Option<GroupStats>,
+}
+
+impl Group {
+    /// Tells whether OpenFlow 1.3 cannot say all of it: numbers of buckets enter the hash of a select group.
+    pub fn has_properties(&self) -> bool {
+        let is_select = self.group_type == group_type::SELECT;
+        self.selection.is_some() || is_select && !self.buckets.are_in_order()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -282,6 +291,7 @@ impl Truth {
                         id,
                         group_type: message.group_type,
                         buckets: message.buckets.clone(),
+                        selection: message.selection.clone(),
                         facts,
                         created,
                         base: None,
@@ -401,6 +411,11 @@ impl Truth {
                 None => self.meters.remove(&id),
             };
         }
+    }
+
+    /// Tells whether some group has what OpenFlow 1.3 cannot say.
+    pub fn has_group_properties(&self) -> bool {
+        self.groups.values().any(|group| group.has_properties())
     }
 
     /// Returns the rules that send to a group, or to any.

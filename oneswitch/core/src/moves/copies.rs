@@ -18,6 +18,7 @@ impl Moves {
         let (truth, switches, now) = (&*below.truth, &mut *below.switches, below.now);
         let up = switches.up();
         switches.verdicts.adopt(new.all().intersection(up));
+        switches.require_properties(new.all().minus(old.all()));
         for switch in new.all().minus(old.all()).intersection(up).iter() {
             let meters = repair::meters(&[], truth.meters.clone(), |_| false);
             let groups = truth.groups.values().map(|g| (g.id, physical_group(g)));

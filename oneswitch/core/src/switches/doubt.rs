@@ -87,7 +87,8 @@ impl Switches {
     /// Tells whether a bridge is known to have its wanted state, apart from the open batches.
     pub fn is_confirmed(&self, switch: SwitchIndex, bridge: Bridge) -> bool {
         let session = self.list[switch].session(bridge);
-        session.is_up() && session.doubt.is_none()
+        let is_told = bridge == Bridge::Edge || !self.tells_properties_to(switch);
+        session.is_up() && session.doubt.is_none() && is_told
     }
 
     /// Tells whether a bridge has been disconnected, or has refused messages, for long.

@@ -121,5 +121,6 @@ fn live_group(port: u32) -> GroupMod {
         group_type: group_type::ALL,
         group_id: LIVE_GROUPS | port,
         buckets: Buckets::build([bucket]),
+        selection: None,
     }
 }

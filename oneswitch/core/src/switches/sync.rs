@@ -300,6 +300,7 @@ impl Switches {
         for message in meters.messages.iter().chain(&groups.messages) {
             self.send_own(message, here, now);
         }
+        self.require_properties(here);
         for copy in flows.missing.into_iter().chain(flows.changed) {
             self.send_own_flow(copy, here, now);
         }

@@ -62,6 +62,7 @@ impl FakeBridge {
                         group_type: *group_type,
                         group_id: *id,
                         buckets: buckets.clone(),
+                        selection: None,
                     })
                     .collect(),
             ),

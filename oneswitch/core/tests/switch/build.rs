@@ -55,6 +55,7 @@ pub fn watching(command: GroupModCommand, id: u32, buckets: &[(u32, u32, u32)]) 
         group_type: group_type::FAST_FAILOVER,
         group_id: id,
         buckets: Buckets::build(buckets),
+        selection: None,
     })
 }
 
@@ -68,6 +69,7 @@ pub fn group(command: GroupModCommand, id: u32, outputs: &[u32]) -> Message {
         group_type: group_type::ALL,
         group_id: id,
         buckets: Buckets::build(buckets),
+        selection: None,
     })
 }
 

@@ -32,6 +32,8 @@ pub struct Lab {
     /// What each controller got and has not looked at.
     inboxes: BTreeMap<u64, Vec<Vec<u8>>>,
     pub disconnects: usize,
+    /// What switches got on connections of OpenFlow 1.5.
+    pub properties: Vec<(usize, Vec<u8>)>,
     shared_state: SharedState,
     /// As the daemon keeps it.
     pub journal: Vec<u8>,
@@ -164,6 +166,7 @@ impl Lab {
             now,
             inboxes: BTreeMap::new(),
             disconnects: 0,
+            properties: Vec::new(),
         }
     }
 
@@ -287,6 +290,7 @@ impl Lab {
                         .expect("a controller that is there")
                         .push(frame),
                     Destination::Ages(_) => {}
+                    Destination::Properties(switch) => self.properties.push((switch, frame)),
                     Destination::Switch(switch, bridge) => {
                         let fake = self.bridge(switch, bridge);
                         assert!(fake.connected, "sent to a switch that is down");

@@ -27,6 +27,7 @@ mod offload_writers;
 mod openflow10;
 mod openflow14;
 mod ports;
+mod properties;
 mod questions;
 mod random;
 mod recovery;

@@ -363,6 +363,7 @@ fn an_audit_repairs_rules_and_targets() {
         group_type: openflow13::group_type::INDIRECT,
         group_id: GROUP,
         buckets: openflow13::Buckets::build([(0, u32::MAX, u32::MAX, &output(1))]),
+        selection: None,
     };
     edge.groups.insert(GROUP, (wrong.group_type, wrong.buckets));
     lab.core.request_audit(lab.now);

@@ -10,6 +10,8 @@ const SOUTHBOUND: u32 = 1 << VERSION;
 const COLLECTING: u32 = 1 << VERSION | 1 << openflow14::VERSION;
 /// The version on connections for packets that meet no rule, and for ages of rules: Open vSwitch tells them only before OpenFlow 1.3.
 const OLD: u32 = 1 << openflow10::VERSION;
+/// The version on connections for the properties of groups, which earlier versions lack.
+const GROUPS: u32 = 1 << openflow15::VERSION;
 /// The versions that controllers may choose from.
 const NORTHBOUND: u32 =
     1 << openflow10::VERSION | 1 << VERSION | 1 << openflow14::VERSION | 1 << openflow15::VERSION;
@@ -30,6 +32,7 @@ pub fn supported(peer: &Peer) -> u32 {
         Peer::Switch(..) => SOUTHBOUND,
         Peer::Collector(..) => COLLECTING,
         Peer::Misses(_) | Peer::Ages(_) => OLD,
+        Peer::Properties(_) => GROUPS,
     }
 }
 

@@ -82,6 +82,7 @@ pub fn samples() -> Object {
                 group_type: group_type::SELECT,
                 group_id: 9,
                 buckets,
+                selection: None,
             }),
         ),
         (

@@ -4,8 +4,9 @@ use super::stats::sized_entry;
 use super::{multipart_kind, Entry, MULTIPART_HEADER};
 use crate::action::Strictness;
 use crate::error::Refusal;
-use crate::group::{clear_ids, Buckets};
+use crate::group::{clear_ids, Buckets, SELECTING};
 use crate::header::{kind, HEADER_LEN};
+use crate::selection::Selection;
 use crate::wire::{patch_length, u16_at, Put, Reader};
 
 /// `ofp_bucket_counter`.
@@ -91,16 +92,24 @@ pub struct GroupDesc {
     pub group_id: u32,
     /// Its buckets.
     pub buckets: Buckets,
+    /// How it selects them, which only OpenFlow 1.5 can say.
+    pub selection: Option<Selection>,
 }
 
 impl Entry for GroupDesc {
     fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
         let mut entry = sized_entry(reader)?;
         entry.skip(2)?;
-        let [group_type, _] = entry.array()?;
+        let [group_type, extras] = entry.array()?;
+        let group_id = entry.u32()?;
+        let selection = match extras == SELECTING {
+            true => Some(Selection::pull(&mut entry)?),
+            false => None,
+        };
         Ok(Self {
             group_type,
-            group_id: entry.u32()?,
+            group_id,
+            selection,
             buckets: Buckets::decode(entry.rest(), Strictness::Reply)?,
         })
     }
@@ -108,8 +117,10 @@ impl Entry for GroupDesc {
     fn put(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.zeros(2);
-        out.put(&[self.group_type, 0]);
+        let extras = self.selection.as_ref().map_or(0, |_| SELECTING);
+        out.put(&[self.group_type, extras]);
         out.put_u32(self.group_id);
+        out.put(self.selection.as_ref().map_or(&[], Selection::as_bytes));
         out.put(self.buckets.as_bytes());
         patch_length(out, start, 0);
     }
@@ -154,10 +165,12 @@ impl GroupFeatures {
 }
 
 /// Returns a reply with descriptions of groups for a peer before OpenFlow 1.5,
-/// without the numbers of buckets; `None`: it is another message.
-pub fn described_without_bucket_ids(frame: &[u8]) -> Option<Vec<u8>> {
-    /// Bytes of `ofp_group_desc` before its buckets.
+/// without what only that can say; `None`: it is another message.
+pub fn described_before_15(frame: &[u8]) -> Option<Vec<u8>> {
+    /// Bytes of `ofp_group_desc` before its buckets, and where it tells what else
+    /// there is.
     const GROUP: usize = 8;
+    const EXTRAS: usize = 3;
     let kinds = (frame.get(1), u16_at(frame, HEADER_LEN));
     if kinds
         != (
@@ -167,12 +180,23 @@ pub fn described_without_bucket_ids(frame: &[u8]) -> Option<Vec<u8>> {
     {
         return None;
     }
-    let mut out = frame.to_vec();
-    let mut start = MULTIPART_HEADER;
-    while let Some(length) = u16_at(&out, start).map(usize::from) {
-        let end = start + length.max(GROUP);
-        clear_ids(out.get_mut(start + GROUP..end).unwrap_or_default());
-        start = end;
+    let (head, mut rest) = frame.split_at_checked(MULTIPART_HEADER)?;
+    let mut out = head.to_vec();
+    while let Some(length) = u16_at(rest, 0).map(usize::from) {
+        let (entry, others) = rest.split_at_checked(length.max(GROUP))?;
+        let (group, mut buckets) = entry.split_at(GROUP);
+        let start = out.len();
+        out.put(group);
+        if let Some(extras) = out.get_mut(start + EXTRAS) {
+            if std::mem::take(extras) == SELECTING {
+                buckets = Selection::behind(buckets);
+            }
+        }
+        out.put(buckets);
+        clear_ids(out.get_mut(start + GROUP..).unwrap_or_default());
+        patch_length(&mut out, start, 0);
+        rest = others;
     }
+    patch_length(&mut out, 0, 2);
     Some(out)
 }

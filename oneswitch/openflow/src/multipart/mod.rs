@@ -6,9 +6,7 @@ mod reply;
 mod request;
 mod stats;
 
-pub use groups::{
-    described_without_bucket_ids, BucketCounter, GroupDesc, GroupFeatures, GroupStats,
-};
+pub use groups::{described_before_15, BucketCounter, GroupDesc, GroupFeatures, GroupStats};
 pub use meters::{MeterBandStats, MeterConfig, MeterFeatures, MeterStats};
 pub use reply::{encode_multipart_reply, EntryMessages, FlowStatsMessages, MultipartReply};
 pub use request::{FlowStatsRequest, MultipartRequest};

@@ -1,11 +1,10 @@
 //! Replies and notifications in OpenFlow 1.4.
 
-use crate::group::clear_bucket_ids;
+use crate::group::before_15;
 use crate::header::{kind as k, Header, HEADER_LEN};
 use crate::message::{decode, Message};
 use crate::multipart::{
-    described_without_bucket_ids, multipart_kind as stats, Entry, MultipartReply, PortStats,
-    QueueStats,
+    described_before_15, multipart_kind as stats, Entry, MultipartReply, PortStats, QueueStats,
 };
 use crate::openflow10::{encode_packet_in, PacketInFormat};
 use crate::port::{Port, PortStatus};
@@ -60,7 +59,7 @@ pub fn encode(frame: &[u8], packet_ins: PacketInFormat) -> Vec<Vec<u8>> {
         Message::Experimenter(message) if is_notification(&message, extension::REQUEST_FORWARD) => {
             let mut request = message.body;
             if request.get(1) == Some(&k::GROUP_MOD) {
-                clear_bucket_ids(&mut request);
+                request = before_15(&request).into();
             }
             if let Some(version) = request.first_mut() {
                 *version = VERSION;
@@ -96,7 +95,7 @@ pub fn encode(frame: &[u8], packet_ins: PacketInFormat) -> Vec<Vec<u8>> {
                 MultipartReply::Queue(queues) => {
                     multipart(xid, stats::QUEUE, more, queues.iter().map(queue_stats))
                 }
-                _ => vec![described_without_bucket_ids(frame).map_or_else(same, versioned)],
+                _ => vec![described_before_15(frame).map_or_else(same, versioned)],
             };
         }
         _ => same(),

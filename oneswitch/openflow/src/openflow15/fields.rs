@@ -7,7 +7,7 @@ use crate::wire::Put;
 use crate::ONF_VENDOR;
 
 /// The name of a field: class, number, and experimenter.
-pub(super) type Name = (u16, u8, Option<u32>);
+pub(crate) type Name = (u16, u8, Option<u32>);
 
 pub(super) fn name_of(field: &OxmField<'_>) -> Name {
     (field.class, field.field, field.experimenter)
@@ -15,7 +15,7 @@ pub(super) fn name_of(field: &OxmField<'_>) -> Name {
 
 /// Returns the name that Open vSwitch gives a field over OpenFlow 1.5
 /// (`mf_oxm_header`).
-pub(super) fn preferred(name: Name) -> Name {
+pub(crate) fn preferred(name: Name) -> Name {
     let basic = match name {
         (class::NXM_0, field, _) => from_nxm_0(field),
         (class::NXM_1, field, _) => from_nxm_1(field),

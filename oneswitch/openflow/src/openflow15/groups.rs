@@ -8,6 +8,7 @@ use crate::group::{bucket_no, group_no, group_type, Bucket, Buckets, GroupMod, G
 use crate::multipart::GroupDesc;
 use crate::port::{is_representable, port_no};
 use crate::properties::{bad_content, unknown, Properties};
+use crate::selection::{self, Selection};
 use crate::wire::{patch_length, patch_u16, u32_at, Put, Reader};
 
 use super::actions;
@@ -22,13 +23,6 @@ mod property {
 
 /// Bytes of `ofp15_bucket`.
 const BUCKET_HEADER: usize = 8;
-/// Netronome, and a number that Open vSwitch once took for it.
-const NETRONOME: [u32; 2] = [0x154d, 0x1540];
-/// `NTRT_SELECTION_METHOD`.
-const SELECTION_METHOD: u32 = 1;
-/// Bytes of `ntr_group_prop_selection_method` behind the header of the property.
-const SELECTION: usize = 36;
-
 fn refuse<T>(error: ErrorCode, detail: &'static str) -> Result<T, Refusal> {
     Err(Refusal::new(error, detail))
 }
@@ -59,12 +53,13 @@ pub(super) fn decode(body: &[u8]) -> Result<GroupMod, Refusal> {
         );
     }
     let buckets = buckets(reader.bytes(length)?, group_type)?;
-    check_properties(reader.rest(), group_type, command)?;
+    let selection = selection(reader.rest(), group_type, command)?;
     let message = GroupMod {
         command: GroupModCommand::Delete,
         group_type,
         group_id,
         buckets,
+        selection,
     };
     let mut message = message.checked(number, bucket)?;
     if message.command == GroupModCommand::Delete {
@@ -165,39 +160,47 @@ fn experimenter(kind: u16, content: &[u8]) -> Result<(u32, u32), Refusal> {
     }
 }
 
-/// Checks the properties of a group. The only one that Open vSwitch has is a method
-/// of selecting buckets, which OpenFlow 1.3 cannot tell the switches.
-fn check_properties(
+/// Reads the properties of a group (`parse_ofp15_group_properties`). The only one that
+/// Open vSwitch has is the way to select buckets.
+fn selection(
     list: &[u8],
     group_type: u8,
     command: Option<GroupModCommand>,
-) -> Result<(), Refusal> {
-    let Some(first) = Properties::new(list).next() else {
-        return Ok(());
-    };
-    let (kind, content) = first?;
-    if kind != property::EXPERIMENTER {
-        return Err(unknown(kind));
-    }
-    let (vendor, number) = experimenter(kind, content)?;
-    if !NETRONOME.contains(&vendor) || number != SELECTION_METHOD {
-        return Err(unknown(kind));
-    }
-    if group_type > group_type::FAST_FAILOVER {
-        return refuse(ErrorCode::GROUP_MOD_FAILED_BAD_TYPE, "group type");
-    }
-    if group_type == group_type::SELECT {
-        use GroupModCommand::{Add, AddOrModify, Modify};
-        if command.is_none() {
-            return refuse(ErrorCode::GROUP_MOD_FAILED_BAD_COMMAND, "group-mod command");
+) -> Result<Option<Selection>, Refusal> {
+    let mut selection = None;
+    for property in Properties::new(list) {
+        let (kind, content) = property?;
+        if kind != property::EXPERIMENTER {
+            return Err(unknown(kind));
         }
-        let may_have = matches!(command, Some(Add | Modify | AddOrModify));
-        if may_have && content.len() < SELECTION {
-            return Err(bad_content(kind, content));
+        let (vendor, number) = experimenter(kind, content)?;
+        if !selection::NETRONOME.contains(&vendor) || number != selection::METHOD {
+            return Err(unknown(kind));
         }
+        selection = Some(selection_of(content, group_type, command)?);
     }
-    let detail = "a method of selecting buckets, which OpenFlow 1.3 cannot tell the switches";
-    refuse(ErrorCode::TABLE_FEATURES_FAILED_BAD_ARGUMENT, detail)
+    Ok(selection)
+}
+
+/// Checks where a group may have the property, and reads it.
+fn selection_of(
+    content: &[u8],
+    group_type: u8,
+    command: Option<GroupModCommand>,
+) -> Result<Selection, Refusal> {
+    use GroupModCommand::{Add, AddOrModify, Modify};
+    const BAD_VALUE: ErrorCode = ErrorCode::TABLE_FEATURES_FAILED_BAD_ARGUMENT;
+    match (group_type, command) {
+        (group_type::SELECT, Some(Add | Modify | AddOrModify)) => Selection::parse(content),
+        (group_type::SELECT, None) => {
+            refuse(ErrorCode::GROUP_MOD_FAILED_BAD_COMMAND, "group-mod command")
+        }
+        (group_type::SELECT, _) => refuse(BAD_VALUE, "a way to select buckets in this command"),
+        (group_type::ALL..=group_type::FAST_FAILOVER, _) => {
+            refuse(BAD_VALUE, "a way to select buckets in another group")
+        }
+        _ => refuse(ErrorCode::GROUP_MOD_FAILED_BAD_TYPE, "group type"),
+    }
 }
 
 /// Encodes the body of a group-mod (`ofputil_encode_ofp15_group_mod`).
@@ -214,7 +217,12 @@ pub(super) fn encode(message: &GroupMod) -> Vec<u8> {
     out.zeros(2);
     out.put_u32(message.command.bucket());
     out.put(&buckets);
+    put_selection(&mut out, message.selection.as_ref());
     out
+}
+
+fn put_selection(out: &mut Vec<u8>, selection: Option<&Selection>) {
+    out.put(selection.map_or(&[], Selection::as_bytes));
 }
 
 /// Encodes `ofp15_group_desc_stats` (`ofputil_append_ofp15_group_desc_reply`).
@@ -230,6 +238,7 @@ pub(super) fn describe(group: &GroupDesc) -> Vec<u8> {
     }
     let length = u16::try_from(out.len() - start).unwrap_or(u16::MAX);
     patch_u16(&mut out, BUCKETS, length);
+    put_selection(&mut out, group.selection.as_ref());
     patch_length(&mut out, 0, 0);
     out
 }

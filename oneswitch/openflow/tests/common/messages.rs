@@ -96,6 +96,7 @@ pub fn multipart_reply() -> impl Strategy<Value = MultipartReply> {
         group_type,
         group_id,
         buckets,
+        selection: None,
     });
     let group_features = arbitrary! { GroupFeatures {
         types, capabilities; max_groups: any::<[u32; 4]>(), actions: any::<[u32; 4]>()

@@ -263,6 +263,7 @@ pub fn group_mod() -> impl Strategy<Value = GroupMod> {
             group_type,
             group_id,
             buckets,
+            selection: None,
         }
     })
 }

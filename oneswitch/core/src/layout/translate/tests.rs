@@ -112,6 +112,7 @@ fn translated_messages_are_whole_messages() {
             group_type: group_type::ALL,
             group_id: 4,
             buckets: Buckets::build([(0, port_no::ANY, group_no::ANY, list)]),
+            selection: None,
         })
     };
     let frame = encode(3, &group_mod(&flood())).unwrap();

@@ -1,0 +1,173 @@
+//! What OpenFlow 1.3 cannot say about groups: how a select group selects buckets, and the numbers of these. A connection of OpenFlow 1.5 to each
+//! `virt` says it, once the group is there.
+//!
+//! A *round* at a switch reads its groups over OpenFlow 1.5, modifies those that differ, and ends with a barrier. It begins when no change is in
+//! flight, and controllers wait until it has ended. So the order of the two connections to a switch does not matter.
+
+use crate::api::{Destination, SwitchIndex};
+use crate::layout::messages::group_with_properties;
+use crate::model::truth::Truth;
+use crate::switch_set::SwitchSet;
+use crate::switches::Switches;
+use openflow13::openflow15::{
+    decode_descriptions, encode_barrier, encode_description_request, encode_group_mod,
+    error_numbers, DescribedGroup,
+};
+use openflow13::{kind, GroupMod, Header};
+use std::collections::BTreeMap;
+use tracing::error;
+
+#[derive(Debug, Default)]
+pub struct GroupProperties {
+    /// Switches with such a connection.
+    links: SwitchSet,
+    /// Switches whose groups may differ.
+    due: SwitchSet,
+    rounds: BTreeMap<SwitchIndex, Round>,
+    /// Whether some group has had such properties.
+    pub are_needed: bool,
+}
+
+#[derive(Debug)]
+struct Round {
+    /// xid of the request; then that of the barrier.
+    awaited: u32,
+    described: Vec<DescribedGroup>,
+}
+
+impl Switches {
+    /// Makes these switches get the properties of their groups.
+    pub fn require_properties(&mut self, switches: SwitchSet) {
+        if self.properties.are_needed {
+            self.properties.due = self.properties.due.union(switches);
+        }
+    }
+
+    /// Returns the switches that could not get them now.
+    pub fn without_properties(&self, switches: SwitchSet) -> SwitchSet {
+        let connected = switches.intersection(self.up());
+        connected.minus(self.properties.links)
+    }
+
+    pub fn properties_up(&mut self, switch: SwitchIndex) {
+        self.properties.links.insert(switch);
+        self.require_properties(SwitchSet::of(switch));
+    }
+
+    pub fn properties_down(&mut self, switch: SwitchIndex) {
+        self.outbox.discard(Destination::Properties(switch));
+        self.properties.links.remove(switch);
+        self.properties.rounds.remove(&switch);
+        self.require_properties(SwitchSet::of(switch));
+    }
+
+    /// Tells whether a switch will get the properties of its groups soon.
+    pub fn tells_properties_to(&self, switch: SwitchIndex) -> bool {
+        let properties = &self.properties;
+        let is_due = properties.due.contains(switch) && properties.links.contains(switch);
+        properties.rounds.contains_key(&switch) || is_due && self.list[switch].virt.is_up()
+    }
+
+    pub fn tells_properties(&self) -> bool {
+        (0..self.list.len()).any(|switch| self.tells_properties_to(switch))
+    }
+
+    /// Begins the rounds that are due, unless changes are in flight.
+    pub fn begin_rounds(&mut self) {
+        if self.verdicts.changes_in_flight() {
+            return;
+        }
+        let due = self.properties.due.intersection(self.properties.links);
+        for switch in due.intersection(self.up()).iter() {
+            if self.properties.rounds.contains_key(&switch) {
+                continue;
+            }
+            let awaited = self.fresh_xid();
+            let request = encode_description_request(awaited);
+            self.outbox.put(Destination::Properties(switch), &request);
+            self.properties.due.remove(switch);
+            let described = Vec::new();
+            let round = Round { awaited, described };
+            self.properties.rounds.insert(switch, round);
+        }
+    }
+
+    /// Handles a message on such a connection. `has_groups`: the switch is an executor.
+    pub fn properties_told(
+        &mut self,
+        truth: &Truth,
+        has_groups: bool,
+        switch: SwitchIndex,
+        frame: &[u8],
+    ) {
+        let Some(header) = Header::parse(frame) else {
+            return;
+        };
+        if let Some((kind, code)) = error_numbers(frame) {
+            let name = &self.list[switch].name;
+            error!(target: "southbound", switch = %name, kind, code, "refuses the properties of a group with this error of OpenFlow 1.5");
+        }
+        let rounds = &mut self.properties.rounds;
+        let Some(round) = rounds.get_mut(&switch).filter(|r| r.awaited == header.xid) else {
+            return;
+        };
+        if header.kind == kind::BARRIER_REPLY {
+            rounds.remove(&switch);
+            return;
+        }
+        match decode_descriptions(frame) {
+            Ok((groups, has_more)) => {
+                round.described.extend(groups);
+                if !has_more {
+                    let described = std::mem::take(&mut round.described);
+                    self.write_properties(truth, has_groups, switch, &described);
+                }
+            }
+            Err(refusal) => {
+                rounds.remove(&switch);
+                let name = &self.list[switch].name;
+                error!(target: "southbound", switch = %name, detail = %refusal, "does not describe its groups over OpenFlow 1.5");
+            }
+        }
+    }
+
+    /// Modifies the groups of a switch that lack something.
+    fn write_properties(
+        &mut self,
+        truth: &Truth,
+        has_groups: bool,
+        switch: SwitchIndex,
+        described: &[DescribedGroup],
+    ) {
+        let lacking = described.iter().filter(|_| has_groups);
+        let lacking: Vec<GroupMod> = lacking
+            .filter_map(|there| lacking_in(truth, there))
+            .collect();
+        let to = Destination::Properties(switch);
+        for group in lacking {
+            match encode_group_mod(self.fresh_xid(), &group) {
+                Ok(frame) => self.outbox.put(to, &frame),
+                Err(oversize) => {
+                    let (name, group) = (&self.list[switch].name, group.group_id);
+                    error!(target: "southbound", switch = %name, group, %oversize, "cannot get the properties of a group");
+                }
+            }
+        }
+        let barrier = self.fresh_xid();
+        self.outbox.put(to, &encode_barrier(barrier));
+        if let Some(round) = self.properties.rounds.get_mut(&switch) {
+            round.awaited = barrier;
+        }
+    }
+}
+
+/// Returns the group if a switch that describes it so lacks some of its properties. A comparison over OpenFlow 1.3 finds all else.
+fn lacking_in(truth: &Truth, there: &DescribedGroup) -> Option<GroupMod> {
+    let group = truth.groups.get(&there.group_id)?;
+    let ids = group.buckets.iter().map(|bucket| bucket.id);
+    let is_same_group = group.group_type == there.group_type;
+    let has_buckets = group.buckets.iter().count() == there.bucket_ids.len();
+    let has_all = group.selection == there.selection && ids.eq(there.bucket_ids.iter().copied());
+    let needs = group.has_properties() || there.selection.is_some();
+    (is_same_group && has_buckets && needs && !has_all).then(|| group_with_properties(group))
+}
