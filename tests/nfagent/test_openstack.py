@@ -277,7 +277,7 @@ def test_the_stock_command_shows_locations_and_limits(directory: Path) -> None:
         usage = openstack(world, "quota", "show", "--compute", "--usage", "acme", *as_json)
         assert {each["Resource"]: each["In Use"] for each in usage}["instances"] == 0
         limits = openstack(world, "limits", "show", "--absolute", *as_json)
-        assert {each["Name"]: each["Value"] for each in limits}["maxTotalInstances"] == 250
+        assert {each["Name"]: each["Value"] for each in limits}["instances"] == 250
         create = ("server", "create", "--image", "toy", "--flavor", "small", "--nic", "none", "--wait", "labelled")
         openstack(world, *create)
         openstack(world, "server", "set", "--property", "tier=front", "labelled")
