@@ -37,10 +37,12 @@ def global_options(version: VersionOption = False) -> None:
 def serve(config: ConfigOption = None) -> None:
     """Run the agent until SIGTERM or SIGINT; deployed functions keep running."""
     from nfagent.agent import Agent
+    from nfagent.api.connections import raise_file_limit
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request to oneswitchd
     sys.setswitchinterval(_SWITCH_S)
+    raise_file_limit()
     # Block these signals before any thread starts, so that all threads inherit this; the main thread waits for them.
     signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)

@@ -45,7 +45,7 @@ state = "{directory}/state"
 runtime = "{directory}/run"
 nf = ""
 [api]
-listen = ["unix:{directory}/nfagent.sock"]
+{api}
 [quota]
 instances = 10000
 workers = 10000
@@ -155,13 +155,13 @@ class Switches:
 
 
 class Agent:
-    """An agent in a separate process."""
+    """An agent in a separate process. ``api``: the section of agent.toml; None: with a unix socket only."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, api: str | None = None) -> None:
         self._socket = directory / "nfagent.sock"
         (directory / "server.toml").write_text(_SERVER.format(directory=directory))
         config = directory / "agent.toml"
-        config.write_text(_AGENT.format(directory=directory))
+        config.write_text(_AGENT.format(directory=directory, api=api or f'listen = ["unix:{self._socket}"]'))
         command = [sys.executable, "-m", "nfagent", "serve", "--config", str(config)]
         root = Path(__file__).resolve().parents[2]
         self._process = subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True)

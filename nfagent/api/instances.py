@@ -53,7 +53,7 @@ def _shown(view: View) -> InstanceOut:
 
 
 def _bounded(views: list[View]) -> list[View]:
-    """Limit an answer's size, so that waitress can buffer it and a slow client does not occupy a thread."""
+    """Limit an answer's size, so that it can be buffered and a slow client does not occupy a thread."""
     room = _PAGE_BYTES
     for index, view in enumerate(views):
         room -= len(json.dumps(view.instance.config))

@@ -1,25 +1,32 @@
-"""Serves the application on its addresses: one waitress for each, in its own thread."""
+"""Serves the application on its addresses, all in one event loop: an open connection costs memory, but no thread.
 
+Uvicorn does: it is widely used, runs inside this process, and takes its sockets, its TLS context and a protocol class,
+which has the limits of `nfagent.api.connections`. Granian and Gunicorn start processes, and Hypercorn several tasks for
+each connection; nginx would be one more service to configure, and the threads behind it would still need a bound.
+"""
+
+import asyncio
 import contextlib
+import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
-from waitress.server import create_server
+import uvicorn
 
-from nfagent.api.access import LOCAL
-from nfagent.api.connections import TOTAL_MAX, Channel, Connections
+from nfagent.api.bridge import Application, Bridge
+from nfagent.api.connections import IDLE_S, Connection, Connections, ListenerConfig, room
 from nfagent.errors import AgentError
 
-Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+_log = logging.getLogger(__name__)
 
 _THREADS = 8
-_BODY_MAX = 64 << 20  # a larger body closes the connection; below this the application reports the error
-_POLL_S = 1.0
-_STALLED_MS = 60_000  # a client that reads nothing for this long is disconnected, because it occupies a thread
+_GRACE_S = 5.0  # for answers in progress, when it stops
+_ENDING_S = 10.0  # for the threads of aborted answers
+_BACKLOG = 512
+_HEAD_MAX = 64 << 10
+_STALLED_MS = 60_000  # for clients that vanish; `connections.STALLED_S` is for those that do not read
 
 
 class ServingError(AgentError):
@@ -32,7 +39,7 @@ class Serving:
     Args:
         application: the application.
         listen: addresses as in agent.toml.
-        streams: additional threads for answers that do not end.
+        streams: additional threads of each listener for answers that do not end.
 
     Attributes:
         addresses: as ``listen``, with the chosen ports.
@@ -43,63 +50,97 @@ class Serving:
 
     def __init__(self, application: Application, listen: list[str], streams: int) -> None:
         self.addresses: list[str] = []
-        self._stopping = threading.Event()
-        self._servers: list[tuple[Any, dict[int, Any], threading.Thread]] = []
-        try:
+        self._listeners: list[_Listener] = []
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._remove_sockets)
             for address in listen:
-                self._add(application, address, streams)
-        except BaseException:
-            self.stop()
-            raise
+                listener, actual = _listener(address)
+                undo.enter_context(listener)
+                self.addresses.append(actual)
+                self._listeners.append(_Listener(application, listener, room(len(listen)), _THREADS + streams))
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._serve, name="serve", daemon=True)
+            self._thread.start()
+            for each in self._listeners:
+                each.is_open.wait()
+            undo.pop_all()
 
-    def _add(self, application: Application, address: str, streams: int) -> None:
-        listener, actual = _listener(address)
-        is_local = listener.family == socket.AF_UNIX
+    def _serve(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve_all())
 
-        def marked(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-            environ[LOCAL] = is_local
-            return application(environ, start)
-
-        channels: dict[int, Any] = {}
-        server: Any = create_server(
-            marked,
-            map=channels,
-            sockets=[listener],
-            threads=_THREADS + streams,
-            ident="nfagent",
-            send_bytes=1,  # send each event at once, without collecting more
-            channel_request_lookahead=1,  # detects that a client of a stream has disconnected
-            max_request_body_size=_BODY_MAX,
-            connection_limit=2 * (TOTAL_MAX + streams),  # beyond this, further clients wait
-            asyncore_use_poll=True,
-            clear_untrusted_proxy_headers=True,
-        )
-        server.channel_class = Channel
-        limits = Connections(server, streams)
-        thread = threading.Thread(
-            target=self._serve, args=(server, limits, channels), name=f"serve {actual}", daemon=True
-        )
-        self._servers.append((server, channels, thread))
-        self.addresses.append(actual)
-        thread.start()
-
-    def _serve(self, server: Any, limits: Connections, channels: dict[int, Any]) -> None:
-        while not self._stopping.is_set():
-            server.asyncore.loop(timeout=_POLL_S, use_poll=True, map=channels, count=1)
-            limits.sweep()
+    async def _serve_all(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for each in self._listeners:
+                group.create_task(each.serve_until_end())
 
     def stop(self) -> None:
         """Close all connections; answers in progress have five seconds."""
-        self._stopping.set()
-        for server, _, thread in self._servers:
-            server.pull_trigger()
-            thread.join()
-        for server, channels, _ in self._servers:
-            server.task_dispatcher.shutdown()
-            server.asyncore.close_all(channels, ignore_all=True)
+        with contextlib.suppress(RuntimeError):  # it has stopped before
+            self._loop.call_soon_threadsafe(self._end)
+        self._thread.join(_GRACE_S + _ENDING_S)
+        if self._thread.is_alive():
+            _log.warning("an answer in progress did not end within %g s; stopping without it", _GRACE_S + _ENDING_S)
+        self._remove_sockets()
+
+    def _end(self) -> None:
+        for each in self._listeners:
+            each.should_exit = True
+            self._loop.call_later(_GRACE_S, each.abort)
+
+    def _remove_sockets(self) -> None:
         for address in self.addresses:
             if address.startswith("unix:"):
                 Path(address.removeprefix("unix:")).unlink(missing_ok=True)
+
+
+class _Listener(uvicorn.Server):
+    """One address.
+
+    Attributes:
+        is_open: set when clients can connect.
+    """
+
+    def __init__(self, application: Application, listener: socket.socket, most: int, threads: int) -> None:
+        connections = Connections(most)
+        self._bridge = Bridge(application, connections, threads, is_local=listener.family == socket.AF_UNIX)
+        config = ListenerConfig(
+            self._bridge,
+            http=Connection,
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            log_level=logging.ERROR,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            headers=[("Server", "nfagent")],
+            backlog=_BACKLOG,
+            timeout_keep_alive=int(IDLE_S),
+            h11_max_incomplete_event_size=_HEAD_MAX,
+        )
+        config.connections = connections
+        super().__init__(config)
+        self._socket = listener
+        self.is_open = threading.Event()
+
+    async def serve_until_end(self) -> None:
+        """Serve until `should_exit`."""
+        try:
+            await self.serve(sockets=[self._socket])
+        finally:
+            self.is_open.set()
+            self._bridge.close()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        self.is_open.set()
+
+    def abort(self) -> None:
+        """Close all connections at once."""
+        for each in list(self.server_state.connections):
+            each.transport.abort()
 
 
 def _listener(address: str) -> tuple[socket.socket, str]:
@@ -133,7 +174,7 @@ def _unix(path: Path) -> tuple[socket.socket, str]:
 def _tcp(rest: str) -> tuple[socket.socket, str]:
     host, _, port = rest.rpartition(":")
     found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    listener = socket.socket(found[0], socket.SOCK_STREAM)
+    listener = socket.socket(*found[:3])  # with the protocol: asyncio sets TCP_NODELAY only where it is named
     with contextlib.ExitStack() as undo:
         undo.callback(listener.close)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

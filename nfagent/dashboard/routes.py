@@ -7,6 +7,7 @@ from typing import Any
 from flask import Blueprint, Response, json, redirect, request
 from flask.typing import ResponseReturnValue
 
+from nfagent.api.bridge import IS_GONE
 from nfagent.api.services import Services
 from nfagent.api.streams import is_still
 from nfagent.dashboard import render, snapshot
@@ -71,7 +72,7 @@ class _Views:
         )
         response.call_on_close(give_back)
         seen = request.headers.get("Last-Event-ID") or request.args.get("seen", "")
-        is_gone = environ.get("waitress.client_disconnected") or (lambda: False)
+        is_gone = environ.get(IS_GONE) or (lambda: False)
 
         def may_go_on() -> bool:
             return not is_gone() and is_still(who, lambda: self._known.access.visitor(environ, badge))

@@ -4,14 +4,12 @@ import socket
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from nfagent.api import connections, serving, tokens
+from nfagent.api import serving, tokens
 from nfagent.api.access import LOCAL, Access
-from nfagent.api.connections import PEER_MAX, TOTAL_MAX, Channel, Connections
 from nfagent.api.serving import Serving, ServingError
 from nfagent.api.streams import Streams, is_still
 from nfagent.api.tokens import Tokens, digest
@@ -266,106 +264,6 @@ def test_a_changed_or_revoked_token_ends_the_access() -> None:
     assert not is_still(ACME, refuse)
 
 
-# ---- connections
-
-
-class FakeChannel:
-    """A stand-in for `Channel`."""
-
-    def __init__(self, name: str, **columns: Any) -> None:
-        self.name, self.sent, self.connected = name, b"", True
-        self.peer, self.requests, self.began = name.partition("/")[0], list[Any](), None
-        self.total_outbufs_len, self.last_activity = 0, 0.0
-        vars(self).update(columns)
-
-    @property
-    def rank(self) -> tuple[int, float]:
-        rank: Any = Channel.rank
-        return rank.__get__(self)
-
-    def send(self, data: bytes) -> None:
-        self.sent += data
-
-    def handle_close(self) -> None:
-        self.connected = False
-
-
-def swept(channels: Iterable[FakeChannel], *, now: float = 100.0, streams: int = 0, queue: Any = ()) -> list[str]:
-    """Return the names of the closed channels."""
-    found = list(channels)
-    server = SimpleNamespace(
-        active_channels=dict(enumerate(found)),
-        task_dispatcher=SimpleNamespace(queue=list(queue)),
-        adj=SimpleNamespace(outbuf_high_watermark=1000),
-    )
-    Connections(server, streams, lambda: now).sweep()
-    return [each.name for each in found if not each.connected]
-
-
-def test_an_incomplete_request_times_out_after_twenty_seconds() -> None:
-    late, timely = FakeChannel("late", began=79.9), FakeChannel("timely", began=80.0)
-    busy, idle = FakeChannel("busy", began=1.0, requests=[1]), FakeChannel("idle")
-    assert swept([late, timely, busy, idle]) == ["late"]
-    said = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\nServer: nfagent\r\n\r\n"
-    assert [each.sent for each in (late, timely, busy, idle)] == [said, b"", b"", b""]
-
-
-def test_a_vanished_client_is_closed_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = FakeChannel("gone", began=0.0)
-
-    def fail(_: bytes) -> None:
-        raise OSError
-
-    monkeypatch.setattr(gone, "send", fail)
-    assert swept([gone]) == ["gone"]
-
-
-def test_idle_connections_of_a_peer_are_limited() -> None:
-    assert (PEER_MAX, TOTAL_MAX, connections.REQUEST_S) == (64, 256, 20.0)
-    waiting = [FakeChannel(f"a/{number}", began=99.0 + number / 1000) for number in range(PEER_MAX + 2)]
-    answered = [FakeChannel(f"a/b{number}", requests=[1]) for number in range(10)]
-    assert swept([*waiting, *answered]) == ["a/0", "a/1"]
-
-
-def test_partial_requests_are_closed_before_idle_connections() -> None:
-    taking = FakeChannel("a/taking", total_outbufs_len=1, last_activity=1.0, began=99.0)
-    idle = [FakeChannel(f"a/idle{number}", last_activity=90.0 - number) for number in range(PEER_MAX - 1)]
-    part = FakeChannel("a/part", began=99.0)
-    assert swept([taking, *idle, part]) == ["a/part"]
-    more = FakeChannel("a/more", began=99.5)
-    assert swept([FakeChannel("a/old", last_activity=-1.0), taking, *idle, more]) == ["a/old", "a/more"]
-
-
-def test_the_peer_with_most_connections_loses_one_at_the_total_limit() -> None:
-    def channels() -> list[FakeChannel]:
-        return [
-            FakeChannel(f"{peer}/{number}", last_activity=float(number))
-            for peer, count in (("a", 60), ("b", 60), ("c", 60), ("d", 60), ("e", 17))
-            for number in range(count)
-        ]
-
-    assert len(channels()) == TOTAL_MAX + 1
-    assert swept(channels()) == ["a/0"]
-    assert swept(channels(), streams=1) == []
-    answered = [FakeChannel(f"f/{number}", requests=[1]) for number in range(TOTAL_MAX + 5)]
-    assert swept(answered) == []  # connections with a request in progress stay
-    assert swept([*answered, FakeChannel("g/1")]) == ["g/1"]
-
-
-def test_waiting_requests_evict_the_slowest_reader() -> None:
-    def blocked() -> list[FakeChannel]:
-        return [
-            FakeChannel("slow", requests=[1], total_outbufs_len=1001, last_activity=5.0),
-            FakeChannel("slower", requests=[1], total_outbufs_len=1001, last_activity=4.0),
-            FakeChannel("full", requests=[1], total_outbufs_len=1000, last_activity=1.0),
-            FakeChannel("ended", total_outbufs_len=5000, last_activity=0.0),
-        ]
-
-    assert swept(blocked()) == []
-    assert swept(blocked(), queue=[1]) == ["slower"]
-    assert swept(blocked()[2:], queue=[1]) == []
-
-
 # ---- listeners
 
 
@@ -398,7 +296,7 @@ def test_each_listener_marks_its_requests(directory: Path) -> None:
         assert tcp.startswith("tcp:127.0.0.1:")
         assert fetched(unix).endswith(b"\r\n\r\nTrue")
         assert fetched(tcp).endswith(b"\r\n\r\nFalse")
-        assert b"Server: nfagent" in fetched(tcp)
+        assert b"\r\nserver: nfagent\r\n" in fetched(tcp)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         with pytest.raises(ServingError, match=rf"^cannot listen at unix:{path}: another process serves it$"):
@@ -409,7 +307,7 @@ def test_each_listener_marks_its_requests(directory: Path) -> None:
     finally:
         served.stop()
     assert not path.exists()
-    assert not any(thread.is_alive() for _, _, thread in served._servers)
+    assert not served._thread.is_alive()
 
 
 def test_a_stale_socket_is_replaced(directory: Path) -> None:
