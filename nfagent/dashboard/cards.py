@@ -103,6 +103,11 @@ def idle(known: Snapshot) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
     return _ordered(known, first), _ordered(known, second)
 
 
+def single(known: Snapshot, view: View) -> Card:
+    """Return an instance on its own."""
+    return _card(known, view, view.status, _note(view), view.running.location if view.running else "")
+
+
 def never_ran(known: Snapshot, view: View) -> bool:
     """Tell whether an instance was never active, and is not about to be."""
     is_tried = view.running is not None and view.running.phase != "error"
@@ -125,7 +130,7 @@ def _card(known: Snapshot, view: View, status: str, note: str | None, place: str
     serving = status != "incoming"
     load = known.measured.instances.get(instance.id) if known.measured and serving else None
     counted = load is not None and _is_counted(known, view, load)
-    ports = tuple(PortTag(port.number, _flow_id(known, port.number)) for port in instance.ports)
+    ports = tuple(PortTag(port.number, flow_id(known, port.number)) for port in instance.ports)
     numbers = [str(port.number) for port in instance.ports]
     return Card(
         key=f"{instance.id}-{'serving' if serving else 'incoming'}",
@@ -166,7 +171,8 @@ def _wanted(view: View) -> str | None:
     return None
 
 
-def _flow_id(known: Snapshot, number: int) -> int | None:
+def flow_id(known: Snapshot, number: int) -> int | None:
+    """Return a virtual port's flow-id; None: oneswitchd does not report it."""
     port = known.switches.ports.get(number)
     return port.flow_id if port else None
 

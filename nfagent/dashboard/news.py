@@ -21,11 +21,12 @@ _STALE_WINDOWS = 5
 
 @dataclass(frozen=True)
 class Notice:
-    """A line of the banner."""
+    """A line of the banner; ``function``: the id of the function that it is about."""
 
     gravity: Gravity
     title: str
     text: str
+    function: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class News:
 
 def notices(known: Snapshot) -> tuple[Notice, ...]:
     """Return the faults, the worst first; never empty: it also says that no faults are known."""
-    found = [*_outages(known), *_switches(known), *_functions_at_fault(known), *_deciding(known), *_measuring(known)]
+    found = [*_outages(known), *_switches(known), *functions_at_fault(known), *_deciding(known), *_measuring(known)]
     if found:
         return tuple(found)
     places = " and ".join(place.name for place in known.places)
@@ -74,14 +75,15 @@ def _outages(known: Snapshot) -> list[Notice]:
     return down + doubtful
 
 
-def _functions_at_fault(known: Snapshot) -> list[Notice]:
+def functions_at_fault(known: Snapshot) -> tuple[Notice, ...]:
+    """Return the faults of functions, the worst first."""
     found = faults(known.views, known.at)
     shown = [
-        Notice(each.gravity, each.name, f"{each.text} (since {figures.clock(each.since, known.at)})")
+        Notice(each.gravity, each.name, f"{each.text} (since {figures.clock(each.since, known.at)})", each.instance)
         for each in found[:_NAMED]
     ]
     more = len(found) - len(shown)
-    return [*shown, Notice("warning", "More network functions have faults", f"{more} more")] if more else shown
+    return (*shown, Notice("warning", "More network functions have faults", f"{more} more")) if more else tuple(shown)
 
 
 def _switches(known: Snapshot) -> list[Notice]:

@@ -7,8 +7,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from nfagent.dashboard import cards, figures, filters, lanes, links, news, progress, sparkline
+from nfagent.dashboard import cards, figures, filters, lanes, links, news, progress, sparkline, talk
 from nfagent.dashboard.cards import Card
+from nfagent.dashboard.function import Function
 from nfagent.dashboard.snapshot import Snapshot
 
 _templates = Environment(
@@ -73,6 +74,7 @@ def fragments(known: Snapshot) -> dict[str, str]:
         "filters": _render("filters.html", choices=filters.choices(known)),
         "never": _render("idle.html", title="Never ran", key="never", number=len(never)),
         "ended": _render("idle.html", title="Not running", key="ended", number=len(ended)),
+        "map": _render("map.html", map=talk.drawn(known)),
         "placement": _render("placement.html", text=news.placement(known)),
         "migrations": _render("migrations.html", moves=progress.shown(known), past=progress.past(known)),
         "events": _render("events.html", events=news.events(known)),
@@ -90,6 +92,29 @@ def fragments(known: Snapshot) -> dict[str, str]:
     for shown in lists.values():
         found |= {f"card-{each.key}": card.render(nf=each) for each in shown}
     return found
+
+
+def function_fragments(shown: Function, log: str) -> dict[str, str]:
+    """Render the parts of a function's page that change, by the ids of their elements."""
+    return {
+        "state": _render("function_state.html", function=shown, nf=shown.card),
+        "talk": _render("talk.html", pairs=shown.pairs),
+        "configuration": _render("configuration.html", function=shown),
+        "log": _render("log.html", log=log),
+        "migrations": _render("migrations.html", moves=shown.moves, past=shown.past),
+        "events": _render("events.html", events=shown.events),
+    }
+
+
+def function_page(shown: Function, fragments: Mapping[str, str], at: float, refusal: str | None) -> str:
+    """Render a function's page from its fragments."""
+    html = _render("function.html", function=shown, nf=shown.card, clock=clock(at), refusal=refusal)
+    return filled(html, fragments)
+
+
+def missing(detail: str) -> str:
+    """Render the page of a function that does not exist."""
+    return _render("missing.html", detail=detail)
 
 
 def _list(key: str, shown: tuple[Card, ...], *, is_crowded: bool) -> str:

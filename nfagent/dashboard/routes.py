@@ -12,6 +12,7 @@ from nfagent.api.services import Services
 from nfagent.api.streams import is_still
 from nfagent.dashboard import render, snapshot
 from nfagent.dashboard.board import TICK_S, Board
+from nfagent.dashboard.function_routes import FunctionViews
 from nfagent.dashboard.probe import Probe
 from nfagent.desired import Client
 from nfagent.errors import ForbiddenError, RefusedError, UnauthorizedError
@@ -39,6 +40,7 @@ def blueprint(known: Services) -> Blueprint:
     made.add_url_rule("/", "root", _root)
     made.add_url_rule(PATH, "page", views.page)
     made.add_url_rule(f"{PATH}/stream", "stream", views.stream)
+    views.functions.install(made, f"{PATH}/functions")
     made.add_url_rule(f"{PATH}/login", "login", views.login, methods=["POST"])
     made.add_url_rule(f"{PATH}/logout", "logout", _logout, methods=["POST"])
     made.after_request(_guarded)
@@ -49,6 +51,7 @@ class _Views:
     def __init__(self, known: Services) -> None:
         self._known = known
         self._probe = Probe(lambda: (known.status(), known.ports()))
+        self.functions = FunctionViews(known, self._probe, self._check, _refused, _html)
         self._board = Board(lambda: render.fragments(snapshot.take(known, self._probe.newest())))
 
     def page(self) -> ResponseReturnValue:
@@ -56,7 +59,7 @@ class _Views:
         try:
             self._check()
         except RefusedError as error:
-            return _door(error if isinstance(error, ForbiddenError) else None, error.status)
+            return _refused(error)
         self._probe.newest(_PATIENCE_S)
         edition = self._board.newest()
         datapath = self._known.server.oneswitchd.datapath_id
@@ -108,6 +111,11 @@ def _logout() -> ResponseReturnValue:
     response = redirect(PATH, 303)
     response.delete_cookie(_COOKIE, path=PATH)
     return response
+
+
+def _refused(error: RefusedError) -> Response:
+    """Ask a viewer without a valid token for one."""
+    return _door(error if isinstance(error, ForbiddenError) else None, error.status)
 
 
 def _door(error: RefusedError | None, status: int) -> Response:

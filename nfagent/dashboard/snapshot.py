@@ -114,6 +114,32 @@ def take(known: Services, switches: Switches) -> Snapshot:
     )
 
 
+def take_one(known: Services, switches: Switches, view: View) -> Snapshot:
+    """Read what concerns one instance."""
+    db = known.desired.store.read
+    instance = view.instance
+    moves = migrations.page(db, instance.id, None, _MIGRATIONS, None)
+    decision, whys = _decided(known, [instance])
+    return Snapshot(
+        at=time.time(),
+        places=_places(known),
+        views=[view],
+        running=processes.of(db, instance.id),
+        moves=moves,
+        steps={move.epoch: _steps(db, move) for move in moves},
+        news=[event for event in events.newest(db, 4 * _EVENTS, instance.id) if event.type not in _QUIET],
+        outages={},
+        arrivals=migrations.arrivals(db),
+        ran=_ran(db, [view]),
+        names={each.id: each.name for each in [instance]},
+        switches=switches,
+        measured=known.monitor.newest(),
+        history=known.monitor.history(),
+        decision=decision,
+        whys=whys,
+    )
+
+
 def _places(known: Services) -> tuple[Place, ...]:
     return tuple(
         Place(switch.name, switch.link is None, len(known.config.find_location(switch.name).slot))

@@ -247,6 +247,8 @@ def test_the_page_works_with_keyboard_and_screen_reader(shown: Stage, tab: Tab) 
     expect(page.get_by_role("link", name="Skip to the network functions")).to_be_focused()
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
+    expect(page.locator("#hub h3 a").first).to_be_focused()
+    page.keyboard.press("Tab")
     summary = page.locator("#hub summary").first
     expect(summary).to_be_focused()
     page.keyboard.press("Enter")
