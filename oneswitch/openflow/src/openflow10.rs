@@ -10,6 +10,7 @@ mod actions;
 mod ages;
 mod flow_mods;
 mod frames;
+mod later;
 mod matching;
 mod misses;
 mod nicira;
@@ -26,6 +27,7 @@ pub(crate) use matching::{pull_checked_nxm, to_nxm};
 pub(crate) use notices::put_padded;
 
 pub use ages::{decode_ages, encode_ages_request, Age};
+pub use later::decode_later_flow_mod;
 pub use misses::{decode_miss, subscribe_to_misses};
 pub use notices::encode_packet_in;
 pub(crate) use notices::put_property;

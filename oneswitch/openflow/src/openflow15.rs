@@ -23,7 +23,7 @@ pub use described::{
 };
 pub use features::encode_table_features;
 pub(crate) use fields::{matching, preferred, Name};
-pub(crate) use instructions::to_15;
+pub(crate) use instructions::{to_13 as instructions_to_13, to_15};
 pub use replies::{encode, packet_in_in_version};
 pub use requests::{decode, is_write};
 

@@ -56,6 +56,9 @@ impl Core {
         if self.bundle_message(incoming, message, now).is_some() {
             return;
         }
+        if self.later_flow_mod(incoming, now) {
+            return;
+        }
         let id = incoming.origin.controller;
         let Some(controller) = self.controllers.get_mut(id) else {
             return;

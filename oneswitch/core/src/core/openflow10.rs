@@ -32,8 +32,38 @@ impl Core {
                 return self.refuse(incoming, refusal.error);
             }
         };
+        self.openflow10_request(incoming, request, now);
+    }
+
+    /// Handles Nicira's flow-mod of a later version; returns false for another message.
+    pub(in crate::core) fn later_flow_mod(&mut self, incoming: Incoming<'_>, now: Instant) -> bool {
+        let Some(decoded) = openflow10::decode_later_flow_mod(incoming.sent) else {
+            return false;
+        };
+        let id = incoming.origin.controller;
+        let is_slave = self.controllers.role(id) == Some(ControllerRole::Slave);
+        match decoded {
+            // Open vSwitch checks the length before the role, and that before the content.
+            Err(refusal) if refusal.error == ErrorCode::BAD_REQUEST_BAD_LEN => {
+                self.refuse(incoming, refusal.error)
+            }
+            _ if is_slave => self.refuse(incoming, ErrorCode::BAD_REQUEST_IS_SLAVE),
+            Ok(request) => self.openflow10_request(incoming, request, now),
+            Err(refusal) => {
+                info!(target: "northbound", controller = id.0, xid = incoming.origin.xid, detail = %refusal.detail, "cannot take a flow-mod of Nicira's");
+                self.refuse(incoming, refusal.error)
+            }
+        }
+        true
+    }
+
+    fn openflow10_request(&mut self, incoming: Incoming<'_>, request: Request, now: Instant) {
         match request {
-            Request::Formats(formats) => controller.formats = formats,
+            Request::Formats(formats) => {
+                if let Some(controller) = self.controllers.get_mut(incoming.origin.controller) {
+                    controller.formats = formats;
+                }
+            }
             Request::Modify(modify) => self.modify_or_add(incoming, modify, now),
             Request::Message(Message::FeaturesRequest) => {
                 let ports = self.view().port_descriptions();

@@ -85,7 +85,9 @@ impl Core {
         if !incoming.has_importance() {
             message.importance = 0;
         }
-        if message.command == FlowModCommand::Add && incoming.version() != openflow10::VERSION {
+        let is_ours = self.switches.verdicts.is_modifying();
+        let is_old = incoming.version() == openflow10::VERSION;
+        if message.command == FlowModCommand::Add && !is_old && !is_ours {
             message.cookie_mask = 0; // which has no meaning there, except to us
         }
         let matching = match message.matching.canonical() {

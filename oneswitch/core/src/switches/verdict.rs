@@ -330,6 +330,10 @@ impl Verdicts {
         self.modification = Some(self.pushed);
     }
 
+    pub fn is_modifying(&self) -> bool {
+        self.modification.is_some()
+    }
+
     pub fn end_modification(&mut self) {
         self.modification = None;
     }

@@ -27,6 +27,7 @@ pub(super) struct FlowMod10<'a> {
     pub(super) buffer_id: u32,
     pub(super) out_port: u16,
     pub(super) flags: u16,
+    /// In later versions instructions.
     pub(super) actions: &'a [u8],
 }
 

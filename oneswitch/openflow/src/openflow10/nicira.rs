@@ -11,7 +11,7 @@ use super::matching::pull_nxm;
 use super::{Formats, Request};
 
 /// `nxt` subtypes.
-mod subtype {
+pub(super) mod subtype {
     pub const SET_FLOW_FORMAT: u32 = 12;
     pub const FLOW_MOD: u32 = 13;
     pub const FLOW_MOD_TABLE_ID: u32 = 15;
@@ -64,6 +64,11 @@ pub(super) fn is_flow_mod(frame: &[u8]) -> bool {
 }
 
 fn flow_mod(reader: &mut Reader<'_>, formats: &Formats) -> Result<Request, Refusal> {
+    flow_mods::flow_mod(pull_flow_mod(reader)?, formats)
+}
+
+/// Reads a flow-mod up to its actions, or instructions.
+pub(super) fn pull_flow_mod<'a>(reader: &mut Reader<'a>) -> Result<FlowMod10<'a>, Refusal> {
     let new_cookie = reader.u64()?;
     let command = reader.u16()?;
     let (idle_timeout, hard_timeout) = (reader.u16()?, reader.u16()?);
@@ -73,21 +78,18 @@ fn flow_mod(reader: &mut Reader<'_>, formats: &Formats) -> Result<Request, Refus
     let length = reader.u16()?;
     reader.skip(6)?;
     let found = pull_nxm(reader, length)?;
-    flow_mods::flow_mod(
-        FlowMod10 {
-            matching: found.matching,
-            cookie: found.cookie,
-            cookie_mask: found.cookie_mask,
-            new_cookie,
-            command,
-            idle_timeout,
-            hard_timeout,
-            priority,
-            buffer_id,
-            out_port,
-            flags,
-            actions: reader.rest(),
-        },
-        formats,
-    )
+    Ok(FlowMod10 {
+        matching: found.matching,
+        cookie: found.cookie,
+        cookie_mask: found.cookie_mask,
+        new_cookie,
+        command,
+        idle_timeout,
+        hard_timeout,
+        priority,
+        buffer_id,
+        out_port,
+        flags,
+        actions: reader.rest(),
+    })
 }

@@ -15,7 +15,7 @@ const METER_ACTION: usize = 8;
 ///
 /// # Errors
 /// See [`actions::to_13`].
-pub(super) fn to_13(instructions: &Instructions) -> Result<Instructions, Refusal> {
+pub(crate) fn to_13(instructions: &Instructions) -> Result<Instructions, Refusal> {
     let bytes = instructions.as_bytes();
     let mut out = Vec::with_capacity(bytes.len() + HEADER);
     for (kind, offset, body) in raw_instructions(bytes) {

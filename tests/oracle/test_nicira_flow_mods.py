@@ -1,0 +1,107 @@
+"""Nicira's flow-mods over OpenFlow 1.3 to 1.5, answered and carried out as by one bridge."""
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from tests.oracle import openflow as of
+from tests.oracle.compare import Comparison
+from tests.oracle.conftest import binary
+from tests.oracle.dialects import nicira
+from tests.oracle.peer import ask, frame
+from tests.oracle.test_openflow14 import role
+from tests.oracle.world import clear_messages
+
+_ADD, _MODIFY, _MODIFY_STRICT, _DELETE, _DELETE_STRICT = range(5)
+_KEEP_COOKIE, _ALL_TABLES, _NO_PORT, _NO_BUFFER = (1 << 64) - 1, 0xFF, 0xFFFF, 0xFFFFFFFF
+_SLAVE, _BARRIER = 3, 20
+IP = struct.pack("!IH", 0x00000602, 0x0800)
+TCP = IP + struct.pack("!IB", 0x00000C01, 6)
+
+
+def cookie_is(value: int, mask: int | None = None) -> bytes:
+    """Return a match on a cookie."""
+    if mask is None:
+        return struct.pack("!HBBQ", 1, 30 << 1, 8, value)
+    return struct.pack("!HBBQQ", 1, 30 << 1 | 1, 16, value, mask)
+
+
+def flow_mod(
+    command: int,
+    match: bytes = b"",
+    instructions: bytes = b"",
+    *,
+    table: int = 0,
+    cookie: int = 0,
+    flags: int = 0,
+    out_port: int = _NO_PORT,
+    priority: int = 5,
+    idle: int = 0,
+) -> bytes:
+    """Return Nicira's flow-mod, in OpenFlow 1.3."""
+    head = struct.pack("!QHHHH", cookie, table << 8 | command, idle, 0, priority)
+    head += struct.pack("!IHHH6x", _NO_BUFFER, out_port, flags, len(match))
+    return nicira.message(4, 7, nicira.FLOW_MOD, head + of.padded(match) + instructions)
+
+
+def to(port: int) -> bytes:
+    return of.apply_actions(of.output(port))
+
+
+ADDED = flow_mod(_ADD, IP, to(1), cookie=3) + flow_mod(_ADD, TCP, to(2), cookie=4, table=1, flags=1, idle=60)
+MESSAGES = {
+    "added": ADDED,
+    "added to all tables": flow_mod(_ADD, IP, to(1), table=_ALL_TABLES),
+    "added with a cookie to match on": flow_mod(_ADD, IP + cookie_is(3), to(1)),
+    "modified": ADDED + flow_mod(_MODIFY, IP, to(3), cookie=_KEEP_COOKIE),
+    "modified with a cookie": ADDED + flow_mod(_MODIFY, IP, to(3), cookie=9),
+    "modified in all tables": ADDED + flow_mod(_MODIFY, IP, to(3), cookie=9, table=_ALL_TABLES),
+    "modified, and none is there": flow_mod(_MODIFY_STRICT, IP, to(3), cookie=9, table=2),
+    "modified without a cookie, and none is there": flow_mod(_MODIFY, IP, to(3), cookie=_KEEP_COOKIE),
+    "modified by its cookie": ADDED + flow_mod(_MODIFY, cookie_is(3), to(4), cookie=8),
+    "modified by bits of its cookie": ADDED + flow_mod(_MODIFY, cookie_is(1, 1), to(4), cookie=8, table=_ALL_TABLES),
+    "deleted": ADDED + flow_mod(_DELETE, IP),
+    "deleted in all tables": ADDED + flow_mod(_DELETE, IP, table=_ALL_TABLES),
+    "deleted by its port": ADDED + flow_mod(_DELETE, out_port=2, table=_ALL_TABLES),
+    "deleted by its cookie": ADDED + flow_mod(_DELETE_STRICT, TCP + cookie_is(4), table=1),
+    "with another instruction": flow_mod(_ADD, IP, of.goto(3) + of.write_metadata(5, 7))
+    + flow_mod(_ADD, IP, of.goto(0)),
+    "flags": b"".join(flow_mod(_ADD, IP, to(1), flags=1 << bit) for bit in range(16)),
+    "unknown command": flow_mod(5, IP, to(1)) + flow_mod(0x80, IP, to(1)),
+    "unknown table": flow_mod(_ADD, IP, to(1), table=254) + flow_mod(_DELETE, table=254),
+    "malformed match": flow_mod(_ADD, IP[:5], to(1)) + flow_mod(_ADD, IP + IP, to(1)) + flow_mod(_ADD, b"\xff" * 8),
+    "without what it needs": flow_mod(_ADD, TCP[6:], to(1)),
+    "malformed instructions": flow_mod(_ADD, IP, b"\0\4\0\7" + bytes(4)) + flow_mod(_ADD, IP, of.output(1)),
+    "lengths": b"".join(nicira.message(4, length, nicira.FLOW_MOD, bytes(length)) for length in range(0, 49, 4)),
+    "a slave's": role(_SLAVE, 1 << 63) + ADDED + nicira.message(4, 9, nicira.FLOW_MOD, bytes(4)),
+}
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Iterator[Comparison]:
+    with Comparison(2, binary()) as comparison:
+        yield comparison
+
+
+def in_version(messages: bytes, version: int) -> bytes:
+    """Return messages of OpenFlow 1.3 as those of another version."""
+    out = b""
+    while messages:
+        length = int.from_bytes(messages[2:4])
+        out += bytes([version]) + messages[1:length]
+        messages = messages[length:]
+    return out
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+@pytest.mark.parametrize("data", MESSAGES.values(), ids=MESSAGES)
+def test_a_flow_mod_is_taken_as_by_one_bridge(comparison: Comparison, data: bytes, version: int) -> None:
+    answers: list[list[str]] = []
+    for world, target in zip((comparison.ours, comparison.reference), comparison.targets, strict=True):
+        world.channel.send(clear_messages(1))
+        world.channel.barrier()
+        barrier = frame(_BARRIER, version=version)
+        answers.append(ask(target, in_version(data, version) + barrier, version=version))
+    assert answers[0] == answers[1]
+    assert comparison.ours.dump() == comparison.reference.dump()
