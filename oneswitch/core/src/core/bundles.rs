@@ -1,7 +1,8 @@
 //! Bundles of controllers: all of their messages come into force, on all switches, or none does.
 //!
 //! Everything else waits during a commit, as in Open vSwitch. First the switches try the bundle (switches/bundles.rs); it is sent for good only
-//! if all of them would accept it. What a switch refuses nevertheless is taken back everywhere, as a message is that one switch refused.
+//! if all of them would accept it. If it has packet-outs and is for one switch only, that one decides: Open vSwitch 3.1 keeps the
+//! rules that packet-outs of a trial made it learn, and the packet-outs would meet them at the commit. What a switch refuses nevertheless is taken back everywhere, as a message is that one switch refused.
 
 use crate::api::{Bridge, ControllerRole, SwitchIndex};
 use crate::controllers::bundles::Part;
@@ -52,6 +53,7 @@ enum Stage {
         batch: u64,
         commit: Option<u32>,
         outcome: Result<(), Failure>,
+        is_tried: bool,
     },
 }
 
@@ -222,7 +224,14 @@ impl Core {
             index += 1;
         }
         let collected = self.switches.end_bundle();
-        let trial = self.switches.try_bundle(&collected);
+        let is_decided_there = self.commit.as_ref().is_some_and(|commit| {
+            let sends = commit.parts.iter().any(is_packet_out);
+            sends && commit.refused.is_none() && collected.is_for_one_switch()
+        });
+        let trial = match is_decided_there {
+            true => Trial::default(),
+            false => self.switches.try_bundle(&collected),
+        };
         if let Some(commit) = &mut self.commit {
             commit.operations.end = self.switches.verdicts.sequence();
             commit.collected = collected;
@@ -285,10 +294,13 @@ impl Core {
             Stage::Settling {
                 commit: Some(sent),
                 outcome,
+                is_tried,
                 ..
             } if *sent == xid => {
-                let switch_name = &self.switches.list[switch].name;
-                warn!(target: "southbound", switch = %switch_name, error = %error.error, "refused a bundle that it would have accepted; taking it back everywhere");
+                if *is_tried {
+                    let switch_name = &self.switches.list[switch].name;
+                    warn!(target: "southbound", switch = %switch_name, error = %error.error, "refused a bundle that it would have accepted; taking it back everywhere");
+                }
                 let verdicts = &mut self.switches.verdicts;
                 let first = verdicts.first_refused(&commit.operations);
                 *outcome =
@@ -359,6 +371,7 @@ impl Core {
             batch: self.switches.verdicts.end_joining(),
             commit: sent,
             outcome: failure.map_or(Ok(()), Err),
+            is_tried: !asked.is_empty(),
         };
         if is_overtaken {
             for switch in asked.intersection(self.switches.up()).iter() {
@@ -455,6 +468,12 @@ fn checkable(message: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     Some(wire(header.xid, &Message::GroupMod(group)))
+}
+
+/// Tells whether a part is a packet-out, which may make a switch learn rules.
+fn is_packet_out(part: &Part) -> bool {
+    let message = inner_of(&part.frame).and_then(|inner| decode(inner).ok());
+    matches!(message, Some((_, Message::PacketOut(_))))
 }
 
 /// Returns the message inside the one that adds it to a bundle.

@@ -29,6 +29,13 @@ pub struct Collected {
     committed: Messages,
 }
 
+impl Collected {
+    /// Tells whether one switch gets it all, and its trial would be the same.
+    pub fn is_for_one_switch(&self) -> bool {
+        self.committed.len() == 1 && self.tried == self.committed
+    }
+}
+
 /// As [`Collected`], while they are being made.
 #[derive(Debug, Default)]
 pub(super) struct Collecting {
@@ -44,8 +51,8 @@ fn of_switches(mut outbox: Outbox) -> Messages {
     outbox.take().into_iter().filter_map(of_switch).collect()
 }
 
-/// The switches' votes on a bundle.
-#[derive(Debug)]
+/// The switches' votes on a bundle. By default, it needs none.
+#[derive(Debug, Default)]
 pub struct Trial {
     /// xid of the port-mod behind the bundle.
     end: u32,

@@ -1,6 +1,6 @@
 //! Bundles: all of their messages, on all switches, or none.
 
-use crate::build::{add, any, from, group, output};
+use crate::build::{add, any, from, group, output, packet_out};
 use crate::lab::{Answer, Lab};
 use crate::verdicts::refuse_cookie;
 use oneswitch_core::ControllerId;
@@ -272,6 +272,25 @@ fn part_in(frame: &[u8]) -> Option<Message> {
 }
 
 /// Open vSwitch may find a rule of the same bundle only by its exact match.
+#[test]
+fn a_bundle_with_packet_outs_is_decided_by_its_only_switch() {
+    // The hypervisor checks each part as it comes.
+    let (check, trial, commit) = (1, 1, 1);
+    for (homes, seen) in [([0, 0], check + commit), ([0, 1], check + trial + commit)] {
+        let mut lab = Lab::new(2, &homes);
+        send(&mut lab, &[rule(1, None), packet_out(1, output(2))]);
+        let mut parts = Vec::new();
+        while lab.flush() {
+            parts.extend(lab.virt(0).input.iter().filter_map(|f| part_in(f)));
+            lab.round();
+        }
+        let is_packet_out = |part: &&Message| matches!(part, Message::PacketOut(_));
+        assert_eq!(parts.iter().filter(is_packet_out).count(), seen);
+        assert_eq!(told(&lab.take(1)), [OPENED, COMMITTED]);
+        assert_eq!(lab.virt(0).packet_outs.len(), 1);
+    }
+}
+
 #[test]
 fn a_rule_of_the_bundle_is_changed_by_its_exact_match_too() {
     let mut lab = Lab::new(2, &[0, 1]);
