@@ -29,6 +29,7 @@ ACTIONS = (
     "mod_nw_src:1.2.3.4,mod_nw_dst:4.3.2.1,mod_nw_tos:32,mod_tp_src:80,mod_tp_dst:81,output:2",
     "enqueue:2:3,output:1",
     "set_queue:3,output:2",
+    "set_tunnel:5,output:2,set_tunnel64:6,output:1",
     "dec_ttl,output:2",
     "mod_nw_ttl:3,output:2",
     "resubmit(,4),resubmit:2",
@@ -50,6 +51,7 @@ ACTIONS13 = (
     "set_field:1.2.3.4->ip_src,set_field:80->tcp_dst,set_field:3->ip_dscp,output:2",
     "set_field:00:00:00:00:00:01->eth_dst,in_port",
     "set_field:0xabcdef->tun_id,output:1",
+    "set_queue:3,output:2,pop_queue",
     "push_mpls:0x8847,set_field:9->mpls_label,output:2",
     "push_vlan:0x8100,set_field:4101->vlan_vid,output:2",
 )

@@ -104,6 +104,30 @@ fn a_modification_has_a_new_cookie_and_all_tables() {
     assert!(matches!(named.0, Request::Modify(m) if m.flow_mod.table_id == 5));
 }
 
+/// A reply with the statistics of a rule.
+fn rule_shown(rule: &FlowMod) -> Vec<u8> {
+    let stats = FlowStats {
+        table_id: 0,
+        duration_sec: 1,
+        duration_nsec: 2,
+        priority: rule.priority,
+        idle_timeout: 0,
+        hard_timeout: 0,
+        flags: 0,
+        importance: 0,
+        idle_age: 0,
+        cookie: rule.cookie,
+        packet_count: 3,
+        byte_count: 4,
+        matching: rule.matching.clone(),
+        instructions: rule.instructions.clone(),
+    };
+    let reply = Message::MultipartReply(Multipart::last(MultipartReply::Flow(vec![stats])));
+    let frames = openflow10::encode(7, &reply, &Formats::default(), StatsForm::Standard);
+    let [told] = &frames[..] else { panic!() };
+    told.clone()
+}
+
 /// Actions of OpenFlow 1.0 that survive both translations.
 #[test]
 fn actions_come_back_as_they_were() {
@@ -116,6 +140,7 @@ fn actions_come_back_as_they_were() {
     let controller = [0, 0, 0, 8, 0xff, 0xfd, 0, 100];
     for action in [
         controller.to_vec(),
+        vec![0, 0, 0, 8, 0, 2, 0, 100],
         vec![0, 1, 0, 8, 0, 5, 0, 0],
         vec![0, 2, 0, 8, 3, 0, 0, 0],
         vec![0, 3, 0, 8, 0, 0, 0, 0],
@@ -134,28 +159,27 @@ fn actions_come_back_as_they_were() {
         let Request::Message(Message::FlowMod(rule)) = request(&flow_mod(0, &action)) else {
             panic!("{action:?}")
         };
-        let stats = FlowStats {
-            table_id: 0,
-            duration_sec: 1,
-            duration_nsec: 2,
-            priority: rule.priority,
-            idle_timeout: 0,
-            hard_timeout: 0,
-            flags: 0,
-            importance: 0,
-            idle_age: 0,
-            cookie: rule.cookie,
-            packet_count: 3,
-            byte_count: 4,
-            matching: rule.matching.clone(),
-            instructions: rule.instructions.clone(),
-        };
-        let reply = Message::MultipartReply(Multipart::last(MultipartReply::Flow(vec![stats])));
-        let frames = openflow10::encode(7, &reply, &Formats::default(), StatsForm::Standard);
-        let [told] = &frames[..] else { panic!() };
+        let told = rule_shown(&rule);
         assert_eq!(told[16..56], tcp_match(), "{action:?}");
         assert_eq!(told[12 + 88..], action);
     }
+}
+
+#[test]
+fn only_what_was_enqueued_is_shown_so() {
+    let [set_queue, pop_queue] = [4, 5].map(|subtype| {
+        [
+            255, 255, 0, 16, 0, 0, 0x23, 0x20, 0, subtype, 0, 0, 0, 0, 0, 3,
+        ]
+    });
+    let output = [0, 0, 0, 8, 0, 2, 0, 0];
+    let queued = [&set_queue[..], &output, &pop_queue].concat();
+    let Request::Message(Message::FlowMod(rule)) = request(&flow_mod(0, &queued)) else {
+        panic!()
+    };
+    let shown = rule_shown(&rule);
+    assert_eq!(shown.len(), 12 + 88 + queued.len());
+    assert_eq!(shown[12 + 88 + 16..12 + 88 + 24], output);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 
 use crate::model::hidden::{watched_for, watched_instead, Watch, FLOOD_GROUP};
 use crate::model::rule::{copy_flags, Rule, MESSAGE_FLAGS};
-use openflow13::{port_no, ActionList, FlowMod, FlowModCommand, PacketOut};
+use openflow13::{
+    port_no, ActionList, FlowMod, FlowModCommand, Instruction, Instructions, PacketOut, NX_VENDOR,
+};
 use std::time::Instant;
 
 const APPLY_ACTIONS: u16 = 4;
@@ -176,7 +178,16 @@ fn actions_with_floods(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
 }
 
 /// Reverses [`instructions_with_flood_group`], for instructions that a switch spelled.
-pub fn instructions_with_floods(mut list: &[u8], original: &[u8]) -> Vec<u8> {
+pub fn instructions_with_floods(list: &[u8], original: &[u8]) -> Vec<u8> {
+    with_actions_as_in(list, original, actions_with_floods)
+}
+
+/// Rewrites the lists of Apply-Actions, given those of the same instruction in `original`.
+fn with_actions_as_in(
+    mut list: &[u8],
+    original: &[u8],
+    rewrite: impl Fn(&[u8], &[u8]) -> Vec<u8>,
+) -> Vec<u8> {
     let written = |kind, mut list| {
         while let Some((instruction, rest)) = split_tlv(list, 2) {
             if u16_at(instruction, 0) == kind {
@@ -190,7 +201,7 @@ pub fn instructions_with_floods(mut list: &[u8], original: &[u8]) -> Vec<u8> {
     while let Some((instruction, rest)) = split_tlv(list, 2) {
         if is_translated(instruction) && instruction.len() >= 8 {
             let written = written(u16_at(instruction, 0), original);
-            let actions = actions_with_floods(&instruction[8..], written);
+            let actions = rewrite(&instruction[8..], written);
             result.extend(&instruction[..2]);
             result.extend((8 + actions.len() as u16).to_be_bytes());
             result.extend(&instruction[4..8]);
@@ -199,6 +210,48 @@ pub fn instructions_with_floods(mut list: &[u8], original: &[u8]) -> Vec<u8> {
             result.extend(instruction);
         }
         list = rest;
+    }
+    result
+}
+
+/// Shows Nicira's `set_tunnel` as a controller wrote it: switches report it over OpenFlow 1.3 as a set-field, which OpenFlow 1.0 would show
+/// as a load.
+pub fn show_tunnels_as_written(told: &mut Instructions, written: &Instructions) {
+    let sets_tunnel = |instruction: Instruction<'_>| match instruction {
+        Instruction::ApplyActions(list) => list.iter().any(|item| is_set_tunnel(item.raw)),
+        _ => false,
+    };
+    if written.iter().any(sets_tunnel) {
+        let shown = with_actions_as_in(told.as_bytes(), written.as_bytes(), actions_with_tunnels);
+        if let Ok(shown) = Instructions::from_bytes(shown) {
+            *told = shown;
+        }
+    }
+}
+
+fn is_set_tunnel(action: &[u8]) -> bool {
+    const NICIRA: u16 = 0xffff;
+    /// `NXAST_SET_TUNNEL` and `NXAST_SET_TUNNEL64`.
+    const SUBTYPES: [u16; 2] = [2, 9];
+    u16_at(action, 0) == Some(NICIRA)
+        && u32_at(action, 4) == Some(NX_VENDOR)
+        && u16_at(action, 8).is_some_and(|subtype| SUBTYPES.contains(&subtype))
+}
+
+/// Open vSwitch reports actions in their order, each as one.
+fn actions_with_tunnels(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
+    const SET_FIELD: u16 = 25;
+    /// The header of `OXM_OF_TUNNEL_ID`.
+    const TUNNEL_ID: u32 = 0x8000_4c08;
+    let mut result = Vec::with_capacity(list.len() + 16);
+    while let Some((action, rest)) = split_tlv(list, 2) {
+        let (written, others) = split_tlv(original, 2).unwrap_or_default();
+        let is_same = u16_at(action, 0) == Some(SET_FIELD) && u32_at(action, 4) == Some(TUNNEL_ID);
+        result.extend(match is_same && is_set_tunnel(written) {
+            true => written,
+            false => action,
+        });
+        (list, original) = (rest, others);
     }
     result
 }

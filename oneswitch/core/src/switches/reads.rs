@@ -2,6 +2,7 @@
 
 use super::Switches;
 use crate::api::{Bridge, ControllerId, Destination, SwitchIndex};
+use crate::layout::translate::show_tunnels_as_written;
 use crate::model::rule::{Rule, RuleKey};
 use crate::model::truth::Existing;
 use crate::server::executors::Executors;
@@ -11,7 +12,7 @@ use crate::switches::fold::Folded;
 use crate::switches::verdict::Origin;
 use crate::wire::wire;
 use foldhash::{HashMap, HashSet};
-use openflow13::openflow14;
+use openflow13::{openflow10, openflow14};
 use openflow13::{
     ErrorCode, FlowStats, Header, Message, Multipart, MultipartReply, MultipartRequest,
 };
@@ -69,6 +70,8 @@ pub enum Purpose {
 #[derive(Clone, Debug)]
 pub enum Shown {
     Nothing,
+    /// The actions that only OpenFlow 1.0 shows as they were written.
+    Written,
     Importance,
     /// The ages, in the form of Nicira's statistics; those of rules that no switch has told are unknown.
     Ages(HashMap<RuleKey, u16>),
@@ -78,9 +81,10 @@ pub enum Shown {
 
 impl Shown {
     pub fn in_version(version: u8) -> Self {
-        match version >= openflow14::VERSION {
-            true => Self::Importance,
-            false => Self::Nothing,
+        match version {
+            openflow10::VERSION => Self::Written,
+            openflow14::VERSION.. => Self::Importance,
+            _ => Self::Nothing,
         }
     }
 
@@ -93,8 +97,11 @@ impl Shown {
             let idle = ages.get(&rule.key).copied();
             idle.unwrap_or_else(|| shown(since(rule.created)))
         };
+        if matches!(self, Self::Written | Self::Ages(_)) {
+            show_tunnels_as_written(&mut flow.instructions, &rule.instructions);
+        }
         (flow.importance, flow.idle_age) = match self {
-            Self::Nothing => (0, 0),
+            Self::Nothing | Self::Written => (0, 0),
             Self::Importance => (rule.importance, 0),
             Self::Ages(ages) => (shown(since(rule.modified)), idle(ages)),
             Self::ImportanceAndIdleAge(ages) => (rule.importance, idle(ages)),

@@ -66,6 +66,8 @@ const VID_BITS: (u16, u16) = (0, 13);
 const PCP_BITS: (u16, u16) = (12, 4);
 const ALL_BITS: (u16, u16) = (0, 16);
 const CFI: u16 = 0x1000;
+/// The `max_len` of the output that Open vSwitch shows for `enqueue`: others are outputs between two actions of their own.
+const ENQUEUED: u16 = u16::MAX;
 
 fn bad(error: ErrorCode, detail: &'static str) -> Refusal {
     Refusal::new(error, detail)
@@ -126,7 +128,7 @@ fn translate(action: &[u8], out: &mut Vec<u8>) -> Result<(), Refusal> {
         kind10::ENQUEUE => {
             put_number(out, k::SET_QUEUE, u32_at(action, 12).unwrap_or_default());
             // As Open vSwitch shows it to later versions.
-            put_output(out, from_openflow10(number), u16::MAX);
+            put_output(out, from_openflow10(number), ENQUEUED);
             put_nicira(out, nicira10::POP_QUEUE, &[0; 6]);
         }
         _ => {
@@ -261,7 +263,14 @@ pub(super) fn to_10(list: Actions<'_>) -> Vec<u8> {
         if let (Action::SetQueue(queue), Some(output), Some(pop)) =
             (item.action, ahead.next(), ahead.next())
         {
-            if let (Action::Output { port, .. }, true) = (output.action, is_pop_queue(&pop)) {
+            if let (
+                Action::Output {
+                    port,
+                    max_len: ENQUEUED,
+                },
+                true,
+            ) = (output.action, is_pop_queue(&pop))
+            {
                 put_enqueue(&mut out, port, queue);
                 rest = ahead;
                 continue;
@@ -303,12 +312,7 @@ fn put_10(item: &ActionItem<'_>, out: &mut Vec<u8>) {
     };
     match item.action {
         Action::Output { port, max_len } => {
-            let kept = if port == port_no::CONTROLLER {
-                max_len
-            } else {
-                0
-            };
-            put_short(out, kind10::OUTPUT, to_port16(port), kept);
+            put_short(out, kind10::OUTPUT, to_port16(port), max_len);
         }
         Action::Group(group) => with_u32(out, nicira10::GROUP, group),
         Action::SetQueue(queue) => with_u32(out, nicira10::SET_QUEUE, queue),

@@ -164,3 +164,22 @@ fn a_packet_out_from_a_port_sets_its_in_port() {
     assert_eq!(out(true, longest + 1).in_port, 5);
     assert!(frame(longest + 1).is_ok());
 }
+
+#[test]
+fn tunnels_are_shown_as_written_and_the_rest_as_told() {
+    let tunnel = [0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 2, 0, 0, 0, 0, 0, 7];
+    let field = [0, 25, 0, 16, 0x80, 0, 0x4c, 8, 0, 0, 0, 0, 0, 0, 0, 7];
+    let list = |actions: &[&[u8]]| {
+        let list = ActionList::from_bytes(actions.concat()).unwrap();
+        Instructions::apply(&list)
+    };
+    let output = flood();
+    let group = group();
+    let written = list(&[&tunnel, output.as_bytes(), &field]);
+    let mut told = list(&[&field, group.as_bytes(), &field]);
+    show_tunnels_as_written(&mut told, &written);
+    assert_eq!(told, list(&[&tunnel, group.as_bytes(), &field]));
+    let (mut shorter, as_told) = (list(&[&field]), list(&[&field]));
+    show_tunnels_as_written(&mut shorter, &list(&[&field, &tunnel]));
+    assert_eq!(shorter, as_told);
+}
