@@ -13,6 +13,7 @@ mod frames;
 mod later;
 mod matching;
 mod misses;
+mod moves;
 mod nicira;
 mod notices;
 mod replies;
@@ -24,6 +25,7 @@ use crate::port::port_no;
 
 pub(crate) use actions::of_instructions;
 pub(crate) use matching::{pull_checked_nxm, to_nxm};
+pub(crate) use moves::{buckets_with_moves, instructions_with_moves};
 pub(crate) use notices::put_padded;
 
 pub use ages::{decode_ages, encode_ages_request, Age};

@@ -33,9 +33,11 @@ impl View<'_> {
         let mut places: HashMap<RuleKey, usize> = HashMap::new();
         let answered: SwitchSet = parts.iter().map(|(switch, _)| *switch).collect();
         let learns = self.only_learner(answered);
-        for flow in flows(parts) {
-            let Some(rule) = key_of(&flow).and_then(|key| tables.get(&key)) else {
+        for mut flow in flows(parts) {
+            let key = key_of(&flow);
+            let Some(rule) = key.as_ref().and_then(|key| tables.get(key)) else {
                 if learns {
+                    shown.apply_learned(&mut flow, key.as_ref());
                     merged.push(flow);
                 }
                 continue;

@@ -91,7 +91,6 @@ impl Shown {
     /// Adds it to the statistics of a rule.
     pub fn apply(&self, flow: &mut FlowStats, rule: &Rule, now: Instant) {
         let since = |then| now.saturating_duration_since(then).as_secs();
-        let shown = |age: u64| u16::try_from(age + 1).unwrap_or(u16::MAX);
         let idle = |ages: &HashMap<RuleKey, u16>| {
             // A rule that the switches did not have yet when they were asked is new.
             let idle = ages.get(&rule.key).copied();
@@ -107,6 +106,19 @@ impl Shown {
             Self::ImportanceAndIdleAge(ages) => (rule.importance, idle(ages)),
         };
     }
+
+    /// Adds it to the statistics of a rule that a switch has made by itself; only its switch knows when it last changed.
+    pub fn apply_learned(&self, flow: &mut FlowStats, key: Option<&RuleKey>) {
+        if let Self::Ages(ages) | Self::ImportanceAndIdleAge(ages) = self {
+            let idle = key.and_then(|key| ages.get(key)).copied();
+            flow.idle_age = idle.unwrap_or_else(|| shown(flow.duration_sec.into()));
+        }
+    }
+}
+
+/// Returns an age in seconds as on the wire, where 0 is an unknown one.
+fn shown(age: u64) -> u16 {
+    u16::try_from(age + 1).unwrap_or(u16::MAX)
 }
 
 /// A controller's request, and the place of its reply.

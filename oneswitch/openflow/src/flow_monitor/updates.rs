@@ -185,7 +185,7 @@ fn put_extension(
 fn put_standard(update: &Update, out: &mut Vec<u8>) {
     put_native(update, out, |update, out| {
         update.matching.put(out);
-        out.put(update.instructions.as_bytes());
+        out.put(openflow10::instructions_with_moves(&update.instructions).as_bytes());
     });
 }
 

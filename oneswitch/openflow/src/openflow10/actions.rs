@@ -18,6 +18,7 @@ use crate::wire::{padded, patch_length, u16_at, u32_at, Put, Reader};
 use crate::NX_VENDOR;
 
 use super::matching::nxm_name;
+use super::moves::as_move;
 use super::to_port16;
 
 /// `ofp_action_type` of OpenFlow 1.0.
@@ -207,7 +208,7 @@ fn pad(out: &mut Vec<u8>, start: usize) {
     patch_length(out, start, 2);
 }
 
-fn put_nicira(out: &mut Vec<u8>, subtype: u16, body: &[u8]) {
+pub(super) fn put_nicira(out: &mut Vec<u8>, subtype: u16, body: &[u8]) {
     let start = out.len();
     out.put_u16(kind10::VENDOR);
     out.put_u16(0);
@@ -343,7 +344,11 @@ fn put_10(item: &ActionItem<'_>, out: &mut Vec<u8>) {
             }
             patch_length(out, start, 2);
         }
-        Action::Nicira { .. } | Action::Experimenter { .. } => out.put(item.raw),
+        Action::Experimenter { .. } => match as_move(item) {
+            Some(moved) => out.put(&moved),
+            None => out.put(item.raw),
+        },
+        Action::Nicira { .. } => out.put(item.raw),
         // OpenFlow 1.0 has neither PBB nor copies of TTLs, and Open vSwitch
         // spells the actions of 1.1 as set-field.
         _ => {}

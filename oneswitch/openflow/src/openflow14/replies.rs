@@ -2,11 +2,11 @@
 
 use crate::group::before_15;
 use crate::header::{kind as k, Header, HEADER_LEN};
-use crate::message::{decode, Message};
-use crate::multipart::{
-    described_before_15, multipart_kind as stats, Entry, MultipartReply, PortStats, QueueStats,
+use crate::message::{self, decode, Message};
+use crate::multipart::{multipart_kind as stats, Entry, MultipartReply, PortStats, QueueStats};
+use crate::openflow10::{
+    buckets_with_moves, encode_packet_in, instructions_with_moves, PacketInFormat,
 };
-use crate::openflow10::{encode_packet_in, PacketInFormat};
 use crate::port::{Port, PortStatus};
 use crate::session::{AsyncMasks, Experimenter};
 use crate::wire::{patch_length, patch_u16, Put};
@@ -57,10 +57,7 @@ pub fn encode(frame: &[u8], packet_ins: PacketInFormat) -> Vec<Vec<u8>> {
             self::message(kind::ROLE_STATUS, header.xid, &message.body)
         }
         Message::Experimenter(message) if is_notification(&message, extension::REQUEST_FORWARD) => {
-            let mut request = message.body;
-            if request.get(1) == Some(&k::GROUP_MOD) {
-                request = before_15(&request).into();
-            }
+            let mut request = with_moves(message.body.to_vec());
             if let Some(version) = request.first_mut() {
                 *version = VERSION;
             }
@@ -95,7 +92,20 @@ pub fn encode(frame: &[u8], packet_ins: PacketInFormat) -> Vec<Vec<u8>> {
                 MultipartReply::Queue(queues) => {
                     multipart(xid, stats::QUEUE, more, queues.iter().map(queue_stats))
                 }
-                _ => vec![described_before_15(frame).map_or_else(same, versioned)],
+                MultipartReply::Flow(mut flows) => {
+                    for flow in &mut flows {
+                        flow.instructions = instructions_with_moves(&flow.instructions);
+                    }
+                    multipart(xid, stats::FLOW, more, flows.iter().map(entry))
+                }
+                MultipartReply::GroupDesc(mut groups) => {
+                    for group in &mut groups {
+                        group.buckets = buckets_with_moves(&group.buckets);
+                        group.selection = None;
+                    }
+                    multipart(xid, stats::GROUP_DESC, more, groups.iter().map(entry))
+                }
+                _ => vec![same()],
             };
         }
         _ => same(),
@@ -109,6 +119,25 @@ pub(crate) fn message(kind: u8, xid: u32, body: &[u8]) -> Vec<u8> {
     out.put_u32(xid);
     out.put(body);
     patch_length(&mut out, 0, 2);
+    out
+}
+
+/// Returns a forwarded request as this version has it: without what only OpenFlow 1.5
+/// has, and with Nicira's copies of fields.
+fn with_moves(request: Vec<u8>) -> Vec<u8> {
+    match decode(&request) {
+        Ok((header, Message::GroupMod(mut group))) => {
+            group.buckets = buckets_with_moves(&group.buckets);
+            let moved = message::encode(header.xid, &Message::GroupMod(group));
+            before_15(&moved.unwrap_or(request))
+        }
+        _ => request,
+    }
+}
+
+fn entry(entry: &impl Entry) -> Vec<u8> {
+    let mut out = Vec::new();
+    entry.put(&mut out);
     out
 }
 
