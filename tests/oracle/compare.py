@@ -14,6 +14,7 @@ from server.names import HOME
 from tests.oracle import observation
 from tests.oracle import openflow as of
 from tests.oracle.channel import ChannelError
+from tests.oracle.dialects.messages15 import changed_buckets
 from tests.oracle.observation import Observation
 from tests.oracle.one_bridge import OneBridge
 from tests.oracle.one_switch import OneSwitch
@@ -75,6 +76,7 @@ class Comparison:
         self.steps = 0
         self._deaf: set[int] = set()
         self._counters_differ = False
+        self._changed_buckets: set[int] = set()
 
     def _start(self) -> None:
         switches, executor = self.script.switches, self.script.executor
@@ -106,6 +108,7 @@ class Comparison:
             self._start()
         self._deaf.clear()
         self._counters_differ = False
+        self._changed_buckets.clear()
         if self.mutant is not None:
             self.ours.begin_binary(self.mutant)
         for world in (self.ours, self.reference):
@@ -132,6 +135,8 @@ class Comparison:
             self.tally.gathered(is_gathered=self.ours.is_gathered())
         if self._counters_differ:
             seen, expected = seen.without_counters(), expected.without_counters()
+        if self._changed_buckets:
+            seen, expected = (each.without_buckets(self._changed_buckets) for each in (seen, expected))
         differences = seen.differences(expected)
         if differences and self._is_known(step, expected):
             self._counters_differ = True
@@ -198,7 +203,11 @@ class Comparison:
 
         Open vSwitch counts what a port with NO_RECV drops at the rule that would have matched. A switch that ends takes
         its counters with it, and its ports are down meanwhile. The journal has no base counters of groups and meters.
+        Buckets that are inserted or removed make the others count from 0 on the switches, which get the whole group.
         """
+        if isinstance(step, Send | BreakLink):
+            groups = (changed_buckets(bytes.fromhex(message)) for message in step.messages)
+            self._changed_buckets |= {group for group in groups if group is not None}
         if isinstance(step, RestartSwitch):
             seen.port_status.clear()
         self._counters_differ |= isinstance(step, RestartOneswitchd | RestartSwitch)

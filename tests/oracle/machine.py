@@ -36,9 +36,7 @@ _NO_STP = 2
 @st.composite
 def begin(draw: Draw, model: Model) -> list[Step]:
     """Draw the versions of the controllers."""
-    model.senders = versions.versions(draw)
-    model.is_old = all(sender.version == 1 for sender in model.senders.values())
-    model.sender = model.senders[0]
+    versions.begin(draw, model)
     chosen = ((number, sender.version) for number, sender in model.senders.items())
     return [Reconnect(number, version) for number, version in chosen if version != of.VERSION]
 
@@ -140,7 +138,7 @@ def _break_link(draw: Draw, model: Model) -> Step:
 def _reconnect(draw: Draw, model: Model) -> Step:
     """Draw a controller that connects again, mostly over another version."""
     number = draw(st.sampled_from((0, 0, 1, 2)))
-    version = 1 if model.is_old else draw(st.sampled_from(tuple(DIALECTS)))
+    version = draw(st.sampled_from(model.versions))
     model.senders[number] = Sender(version)
     return Reconnect(number, version)
 

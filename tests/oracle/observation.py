@@ -17,6 +17,7 @@ from tests.oracle.dialects.openflow13 import OpenFlow13, xid
 
 TO_CONTROLLER = "to controller "
 """Begins what others than the first controller were told."""
+_BUCKETS = re.compile(r"group (\d+) references .*")
 _COUNTERS = re.compile(r" packets \d+ bytes \d+.*| counters .*| aggregate .*|(?<=: )(aggregate|table \d) .*")
 
 
@@ -48,6 +49,16 @@ class Observation:
         state = {name: strip(lines) for name, lines in self.state.items() if not counts(name)}
         removed = Counter(strip(self.removed.elements()))
         return Observation(strip(self.replies), self.packet_ins, removed, self.port_status, self.frames, state)
+
+    def without_buckets(self, groups: set[int]) -> "Observation":
+        """Return a copy without the counters of the buckets of some groups."""
+
+        def strip(line: str) -> str:
+            found = _BUCKETS.search(line)
+            return line.partition(" buckets ")[0] if found and int(found[1]) in groups else line
+
+        state = {name: sorted(map(strip, lines)) for name, lines in self.state.items()}
+        return dataclasses.replace(self, replies=[*map(strip, self.replies)], state=state)
 
     def with_link_states(self) -> "Observation":
         """Of port-status only which ports were reported down, which up: how a link goes down is not compared."""

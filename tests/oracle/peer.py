@@ -14,6 +14,16 @@ def frame(kind: int, body: bytes = b"", version: int = 4, xid: int = 7) -> bytes
     return struct.pack("!BBHI", version, kind, 8 + len(body), xid) + body
 
 
+def in_version(messages: bytes, version: int) -> bytes:
+    """Return messages in another version, which has them in the same form."""
+    out = b""
+    while messages:
+        length = int.from_bytes(messages[2:4])
+        out += bytes([version]) + messages[1:length]
+        messages = messages[length:]
+    return out
+
+
 class Peer:
     """A raw connection.
 

@@ -9,7 +9,7 @@ from tests.oracle import openflow as of
 from tests.oracle.compare import Comparison
 from tests.oracle.conftest import binary
 from tests.oracle.ofctl import ofctl
-from tests.oracle.peer import Peer, ask, frame
+from tests.oracle.peer import Peer, ask, frame, in_version
 from tests.oracle.test_bundles import CASES
 from tests.oracle.world import clear_messages
 
@@ -30,8 +30,8 @@ def multipart(kind: int, body: bytes = b"") -> bytes:
 
 
 def in_14(data: bytes) -> bytes:
-    """Return a message that is the same in OpenFlow 1.3 and 1.4."""
-    return b"\5" + data[1:]
+    """Return messages that are the same in OpenFlow 1.3 and 1.4."""
+    return in_version(data, 5)
 
 
 def role(number: int, generation: int) -> bytes:

@@ -8,34 +8,36 @@ import pytest
 from tests.oracle import openflow as of
 from tests.oracle.compare import Comparison
 from tests.oracle.conftest import binary
+from tests.oracle.dialects import messages15 as m
+from tests.oracle.dialects.messages15 import (
+    ALL_BUCKETS,
+    FIRST_BUCKET,
+    INSERT_BUCKET,
+    LAST_BUCKET,
+    REMOVE_BUCKET,
+    bucket,
+    copy_field,
+    meter,
+    prop,
+)
 from tests.oracle.ofctl import ofctl
-from tests.oracle.peer import Peer, ask, frame
+from tests.oracle.peer import Peer, ask, frame, in_version
 from tests.oracle.test_openflow14 import MESSAGES as SHARED
 from tests.oracle.test_openflow14 import role, without_identity
 from tests.oracle.world import clear_messages
 
-_VERSION, _NICIRA, _ONF, _NETRONOME = 6, 0x2320, 0x4F4E4600, 0x154D
-_BUNDLE_CONTROL, _BUNDLE_ADD = 33, 34
+_NICIRA, _ONF, _NETRONOME = 0x2320, 0x4F4E4600, 0x154D
 _MASTER, _SLAVE = 2, 3
-_INSERT, _REMOVE = 3, 5
-_FIRST, _LAST, _ALL_BUCKETS = 0xFFFFFFFD, 0xFFFFFFFE, 0xFFFFFFFF
-_COPY_FIELD, _METER = 28, 29
-_OXS = 0x8002
 
 
 def message(kind: int, body: bytes = b"", xid: int = 7) -> bytes:
     """Return a message of OpenFlow 1.5."""
-    return frame(kind, body, _VERSION, xid)
+    return frame(kind, body, m.VERSION, xid)
 
 
 def in_15(messages: bytes) -> bytes:
     """Return messages of earlier versions that are the same in OpenFlow 1.5."""
-    out = b""
-    while messages:
-        length = int.from_bytes(messages[2:4])
-        out += bytes([_VERSION]) + messages[1:length]
-        messages = messages[length:]
-    return out
+    return in_version(messages, m.VERSION)
 
 
 def multipart(kind: int, body: bytes = b"") -> bytes:
@@ -48,39 +50,17 @@ def flow_mod(instructions: bytes, *fields: of.Oxm, **kwargs: int) -> bytes:
     return in_15(of.FlowMod(instructions=instructions, fields=fields, **kwargs).encode(9))
 
 
-def meter(number: int) -> bytes:
-    """Return the action."""
-    return struct.pack("!HHI", _METER, 8, number)
-
-
 def set_field(name: str, value: int, mask: int) -> bytes:
     """Return an action that sets bits of a field."""
     return of.set_field((name, value, mask))
 
 
-def copy_field(bits: int, source: bytes, target: bytes, offsets: tuple[int, int] = (0, 0)) -> bytes:
-    """Return the action; fields are headers."""
-    content = struct.pack("!HHH2x", bits, *offsets) + source + target
-    return struct.pack("!HH", _COPY_FIELD, len(of.padded(bytes(4) + content))) + of.padded(bytes(4) + content)[4:]
-
-
-def prop(kind: int, content: bytes) -> bytes:
-    """Return a property."""
-    return of.padded(struct.pack("!HH", kind, 4 + len(content)) + content)
-
-
-def bucket(number: int, actions: bytes = b"", properties: bytes = b"") -> bytes:
-    length = 8 + len(actions) + len(properties)
-    return struct.pack("!HHI", length, len(actions), number) + actions + properties
-
-
 def group_mod(
-    command: int, kind: int = 0, *buckets: bytes, group: int = 1, place: int = _ALL_BUCKETS, properties: bytes = b""
+    command: int, kind: int = 0, *buckets: bytes, group: int = 1, place: int = ALL_BUCKETS, properties: bytes = b""
 ) -> bytes:
     """Return a group-mod."""
-    listed = b"".join(buckets)
-    head = struct.pack("!HBxIH2xI", command, kind, group, len(listed), place)
-    return message(of.GROUP_MOD, head + listed + properties)
+    body = m.group_mod(command, kind, *buckets, group=group, place=place, properties=properties)
+    return message(of.GROUP_MOD, body)
 
 
 def selection(method: bytes, fields: bytes = b"", vendor: int = _NETRONOME, number: int = 1) -> bytes:
@@ -88,10 +68,9 @@ def selection(method: bytes, fields: bytes = b"", vendor: int = _NETRONOME, numb
     return prop(0xFFFF, struct.pack("!III16sQ", vendor, number, 0, method, 0) + fields)
 
 
-def packet_out(oxm: bytes, actions: bytes, data: bytes = b"") -> bytes:
+def packet_out(fields: bytes, actions: bytes, data: bytes = b"") -> bytes:
     """Return a packet-out."""
-    matched = of.padded(struct.pack("!HH", 1, 4 + len(oxm)) + oxm)
-    return message(of.PACKET_OUT, struct.pack("!IH2x", of.NO_BUFFER, len(actions)) + matched + actions + data)
+    return message(of.PACKET_OUT, m.packet_out(fields, actions, data))
 
 
 OUTPUT = of.output(2)
@@ -127,7 +106,7 @@ ACTIONS = {
     "copy of too many bits": copy_field(33, IP_SRC, REG0),
     "copy from unknown": copy_field(32, struct.pack("!HBB", 0x8000, 120, 4), REG0),
     "copy to a read-only field": copy_field(8, REG0, struct.pack("!HBB", 0x8000, 20, 1)),
-    "short copy": struct.pack("!HHI", _COPY_FIELD, 8, 0),
+    "short copy": struct.pack("!HHI", m.COPY_FIELD, 8, 0),
     "set bits": set_field("ipv4_dst", 0x0A000000, 0xFF000000),
     "set all bits": set_field("ipv4_dst", 0x0A000001, 0xFFFFFFFF),
     "set bits outside the mask": set_field("ipv4_dst", 0x0B000000, 0x0A000000),
@@ -139,7 +118,7 @@ ACTIONS = {
     "meter": meter(1),
     "unknown meter": meter(77),
     "meter 0": meter(0),
-    "long meter": struct.pack("!HHI8x", _METER, 16, 1),
+    "long meter": struct.pack("!HHI8x", m.METER_ACTION, 16, 1),
     "nested load": clone(_LOAD),
     "nested bits": clone(set_field("ipv4_dst", 0x0A000000, 0xFF000000)),
     "tracked meter": ct(meter(1)),
@@ -164,7 +143,7 @@ MESSAGES = {
         if name not in ("version 1.3", "groups", "slave", "flow-mods")
     },
     "version 1.4": frame(of.BARRIER_REQUEST, version=5) + message(of.BARRIER_REQUEST),
-    "slave": role(_SLAVE, 1 << 63).replace(b"\5", bytes([_VERSION]), 1)
+    "slave": role(_SLAVE, 1 << 63).replace(b"\5", bytes([m.VERSION]), 1)
     + b"".join(message(kind, bytes(length), 100 + length) for kind in _WRITES for length in range(0, 65, 4)),
     "groups": multipart(of.GROUP, struct.pack("!I4x", of.GROUP_ALL))
     + multipart(of.GROUP_DESC, struct.pack("!I4x", of.GROUP_ALL))
@@ -191,7 +170,7 @@ MESSAGES = {
         group_mod(command, kind, place=place)
         for command in (0, 1, 2, 3, 4, 5, 0x8000, 9)
         for kind in (0, 1, 2, 3, 9)
-        for place in (_ALL_BUCKETS, _FIRST, _LAST, 5, 0xFFFFFF01)
+        for place in (ALL_BUCKETS, FIRST_BUCKET, LAST_BUCKET, 5, 0xFFFFFF01)
     ),
     "lengths of buckets": b"".join(
         group_mod(0, 0, struct.pack("!HHI", length, actions, 1) + bytes(rest), properties=bytes(more))
@@ -353,7 +332,7 @@ def targets(comparison: Comparison) -> tuple[str, str]:
 
 def connect(target: str) -> Peer:
     """Connect over OpenFlow 1.5."""
-    return Peer(target, frame(0, version=_VERSION), version=_VERSION)
+    return Peer(target, frame(0, version=m.VERSION), version=m.VERSION)
 
 
 def answers(comparison: Comparison, data: bytes) -> list[list[str]]:
@@ -362,7 +341,7 @@ def answers(comparison: Comparison, data: bytes) -> list[list[str]]:
     for world, target in zip((comparison.ours, comparison.reference), comparison.targets, strict=True):
         world.channel.send(clear_messages(1))
         world.channel.barrier()
-        found.append(without_identity(ask(target, data, version=_VERSION), _VERSION))
+        found.append(without_identity(ask(target, data, version=m.VERSION), m.VERSION))
     return found
 
 
@@ -388,7 +367,7 @@ def test_an_action_is_taken_as_by_one_bridge(comparison: Comparison, action: byt
 
 def entries(target: str, request: bytes) -> list[bytes]:
     """Return the entries of a reply, sorted."""
-    data = b"".join(bytes.fromhex(answer)[16:] for answer in ask(target, request, version=_VERSION))
+    data = b"".join(bytes.fromhex(answer)[16:] for answer in ask(target, request, version=m.VERSION))
     found: list[bytes] = []
     while data:
         length = int.from_bytes(data[:2])
@@ -404,16 +383,10 @@ def rules_of(target: str) -> list[str]:
 
 def _without_ages(entry: bytes, matched: int) -> bytes:
     """Return a message or an entry with a match, and then statistics, without ages."""
-    start = matched + len(of.padded(bytes(int.from_bytes(entry[matched + 2 : matched + 4]))))
-    length = int.from_bytes(entry[start + 2 : start + 4])
-    statistics, end = entry[start + 4 : start + length], start + len(of.padded(bytes(length)))
-    kept = b""
-    while statistics:
-        size = 4 + statistics[3]
-        is_age = statistics[2] >> 1 <= 1
-        kept += statistics[:4] + bytes(size - 4) if is_age else statistics[:size]
-        statistics = statistics[size:]
-    return entry[4:start] + kept + entry[end:]
+    start = matched + m.padded_length(entry, matched)
+    end = start + m.padded_length(entry, start)
+    kept = [(number, None if number in m.OXS_AGES else value) for number, value in m.statistics(entry[start:end])]
+    return entry[4:start] + repr(kept).encode() + entry[end:]
 
 
 def test_what_openflow_13_cannot_tell_switches_is_refused(comparison: Comparison) -> None:
@@ -437,22 +410,24 @@ def bundle(*messages: bytes, flags: int = 1) -> bytes:
     """Return a bundle of messages."""
 
     def control(what: int) -> bytes:
-        return message(_BUNDLE_CONTROL, struct.pack("!IHH", 1, what, flags))
+        return message(m.BUNDLE_CONTROL, struct.pack("!IHH", 1, what, flags))
 
     def add(part: bytes) -> bytes:
-        return message(_BUNDLE_ADD, struct.pack("!I2xH", 1, flags) + part, int.from_bytes(part[4:8]))
+        return message(m.BUNDLE_ADD, struct.pack("!I2xH", 1, flags) + part, int.from_bytes(part[4:8]))
 
     return control(of.BUNDLE_OPEN) + b"".join(map(add, messages)) + control(of.BUNDLE_COMMIT)
 
 
 ADD_GROUP = group_mod(0, 0, bucket(7, OUTPUT), bucket(3))
 BUNDLES = {
-    "group and buckets": bundle(ADD_GROUP, group_mod(_INSERT, 0, bucket(5), place=_LAST), group_mod(_REMOVE, place=7)),
-    "unknown bucket": bundle(ADD_GROUP, group_mod(_INSERT, 0, bucket(5), place=77)),
-    "existing bucket": bundle(ADD_GROUP, group_mod(_INSERT, 0, bucket(3), place=_FIRST)),
-    "unknown group": bundle(group_mod(_REMOVE, place=7)),
-    "malformed bucket": bundle(ADD_GROUP, group_mod(_INSERT, 0, bucket(5, of.output(0xFF00)), place=_LAST)),
-    "malformed removal": bundle(group_mod(_REMOVE, 0, bucket(5), place=7)),
+    "group and buckets": bundle(
+        ADD_GROUP, group_mod(INSERT_BUCKET, 0, bucket(5), place=LAST_BUCKET), group_mod(REMOVE_BUCKET, place=7)
+    ),
+    "unknown bucket": bundle(ADD_GROUP, group_mod(INSERT_BUCKET, 0, bucket(5), place=77)),
+    "existing bucket": bundle(ADD_GROUP, group_mod(INSERT_BUCKET, 0, bucket(3), place=FIRST_BUCKET)),
+    "unknown group": bundle(group_mod(REMOVE_BUCKET, place=7)),
+    "malformed bucket": bundle(ADD_GROUP, group_mod(INSERT_BUCKET, 0, bucket(5, of.output(0xFF00)), place=LAST_BUCKET)),
+    "malformed removal": bundle(group_mod(REMOVE_BUCKET, 0, bucket(5), place=7)),
     "rules": bundle(flow_mod(of.apply_actions(set_field("ipv4_dst", 1, 0xFF) + OUTPUT), IP)),
     "malformed rule": bundle(flow_mod(of.apply_actions(_LOAD)), ADD_GROUP),
     "packet-out": bundle(packet_out(IN_PORT, OUTPUT, bytes(60))),
@@ -461,7 +436,7 @@ BUNDLES = {
     "barrier": bundle(message(of.BARRIER_REQUEST)),
     "another version": bundle(frame(of.BARRIER_REQUEST, version=5)),
     "short": bundle(message(of.GROUP_MOD, bytes(8)), message(of.FLOW_MOD), message(of.PACKET_OUT, bytes(4))),
-    "other xid": message(_BUNDLE_ADD, struct.pack("!I2xH", 1, 1) + flow_mod(of.apply_actions(_LOAD)), 99),
+    "other xid": message(m.BUNDLE_ADD, struct.pack("!I2xH", 1, 1) + flow_mod(of.apply_actions(_LOAD)), 99),
     "a slave's": in_15(role(_SLAVE, 1 << 63)) + bundle(flow_mod(of.apply_actions(_LOAD)), ADD_GROUP),
 }
 
@@ -489,8 +464,12 @@ def test_buckets_have_the_numbers_of_one_bridge_in_each_version(
     described = multipart(of.GROUP_DESC, struct.pack("!I4x", of.GROUP_ALL))
     assert entries(targets[0], described) == entries(targets[1], described)
     assert comparison.ours.dump() == comparison.reference.dump()
-    inserted = of.group_mod(4, _INSERT, 0, 1, of.bucket(of.output(3)))
-    for request in (inserted, of.group_mod(5, _INSERT, 0, 2, of.bucket(OUTPUT)), of.group_mod(6, _REMOVE, 0, 1)):
+    inserted = of.group_mod(4, INSERT_BUCKET, 0, 1, of.bucket(of.output(3)))
+    for request in (
+        inserted,
+        of.group_mod(5, INSERT_BUCKET, 0, 2, of.bucket(OUTPUT)),
+        of.group_mod(6, REMOVE_BUCKET, 0, 1),
+    ):
         ours, reference = (ask(target, request) for target in targets)
         assert ours == reference
         assert entries(targets[0], described) == entries(targets[1], described)

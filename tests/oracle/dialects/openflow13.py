@@ -57,6 +57,10 @@ class OpenFlow13:
         """Return an asynchronous configuration with masks in the order of OpenFlow 1.3."""
         return of.set_async(number, masks)
 
+    def translated(self, message: bytes) -> bytes:
+        """Return a message of OpenFlow 1.3 in this version, which others are already."""
+        return message
+
     def every_flow(self) -> bytes:
         """Return the body of a request for flow statistics of all rules."""
         return struct.pack("!B3xII4xQQ", of.ALL_TABLES, of.ANY, of.ANY, 0, 0) + of.match(())

@@ -69,7 +69,8 @@ class OpenFlow14(OpenFlow13):
     # ---- what controllers send
 
     def translated(self, message: bytes) -> bytes:
-        """Return a message of OpenFlow 1.3 in this version."""
+        if message[0] != of.VERSION:
+            return message
         kind, number, body = message[1], int.from_bytes(message[4:8]), message[8:]
         if kind == of.EXPERIMENTER and body[:4] == struct.pack("!I", of.ONF):
             return self._bundle(number, struct.unpack_from("!I", body, 4)[0], body[8:])

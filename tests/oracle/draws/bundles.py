@@ -5,20 +5,21 @@ from hypothesis import strategies as st
 from tests.oracle import openflow as of
 from tests.oracle.draws.flows import add_flow, change_flows
 from tests.oracle.draws.groups import change_groups
-from tests.oracle.draws.model import Draw, Model
+from tests.oracle.draws.model import Draw, Maker, Model
 from tests.oracle.draws.packets import packet_out
 
-_BUNDLED = (packet_out, change_flows, change_flows, change_groups, change_groups, *(add_flow,) * 5)
+BUNDLED: tuple[Maker, ...] = (packet_out, change_flows, change_flows, change_groups, change_groups, *(add_flow,) * 5)
+"""What is drawn in bundles, in the order in which they have it."""
 
 
-def bundle(draw: Draw, model: Model) -> list[bytes]:
-    """Draw a bundle, mostly one that is committed."""
+def bundle(draw: Draw, model: Model, bundled: tuple[Maker, ...]) -> list[bytes]:
+    """Draw a bundle of such messages, mostly one that is committed; additions of rules are the last of them."""
     number, flags = draw(st.integers(1, 2)), draw(st.sampled_from((3, 3, 3, 0, of.BUNDLE_ATOMIC, of.BUNDLE_ORDERED)))
     parts: list[bytes] = []
     # Open vSwitch 3.1 may not find rules with new masks before the commit (pvector_insert()): additions are last.
-    for maker in sorted(draw(st.lists(st.sampled_from(_BUNDLED), max_size=6)), key=_BUNDLED.index):
+    for maker in sorted(draw(st.lists(st.sampled_from(bundled), max_size=6)), key=bundled.index):
         part = maker(draw, model)
-        if maker is add_flow and part[45] & of.CHECK_OVERLAP:
+        if maker is bundled[-1] and part[45] & of.CHECK_OVERLAP:
             continue
         parts.append(part)
         # Open vSwitch 3.1 crashes when a later failure makes it take the deletion of a used group back.

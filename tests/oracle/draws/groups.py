@@ -25,6 +25,7 @@ def change_groups(draw: Draw, model: Model) -> bytes:
     chain = tuple(each for each in model.groups if each < group)
     if kind <= of.FAST_FAILOVER and group <= max(pools.GROUPS):
         model.groups.setdefault(group, kind)
+        model.kinds.setdefault(group, set()).add(kind)
     return of.group_mod(
         model.next_xid(), command, kind, group, model.note(draw(rules.buckets(kind, chain, model.stateful)))
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -43,18 +44,29 @@ class Model:
     senders: dict[int, Sender] = field(default_factory=lambda: {number: Sender() for number in range(CONTROLLERS)})
     sender: Sender = field(default_factory=Sender)
     """The one that sends the messages that are drawn now."""
-    is_old: bool = False
-    """Whether all controllers speak OpenFlow 1.0 in this run: others read some of its rules otherwise."""
+    versions: tuple[int, ...] = (of.VERSION,)
+    """What controllers may speak in this run; some read some rules of others otherwise."""
     pauses: bool = False
     has_frames: bool = False
     """Whether the last step was frames."""
 
     rules: list[FlowMod] = field(default_factory=list)
     groups: dict[int, int] = field(default_factory=dict)
+    kinds: dict[int, set[int]] = field(default_factory=dict)
+    """The types that a group may have, as some messages are refused."""
     meters: set[int] = field(default_factory=set)
     learns: bool = False
     xid: int = 0
     fresh_priority: int = 1000
+
+    @property
+    def is_old(self) -> bool:
+        """Whether all controllers speak OpenFlow 1.0."""
+        return self.versions == (1,)
+
+    def is_spoken(self, version: int) -> bool:
+        """Tell whether a controller may speak a version."""
+        return version in self.versions
 
     def forget_all(self) -> None:
         """Note that everything is deleted."""
@@ -84,3 +96,7 @@ class Model:
             return priority
         self.fresh_priority += 1
         return self.fresh_priority
+
+
+Maker = Callable[[Draw, Model], bytes]
+"""What draws a message."""

@@ -11,16 +11,7 @@ from tests.oracle.draws.model import Draw, Model
 IDS = (0, 5)
 """Of controllers."""
 _IN_PORT = 0xFFF8
-_REG_MOVE, _REG_LOAD, _NOTE, _RESUBMIT_TABLE, _OUTPUT_REG, _EXIT, _CONTROLLER, _CONTROLLER2 = (
-    6,
-    7,
-    8,
-    14,
-    15,
-    17,
-    20,
-    37,
-)
+_NOTE, _RESUBMIT_TABLE, _OUTPUT_REG, _EXIT, _CONTROLLER, _CONTROLLER2 = 8, 14, 15, 17, 20, 37
 _REG0, _ETH_DST, _ETH_SRC = 0x00010004, 0x00000206, 0x00000406
 _MAX_LEN, _ID, _USERDATA, _PAUSE = 0, 1, 3, 4
 _WORD = (0 << 6) | 31
@@ -32,9 +23,9 @@ def action(draw: Draw, later: list[int]) -> bytes:
     kinds = ["load", "move", "note", "controller", "controller2", "output_reg", *["resubmit"] * 3 * bool(later)]
     match draw(st.sampled_from(kinds)):
         case "load":
-            return nicira.action(_REG_LOAD, struct.pack("!HIQ", _WORD, _REG0, draw(st.sampled_from((0, 1, 2)))))
+            return nicira.action(nicira.REG_LOAD, struct.pack("!HIQ", _WORD, _REG0, draw(st.sampled_from((0, 1, 2)))))
         case "move":
-            return nicira.action(_REG_MOVE, struct.pack("!HHHII", 48, 0, 0, _ETH_SRC, _ETH_DST))
+            return nicira.action(nicira.REG_MOVE, struct.pack("!HHHII", 48, 0, 0, _ETH_SRC, _ETH_DST))
         case "note":
             return nicira.action(_NOTE, b"note")
         case "controller":

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from tests.oracle import openflow as of
 from tests.oracle import pools
+from tests.oracle.dialects import DIALECTS
 from tests.oracle.dialects import messages10 as m
-from tests.oracle.dialects.openflow14 import OpenFlow14
 from tests.oracle.draws import openflow10
 from tests.oracle.draws.model import Draw, Model
 from tests.oracle.draws.packets import packet
@@ -34,7 +34,7 @@ def timed(draw: Draw, model: Model) -> Timed:
         else:
             actions = of.apply_actions(of.output(port))
             rule = FlowMod(of.ADD, 0, priority, fields, actions, number, 0, *times).encode(model.next_xid())
-            message = rule if model.sender.version == of.VERSION else OpenFlow14().translated(rule)
+            message = DIALECTS[model.sender.version].translated(rule)
         messages.append(message.hex())
     data, port = draw(packet(Model(rules=[first] if first else [])))
     return Timed(tuple(messages), port, data.hex())

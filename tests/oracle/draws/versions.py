@@ -1,17 +1,16 @@
-"""The draws of each version. OpenFlow 1.4 sends what 1.3 sends in its own form, and more."""
+"""The draws of each version. OpenFlow 1.4 and 1.5 send what 1.3 sends in their own form, and more."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
 from tests.oracle import openflow as of
-from tests.oracle.dialects import messages10, openflow14
-from tests.oracle.draws import bundles, flows, groups, openflow10, packets, requests
-from tests.oracle.draws.model import CONTROLLERS, Draw, Model, Sender
+from tests.oracle.dialects import DIALECTS, messages10, messages15, openflow14
+from tests.oracle.dialects.openflow13 import OpenFlow13
+from tests.oracle.draws import bundles, flows, groups, openflow10, openflow15, packets, requests
+from tests.oracle.draws.model import CONTROLLERS, Draw, Maker, Model, Sender
 
-Maker = Callable[[Draw, Model], bytes]
-_IN_14 = openflow14.OpenFlow14()
+_IN_14, _IN_15 = DIALECTS[5], DIALECTS[messages15.VERSION]
 
 
 @dataclass(frozen=True)
@@ -25,9 +24,9 @@ class Draws:
     """Types of requests that come among changes."""
 
 
-def _in_14(maker: Maker) -> Maker:
+def _in(dialect: OpenFlow13, maker: Maker) -> Maker:
     def make(draw: Draw, model: Model) -> bytes:
-        return _IN_14.translated(maker(draw, model))
+        return dialect.translated(maker(draw, model))
 
     make.__name__ = maker.__name__
     return make
@@ -40,6 +39,7 @@ def _request_14(draw: Draw, model: Model) -> bytes:
     return _IN_14.multipart(model.next_xid(), openflow14.TABLE_DESC)
 
 
+_EVERY, _LATER = (1, 4, 4, 5, 6, 6), (4, 5, 6, 6)
 _CHANGES = (
     *(flows.add_flow,) * 10,
     *(flows.change_flows,) * 4,
@@ -55,7 +55,18 @@ DRAWS = {
         (messages10.BARRIER_REQUEST, messages10.BARRIER_REQUEST, of.GET_CONFIG_REQUEST, 99),
     ),
     4: Draws(_CHANGES, packets.packet_out, requests.request, _BETWEEN),
-    5: Draws(tuple(map(_in_14, _CHANGES)), _in_14(packets.packet_out), _request_14, _BETWEEN),
+    5: Draws(tuple(_in(_IN_14, maker) for maker in _CHANGES), _in(_IN_14, packets.packet_out), _request_14, _BETWEEN),
+    6: Draws(
+        (
+            *(openflow15.add_flow,) * 10,
+            *(openflow15.change_flows,) * 4,
+            *(openflow15.change_groups,) * 5,
+            *(_in(_IN_15, maker) for maker in (groups.change_meters, groups.change_meters, requests.change_switch)),
+        ),
+        openflow15.packet_out,
+        openflow15.request,
+        _BETWEEN,
+    ),
 }
 
 
@@ -66,20 +77,23 @@ def of_sender(model: Model) -> Draws:
 
 def bundle(draw: Draw, model: Model) -> list[bytes]:
     """Draw a bundle; OpenFlow 1.0 has none."""
-    if model.sender.version == 1:
+    version = model.sender.version
+    if version == 1:
         return [draw(st.sampled_from(DRAWS[1].changes))(draw, model)]
-    messages = bundles.bundle(draw, model)
-    return messages if model.sender.version == of.VERSION else [_IN_14.translated(each) for each in messages]
+    bundled = openflow15.BUNDLED if version == messages15.VERSION else bundles.BUNDLED
+    return [DIALECTS[version].translated(each) for each in bundles.bundle(draw, model, bundled)]
 
 
 def change_treatment(draw: Draw, model: Model, *, roles: bool) -> bytes:
     """Draw a role, or what a controller is told."""
-    message = requests.change_treatment(draw, model, roles=roles)
-    return message if model.sender.version == of.VERSION else _IN_14.translated(message)
+    return DIALECTS[model.sender.version].translated(requests.change_treatment(draw, model, roles=roles))
 
 
-def versions(draw: Draw) -> dict[int, Sender]:
-    """Draw the versions of all controllers; what only 1.0 has is drawn if all speak it."""
-    chosen = draw(st.sampled_from((1, None, None, None, None)))
-    each = lambda: draw(st.sampled_from((1, 4, 4, 5)))  # noqa: E731
-    return {number: Sender(chosen or each()) for number in range(CONTROLLERS)}
+def begin(draw: Draw, model: Model) -> None:
+    """Draw the versions of all controllers.
+
+    What only OpenFlow 1.0 has is drawn if all speak it; what it reads otherwise than later versions, if none does.
+    """
+    model.versions = draw(st.sampled_from(((1,), _EVERY, _EVERY, _LATER, _LATER)))
+    model.senders = {number: Sender(draw(st.sampled_from(model.versions))) for number in range(CONTROLLERS)}
+    model.sender = model.senders[0]

@@ -1,0 +1,169 @@
+"""Messages of OpenFlow 1.5: those of 1.3 in its form, with what only 1.5 has.
+
+Known differences: meters behind other actions, set_field of scattered bits, or of bits of a packet's
+field where controllers of 1.0 read it, Netronome's methods of selecting buckets.
+"""
+
+import struct
+
+from hypothesis import strategies as st
+
+from tests.oracle import openflow as of
+from tests.oracle import pools, rules
+from tests.oracle.dialects import messages15 as m
+from tests.oracle.dialects.openflow14 import TABLE_DESC
+from tests.oracle.dialects.openflow15 import OpenFlow15
+from tests.oracle.draws import flows, groups, packets, requests
+from tests.oracle.draws.model import Draw, Maker, Model
+
+_DIALECT = OpenFlow15()
+_SETS = (
+    ("reg0", 1, 1),
+    ("reg0", 2, 3),
+    ("reg0", 0xA0, 0xF0),
+    ("metadata", 2, 3),
+    ("metadata", 1 << 40, 0xFF << 40),
+    ("eth_dst", 0x020000000000, 0xFFFFFFFFFF00),
+    ("eth_src", 0x3, 0xF),
+    ("tunnel_id", 1, 1),
+)
+_COPIES = (
+    m.copy_field(48, m.header("eth_src"), m.header("eth_dst")),
+    m.copy_field(8, m.header("eth_dst"), m.header("reg0")),
+    m.copy_field(2, m.header("metadata"), m.header("reg0"), (0, 1)),
+    m.copy_field(4, m.header("reg0"), m.header("metadata"), (4, 0)),
+    m.copy_field(8, m.header("reg0"), m.header("eth_src"), (0, 40)),
+    m.copy_field(64, m.header("metadata"), m.header("tunnel_id")),
+)
+_ODD = (
+    m.copy_field(33, m.header("reg0"), m.header("metadata")),
+    m.copy_field(8, m.header("reg0"), m.header("in_port"), (0, 30)),
+    m.copy_field(16, m.header("tcp_src"), m.header("tcp_dst")),
+    of.set_field(("vlan_vid", 5, 0xF)),
+    of.set_field(("ipv4_dst", 0x0B000000, 0x0A000000)),
+    m.meter(9),
+    struct.pack("!HH4x", 30, 8),
+)
+# Fields that a packet-out has beside its port.
+_BESIDE = (
+    ("metadata", 1, None),
+    ("metadata", 2, 3),
+    ("reg0", 1, None),
+    ("tunnel_id", 1, None),
+    ("eth_dst", 0x020000000001, None),
+)
+
+
+def _own(draw: Draw) -> bytes:
+    """Draw actions that only this version has."""
+    found = b""
+    for kind in draw(st.lists(st.integers(0, 20), max_size=2)):
+        if kind == 0:
+            found += draw(st.sampled_from(_ODD))
+        else:
+            found += of.set_field(draw(st.sampled_from(_SETS))) if kind <= 11 else draw(st.sampled_from(_COPIES))
+    return found
+
+
+def _without_meter(done: bytes) -> bytes:
+    """Leave meters out, which would not be the first action there."""
+    return b"".join(each for each in m.parts(done) if each[:2] != struct.pack("!H", m.METER_ACTION))
+
+
+def _flow_mod(maker: Maker, draw: Draw, model: Model) -> bytes:
+    message = maker(draw, model)
+    importance = draw(st.sampled_from((0, 0, 0, 7)))
+    masks = not model.is_spoken(1)
+    body = m.flow_mod(message[8:], _without_meter(_own(draw)), importance, masks=masks)
+    return _DIALECT.message(of.FLOW_MOD, int.from_bytes(message[4:8]), body)
+
+
+def add_flow(draw: Draw, model: Model) -> bytes:
+    """Draw an ADD of a rule, mostly a valid one."""
+    return _flow_mod(flows.add_flow, draw, model)
+
+
+def change_flows(draw: Draw, model: Model) -> bytes:
+    """Draw a MODIFY or DELETE, strict or not, of a rule that likely exists."""
+    return _flow_mod(flows.change_flows, draw, model)
+
+
+# ---- groups
+
+
+def _numbers(draw: Draw) -> list[int]:
+    """Draw numbers of buckets, mostly different ones that exist."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.lists(st.sampled_from((0, 1, 2, 0xFFFFFF01, m.LAST_BUCKET)), min_size=4, max_size=4))
+    return list(draw(st.permutations(pools.BUCKETS)))
+
+
+def change_groups(draw: Draw, model: Model) -> bytes:
+    """Draw a change of a group, or of its buckets."""
+    if model.groups and draw(st.integers(0, 4)) < 2:
+        return _change_buckets(draw, model)
+    message = groups.change_groups(draw, model)
+    return _DIALECT.message(of.GROUP_MOD, int.from_bytes(message[4:8]), m.numbered(message[8:], _numbers(draw)))
+
+
+def _change_buckets(draw: Draw, model: Model) -> bytes:
+    """Draw buckets that come or go.
+
+    Known differences: buckets that do not fit their group, which switches get as a whole.
+    """
+    group = draw(st.sampled_from((*model.groups, *model.groups, 9)))
+    kinds = model.kinds.get(group, {0})
+    kind = draw(st.sampled_from(sorted(kinds))) if draw(st.integers(0, 9)) else draw(st.integers(0, 4))
+    places = *pools.BUCKETS, m.FIRST_BUCKET, m.LAST_BUCKET, m.LAST_BUCKET, m.ALL_BUCKETS, 0xFFFFFF01
+    place = draw(st.sampled_from(places))
+    is_indirect = 2 in kinds
+    commands = m.INSERT_BUCKET, m.INSERT_BUCKET, m.INSERT_BUCKET if is_indirect else m.REMOVE_BUCKET
+    command = draw(st.sampled_from(commands))
+    inserted: list[bytes] = []
+    if command == m.INSERT_BUCKET and group in model.kinds and len(kinds) == 1 and not is_indirect:
+        inserted = [_bucket(draw, model, group, number) for number in _numbers(draw)[: draw(st.integers(0, 2))]]
+    body = m.group_mod(command, kind, *inserted, group=group, place=place)
+    return _DIALECT.message(of.GROUP_MOD, model.next_xid(), body)
+
+
+def _bucket(draw: Draw, model: Model, group: int, number: int) -> bytes:
+    """Draw a bucket for a group of a known type."""
+    (kind,) = model.kinds[group]
+    chain = tuple(each for each in model.groups if each < group)
+    done = draw(rules.actions((), most=2, groups=chain, table=max(pools.TABLES), stateful=model.stateful))
+    weight = draw(st.sampled_from((0, 1, 2))) if kind == of.SELECT_GROUP else 0
+    watched = draw(st.sampled_from((*pools.PORTS, *pools.UNKNOWN_PORTS))) if kind == of.FAST_FAILOVER else of.ANY
+    done = _without_meter(_own(draw)) + m.actions(model.note(done))
+    return m.bucket(number, done, m.watching(kind, weight, watched, of.ANY))
+
+
+# ---- other messages
+
+
+def packet_out(draw: Draw, model: Model) -> bytes:
+    """Draw a packet-out, with fields of the packet before or behind its port."""
+    message = packets.packet_out(draw, model)
+    sides = [draw(st.lists(st.sampled_from(_BESIDE), max_size=1)) for _ in range(2)]
+    before, after = (b"".join(map(of.oxm, side)) for side in sides)
+    return _DIALECT.message(of.PACKET_OUT, int.from_bytes(message[4:8]), m.with_fields(message[8:], before, after))
+
+
+def request(draw: Draw, model: Model) -> bytes:
+    """Draw a request; not for descriptions of queues, which a dummy device pretends to have."""
+    kind = draw(st.integers(0, 9))
+    if kind > 3:
+        return _DIALECT.translated(requests.request(draw, model))
+    if kind == 0:
+        return _DIALECT.multipart(model.next_xid(), TABLE_DESC)
+    if kind == 1:
+        number = draw(st.sampled_from((*pools.PORTS, of.ANY, 7, 0, of.CONTROLLER, 0x10000)))
+        return _DIALECT.multipart(model.next_xid(), of.PORT_DESC, struct.pack("!I4x", number))
+    if kind == 2:
+        number = draw(st.sampled_from((*pools.GROUPS, of.GROUP_ALL, 9, of.ANY)))
+        return _DIALECT.multipart(model.next_xid(), of.GROUP_DESC, struct.pack("!I4x", number))
+    body = bytes(draw(st.sampled_from((0, 4, 16))))
+    return _DIALECT.multipart(model.next_xid(), draw(st.sampled_from((of.PORT_DESC, of.GROUP_DESC))), body)
+
+
+BUNDLED: tuple[Maker, ...] = (packet_out, change_flows, change_flows, *(change_groups,) * 4, *(add_flow,) * 5)
+"""See `bundles.BUNDLED`."""
