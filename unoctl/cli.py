@@ -10,6 +10,9 @@ import typer
 from server.oneswitchd.answers import Stage
 from server.version import VersionOption
 from unoctl import completion, dump, logs, place, plumb, ports, show
+from unoctl.capture.command import Wanted
+from unoctl.capture.command import run as capture
+from unoctl.capture.follow import Limits
 from unoctl.command import FormatOption, Globals, PrettyOption, carry_out
 from unoctl.doctor import checkup
 from unoctl.nf.commands import app as nf_app
@@ -136,6 +139,35 @@ def trace_command(
         return trace.run(session.server, virtual_port, packet, ct_next or [], show_hex)
 
     run(ctx, chosen, pretty, work)
+
+
+@app.command("capture")
+def capture_command(
+    ctx: typer.Context,
+    virtual_port: VirtualPort,
+    filters: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILTER]...", help="Only these packets; see pcap-filter(7).")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--write", metavar="FILE", help="Write a pcap file; default: to stdout.")
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="End after so many packets.")] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="End after this time.")] = None,
+    megabytes: Annotated[
+        int, typer.Option("--megabytes", min=1, help="End after so much; 1 is a million bytes.")
+    ] = 100,
+    snaplen: Annotated[int, typer.Option("--snaplen", min=14, max=262144, help="Bytes of each packet.")] = 65535,
+    entering: Annotated[
+        str | None, typer.Option("--enter", metavar="COMMAND", help="The command that reaches the switch's machine.")
+    ] = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """Capture the packets of a virtual port, wherever it is and while it moves; a terminal shows them as text."""
+    limits = Limits(count, seconds, megabytes * 1_000_000)
+    wanted = Wanted(virtual_port, filters or [], file, limits, snaplen, entering)
+    given: Globals = ctx.obj
+    carry_out(ctx, chosen, pretty, lambda output: capture(Session(given.choice, output), wanted))
 
 
 @app.command("plumb")

@@ -3,12 +3,15 @@
 import contextlib
 import json
 import socket
+import struct
 from pathlib import Path
 
 from server.errors import ToolError
 
 ANSWER_S = 30.0
 _SPACES = 16
+_CREDENTIALS = struct.Struct("3i")
+"""The kernel's ``struct ucred``: pid, uid, gid."""
 
 
 class Unixctl:
@@ -39,6 +42,12 @@ class Unixctl:
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
+
+    def peer_pid(self) -> int:
+        """Return the process id of the daemon that listens; 0: it is not visible from this process."""
+        credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid: int = _CREDENTIALS.unpack(credentials)[0]
+        return pid
 
     def call(self, command: str, *arguments: str) -> str:
         """Send a command and return the text of its answer.

@@ -77,6 +77,7 @@ CONTROLLERS = [
 ]
 COMMANDS = (
     "completion-is-typers",
+    "capture",
     "doctor",
     "dump-flows",
     "dump-ports",
