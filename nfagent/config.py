@@ -28,7 +28,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,6
 Words = Annotated[list[str], Field(min_length=1)]
 Cores = Annotated[float, Field(strict=False, ge=0.001, le=10_000)]
 Seconds = Annotated[float, Field(strict=False, ge=0.05, le=3600)]
-Anonymous = Literal["nobody", "tenant", "admin"]
+Anonymous = Literal["nobody", "tenant", "reader", "operator", "admin"]
 
 
 def default_path() -> Path:

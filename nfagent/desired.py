@@ -6,31 +6,14 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nfagent import masking
 from nfagent.catalog import Catalog
 from nfagent.checking import check_configuration
-from nfagent.errors import ConflictError, ForbiddenError, InvalidError, QuotaError, UnknownError
+from nfagent.clients import Client
+from nfagent.errors import ConflictError, InvalidError, QuotaError, UnknownError
 from nfagent.model import PORT_HOP, Chain, Instance, Kind, Migration, View
 from nfagent.store import Change, Store, chains, instances, migrations
 from nfagent.store.instances import Filter
-
-
-@dataclass(frozen=True)
-class Client:
-    """A client: a tenant sees its project but not where things run; an administrator sees everything."""
-
-    project: str
-    admin: bool
-
-    def require_admin(self, what: str) -> None:
-        """Refuse tenants.
-
-        Raises:
-            ForbiddenError: the client is a tenant.
-        """
-        if not self.admin:
-            raise ForbiddenError(
-                "administrators-only", f"{what} requires an administrator; {self.project!r} is a tenant"
-            )
 
 
 @dataclass(frozen=True)
@@ -82,6 +65,8 @@ class Desired:
 
     def create(self, client: Client, order: Order) -> View:
         """Accept an order for an instance."""
+        client.require_change("creating an instance")
+        order = replace(order, config=_with_secrets(order.config, {}))
         kind = self.catalog.kind(order.kind)
         self.catalog.flavor(order.flavor)
         count = _port_count(kind, order.ports)
@@ -157,7 +142,10 @@ class Desired:
 
     def amend(self, client: Client, reference: str, amendment: Amendment) -> View:
         """Change an instance; apply all changes or none."""
+        client.require_change("changing an instance")
         instance = self.show(client, reference).instance
+        if amendment.config is not None:
+            amendment = replace(amendment, config=_with_secrets(amendment.config, instance.config))
         pin = self._pin(client, amendment.pin or None) if amendment.pin is not None else None
         if amendment.config is not None and amendment.config != instance.config:
             kind = self.catalog.kinds.get(instance.kind)
@@ -181,6 +169,7 @@ class Desired:
 
     def delete(self, client: Client, reference: str) -> View:
         """Mark an instance for deletion; repeated requests get the same answer."""
+        client.require_change("deleting an instance")
         instance = self.show(client, reference).instance
         with self.store.change() as change:
             instance = _current(change, instance)
@@ -204,6 +193,7 @@ class Desired:
     def migrate(self, client: Client, reference: str, target: str | None) -> Migration:
         """Request a migration to ``target``; None: to the only other location."""
         client.require_admin("migrating")
+        client.require_change("migrating")
         view = self.show(client, reference)
         instance, kind = view.instance, self.catalog.kind(view.instance.kind)
         with self.store.change() as change:
@@ -239,6 +229,7 @@ class Desired:
 
     def add_chain(self, client: Client, name: str, hops: list[str], latency_us: int | None) -> Chain:
         """Create a chain of instances (by id or name) and ports (``port:N``)."""
+        client.require_change("creating a chain")
         with self.store.change() as change:
             own = chains.page(change.db, client.project, None, None)
             if any(chain.name == name for chain in own):
@@ -267,6 +258,7 @@ class Desired:
 
     def delete_chain(self, client: Client, chain: str) -> None:
         """Delete a chain but not its instances."""
+        client.require_change("deleting a chain")
         with self.store.change() as change:
             chains.remove(change, self.find_chain(client, chain))
 
@@ -319,6 +311,14 @@ class Desired:
 def _check_room(project: str, what: str, have: int, more: int, most: int) -> None:
     if have + more > most:
         raise QuotaError(f"project {project!r} has {have} of at most {most} {what}; {more} more were requested")
+
+
+def _with_secrets(config: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return masking.unmasked(config, before)
+    except LookupError as error:
+        detail = f"{error.args[0]}: {masking.MASK!r} stands for a secret that is not shown, but there was none; give it"
+        raise InvalidError("secret-masked", detail, f"config.{error.args[0]}") from None
 
 
 def _may_see(client: Client, instance: Instance) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from nfagent.api.tokens import Tokens, digest
+from nfagent.clients import Client
 from nfagent.config import Anonymous
-from nfagent.desired import Client
 from nfagent.errors import ForbiddenError, UnauthorizedError
 
 LOCAL = "nfagent.local"
@@ -37,7 +37,7 @@ class Access:
 
     def __init__(self, tokens: Path | None, anonymous: Anonymous, listen: Collection[str] = ()) -> None:
         self._tokens = Tokens(tokens)
-        self._anonymous = anonymous
+        self._anonymous: Anonymous = anonymous
         self._hosts = {_host(each.removeprefix("tcp:")) for each in listen if each.startswith("tcp:")} | {"localhost"}
 
     def client(self, environ: Mapping[str, Any]) -> Client:
@@ -51,10 +51,10 @@ class Access:
         if token not in _NO_TOKEN:
             return self._bearer(token)
         if environ.get(LOCAL):
-            return Client(OPERATORS, admin=True)
+            return Client(OPERATORS, admin=True, subject="the unix socket")
         if self._anonymous != "nobody":
             self._check_host(str(environ.get("HTTP_HOST", "")))
-            return Client(OPERATORS, admin=self._anonymous == "admin")
+            return Client.of(self._anonymous, OPERATORS, "anonymous")
         raise UnauthorizedError("token-missing", "no token; send Authorization: Bearer TOKEN (or X-Auth-Token: TOKEN)")
 
     def badge(self, token: str) -> str:

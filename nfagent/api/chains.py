@@ -39,6 +39,7 @@ def show_chain(chain: str) -> ChainOut:
 
 @blueprint.delete("/chains/<string:chain>")
 @blueprint.output({}, status_code=204)
+@blueprint.doc(responses=[403])
 def delete_chain(chain: str) -> str:
     """Delete a chain; its instances stay."""
     services().desired.delete_chain(client(), chain)

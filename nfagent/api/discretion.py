@@ -8,7 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from nfagent.clients import Client
 from nfagent.config import AgentConfig, LocationConfig
+from nfagent.masking import masked
 from nfagent.model import Event
 from nfagent.reasons import AT_ONCE, ENDED, REFUSED
 from server.config import ServerConfig
@@ -20,7 +22,7 @@ _ENDING = re.compile(rf"(?:{ENDED}|{AT_ONCE}).*?(; it said.*)", re.DOTALL)
 
 
 class Discretion:
-    """Removes what a tenant may not know.
+    """Removes what a client may not know.
 
     Args:
         config: agent.toml, whose locations stay hidden.
@@ -41,6 +43,10 @@ class Discretion:
             return self._words.sub(_HIDDEN, reason)
         ending = _ENDING.search(reason)
         return GENERIC if ending is None else ENDED + self._words.sub(_HIDDEN, ending[1])
+
+    def configuration(self, config: dict[str, Any], client: Client) -> dict[str, Any]:
+        """Return an instance's configuration, for a client."""
+        return config if client.role == "admin" else masked(config)
 
     def output(self, text: str, *, admin: bool) -> str:
         """Return a process's output, for a client."""

@@ -46,10 +46,11 @@ def list_instances(query_data: InstanceQuery) -> InstancePage:
 def _shown(view: View) -> InstanceOut:
     """Convert for the client."""
     admin = client().admin
+    config = services().discretion.configuration(view.instance.config, client())
     reason = services().discretion.reason(view.running.reason if view.running else None, admin=admin)
     measured = services().monitor.newest()
     load = measured.instances.get(view.instance.id) if measured else None
-    return InstanceOut.of(view, reason, load.offload if load else None, admin=admin)
+    return InstanceOut.of(view, config, reason, load.offload if load else None, admin=admin)
 
 
 def _bounded(views: list[View]) -> list[View]:
@@ -91,7 +92,7 @@ def amend_instance(reference: str, json_data: InstanceAmendment) -> InstanceOut:
 
 @blueprint.delete("/instances/<path:reference>")
 @blueprint.output(InstanceOut, status_code=202, description="Accepted and on disk; it is being deleted")
-@blueprint.doc(responses=[409])
+@blueprint.doc(responses=[403, 409])
 def delete_instance(reference: str) -> InstanceOut:
     """Delete an instance.
 

@@ -183,8 +183,10 @@ class InstanceOut(Out):
     offload: OffloadOut | None
 
     @classmethod
-    def of(cls, view: model.View, reason: str | None, offload: Offload | None, *, admin: bool) -> Self:
-        """Convert for a client; ``reason`` is already filtered."""
+    def of(
+        cls, view: model.View, config: dict[str, Any], reason: str | None, offload: Offload | None, *, admin: bool
+    ) -> Self:
+        """Convert for a client; ``config`` and ``reason`` are already filtered."""
         instance, running = view.instance, view.running
         applied = running is not None and running.phase == "active" and running.generation == instance.generation
         return cls(
@@ -195,7 +197,7 @@ class InstanceOut(Out):
             flavor=instance.flavor,
             status=view.status,
             reason=reason,
-            config=instance.config,
+            config=config,
             config_state="applied" if applied else "pending",
             labels=instance.labels,
             ports=[PortOut(number=each.number, name=each.name, mac=each.mac) for each in instance.ports],

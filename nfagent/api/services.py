@@ -9,8 +9,9 @@ from flask import current_app, g
 from nfagent.api.access import Access
 from nfagent.api.discretion import Discretion
 from nfagent.api.streams import Streams
+from nfagent.clients import Client
 from nfagent.config import AgentConfig
-from nfagent.desired import Client, Desired
+from nfagent.desired import Desired
 from nfagent.log_reader import LogReader
 from nfagent.protocols import Decider, Monitor
 from server.config import ServerConfig

@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from nfagent.desired import Client
+from nfagent.clients import Client
 from nfagent.errors import RefusedError, UnavailableError
 
 

@@ -1,4 +1,4 @@
-"""The file of tokens: one per line, ``PROJECT tenant|admin TOKEN``; ``#`` starts a comment.
+"""The file of tokens: one per line, ``PROJECT ROLE TOKEN [NAME]``; ``#`` starts a comment.
 
 It is read again after every change, so that removing a token revokes it at once.
 """
@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfagent.desired import Client
+from nfagent.clients import ROLES, Client, Role
 from server.errors import ConfigFaultError
 
 _log = logging.getLogger(__name__)
 
 _SHORTEST = 16
-_ROLES = ("tenant", "admin")
+_ROLES: dict[str, Role] = {role: role for role in ROLES}
+_FORM = f"PROJECT {'|'.join(ROLES)} TOKEN [NAME]"
 
 
 @dataclass(frozen=True)
@@ -103,13 +104,15 @@ def _read(path: Path) -> Iterator[Entry | ConfigFaultError]:
         words = line.partition("#")[0].split()
         if not words:
             continue
-        if len(words) != 3 or words[1] not in _ROLES:
-            yield ConfigFaultError(path, number, "", "expected PROJECT tenant|admin TOKEN")
+        role = _ROLES.get(words[1]) if len(words) in (3, 4) else None
+        if role is None:
+            yield ConfigFaultError(path, number, "", f"expected {_FORM}")
             continue
-        project, role, token = words
+        project, _, token, *name = words
         if len(token) < _SHORTEST:
             yield ConfigFaultError(
                 path, number, "", f"a token of {len(token)} characters; at least {_SHORTEST} are needed"
             )
             continue
-        yield Entry(digest(token), Client(project, admin=role == "admin"))
+        shown = digest(token)
+        yield Entry(shown, Client.of(role, project, name[0] if name else f"token {shown.hex()[:8]}"))

@@ -10,11 +10,11 @@ from flask.typing import ResponseReturnValue
 from nfagent.api.bridge import IS_GONE
 from nfagent.api.services import Services
 from nfagent.api.streams import is_still
+from nfagent.clients import Client
 from nfagent.dashboard import render, snapshot
 from nfagent.dashboard.board import TICK_S, Board
 from nfagent.dashboard.function_routes import FunctionViews
 from nfagent.dashboard.probe import Probe
-from nfagent.desired import Client
 from nfagent.errors import ForbiddenError, RefusedError, UnauthorizedError
 from nfagent.store import Store
 

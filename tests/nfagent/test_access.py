@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from nfagent.api.access import Access
-from nfagent.desired import Client
+from nfagent.clients import Client
 from nfagent.errors import UnauthorizedError
 from tests.nfagent.world import ADMIN_TOKEN, OTHER_TOKEN, TENANT_TOKEN, World
 

@@ -196,9 +196,9 @@ def test_only_administrators_see_locations(api: Api) -> None:
         ("/placement/decisions/1", "placement"),
         ("/placement/why/lb", "placement"),
     ):
-        detail = f"{what} requires an administrator; 'acme' is a tenant"
+        detail = f"{what} requires the role reader, operator or admin; 'acme' is a tenant"
         problem(api.ask("GET", path, token=TENANT_TOKEN), 403, "administrators-only", "Forbidden", detail)
-    detail = "placement requires an administrator; 'acme' is a tenant"
+    detail = "placement requires the role reader, operator or admin; 'acme' is a tenant"
     asked = api.ask("POST", "/placement/dry-run", token=TENANT_TOKEN, json={})
     problem(asked, 403, "administrators-only", "Forbidden", detail)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from nfagent.catalog import Catalog
+from nfagent.clients import Client
 from nfagent.config import QuotaConfig
-from nfagent.desired import Client, Desired, Order
+from nfagent.desired import Desired, Order
 from nfagent.errors import QuotaError
 from nfagent.model import Flavor, Kind
 from nfagent.store import Store

@@ -13,7 +13,7 @@ from nfagent.api.access import LOCAL, Access
 from nfagent.api.serving import Serving, ServingError
 from nfagent.api.streams import Streams, is_still
 from nfagent.api.tokens import Tokens, digest
-from nfagent.desired import Client
+from nfagent.clients import Client
 from nfagent.errors import ForbiddenError, RefusedError, UnauthorizedError, UnavailableError
 from server.errors import ConfigFaultError
 
@@ -50,9 +50,9 @@ def refusal(error: type[RefusedError], act: Any) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("acme tenant\n", "1: expected PROJECT tenant|admin TOKEN"),
-        (f"\n# x\nacme owner {TENANT}\n", "3: expected PROJECT tenant|admin TOKEN"),
-        (f"acme tenant {TENANT} more", "1: expected PROJECT tenant|admin TOKEN"),
+        ("acme tenant\n", "1: expected PROJECT admin|operator|reader|tenant TOKEN [NAME]"),
+        (f"\n# x\nacme owner {TENANT}\n", "3: expected PROJECT admin|operator|reader|tenant TOKEN [NAME]"),
+        (f"acme tenant {TENANT} name more", "1: expected PROJECT admin|operator|reader|tenant TOKEN [NAME]"),
         (f"acme tenant {'t' * 15}", "1: a token of 15 characters; at least 16 are needed"),
     ],
 )
@@ -86,10 +86,14 @@ def test_tokens_are_read_again_when_the_file_has_changed(tmp_path: Path, caplog:
     written(tmp_path, f"wrong\nops admin {ADMIN}\n")
     assert [each.client for each in known.entries()] == [OPS]
     assert "wrong" not in caplog.text
-    assert f"{path}:1: expected PROJECT tenant|admin TOKEN; left out" in caplog.text
+    assert f"{path}:1: expected PROJECT admin|operator|reader|tenant TOKEN [NAME]; left out" in caplog.text
     path.unlink()
     assert known.entries() == []
     assert Tokens(None).entries() == []
+    written(tmp_path, f"acme reader {TENANT} viewer\nops operator {ADMIN}\n")
+    fresh = [each.client for each in Tokens(path).entries()]
+    assert [(each.role, each.project) for each in fresh] == [("reader", "acme"), ("operator", "ops")]
+    assert [each.subject for each in fresh] == ["viewer", f"token {digest(ADMIN).hex()[:8]}"]
     assert len(digest("")) == len(digest("\udce4" * 1000)) == 32
 
 
@@ -171,12 +175,12 @@ def test_a_badge_opens_the_dashboard_only(access: Access) -> None:
         ("/run/sock", False),
     ],
 )
-@pytest.mark.parametrize("anonymous", ["admin", "tenant"])
+@pytest.mark.parametrize("anonymous", ["admin", "operator", "reader", "tenant"])
 def test_anonymous_access_requires_a_name_of_this_machine(anonymous: Any, host: str, is_own: bool) -> None:
     access = Access(None, anonymous, LISTEN)
     environ = {"HTTP_HOST": host} if host else {}
     if is_own:
-        assert access.client(environ) == Client("default", admin=anonymous == "admin")
+        assert access.client(environ) == Client.of(anonymous, "default")
         return
     detail = f"Host {host!r} is not this machine's own; without a token ask for localhost or 127.0.0.1"
     assert refusal(ForbiddenError, lambda: access.client(environ)) == ("host-unknown", detail)

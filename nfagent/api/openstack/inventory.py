@@ -136,7 +136,7 @@ def _usage(project: str) -> dict[str, Usage]:
 def _check_project(project: str) -> None:
     who = client()
     if not who.admin and who.project != project:
-        raise ForbiddenError("administrators-only", f"project {project!r} requires an administrator")
+        raise ForbiddenError("administrators-only", f"project {project!r} requires the role reader, operator or admin")
 
 
 def _hypervisor(wanted: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from nfagent.api.openstack import addresses
 from nfagent.api.openstack.addresses import NETWORK
 from nfagent.api.openstack.bodies import DESCRIPTION
 from nfagent.api.openstack.versions import at_least
-from nfagent.desired import Client
+from nfagent.clients import Client
 from nfagent.model import Flavor, Instance, Kind, Migration, View
 
 _STATUS = {"building": "BUILD", "active": "ACTIVE", "migrating": "MIGRATING", "deleting": "ACTIVE", "error": "ERROR"}

@@ -99,7 +99,7 @@ def test_a_tenant_does_not_see_locations(world: World, browser: httpx.Client) ->
     assert world.tenant.get(STREAM).status_code == 403
     answer = browser.post("/dashboard/login", data={"token": TENANT_TOKEN})
     assert answer.status_code == 403
-    assert "requires an administrator" in answer.text
+    assert "requires the role reader, operator or admin" in answer.text
     assert "set-cookie" not in answer.headers
 
 

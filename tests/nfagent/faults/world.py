@@ -8,8 +8,9 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from nfagent.clients import Client
 from nfagent.config import AgentConfig
-from nfagent.desired import Client, Desired, Order
+from nfagent.desired import Desired, Order
 from nfagent.errors import UnavailableError
 from nfagent.health import Health
 from nfagent.locations import Locations
