@@ -82,12 +82,23 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkTotals:
+    """Traffic over a PCIe link since its interface was created."""
+
+    to_nic_packets: int
+    to_nic_bytes: int
+    to_host_packets: int
+    to_host_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class LinkUse:
     """Use of a PCIe link between the hypervisor and an sNIC."""
 
     to_nic: Rate
     to_host: Rate
     capacity_mbps: int
+    totals: LinkTotals | None = None
 
 
 @dataclass(frozen=True, slots=True)

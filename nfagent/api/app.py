@@ -74,6 +74,7 @@ def application(known: Services, page: Blueprint) -> APIFlask:
         SYNC_LOCAL_SPEC=False,
     )
     app.url_map.strict_slashes = False
+    metrics.install(app, known.desired.store)  # before what may refuse a request
     app.before_request(partial(_authenticate, page.name))
     problems.install(app)
     native = APIBlueprint("v1", __name__, url_prefix="/api/v1")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeVar
 
 from nfagent.api.exposition import family, labels
-from nfagent.measurement import LinkUse, Load, LocationUse, Offload, Passed
+from nfagent.measurement import LinkTotals, LinkUse, Load, LocationUse, Offload, Passed
 from nfagent.model import View
 
 _Kind = Literal["gauge", "counter"]
@@ -82,7 +82,21 @@ def instances_text(views: Iterable[View], loads: Mapping[str, Load]) -> str:
 
 def links_text(links: Mapping[str, LinkUse]) -> str:
     """Format the use of PCIe links."""
-    return _families(_LINK, {labels(switch=name): each for name, each in links.items()})
+    named = {labels(switch=name): each for name, each in links.items()}
+    totals = {name: each.totals for name, each in named.items() if each.totals is not None}
+    return (
+        _families(_LINK, named)
+        + family("link_packets", "counter", "Packets over the PCIe link.", _to_both(totals, "packets"))
+        + family("link_bytes", "counter", "Bytes over the PCIe link.", _to_both(totals, "bytes"))
+    )
+
+
+def _to_both(totals: Mapping[str, LinkTotals], what: Literal["packets", "bytes"]) -> dict[str, float]:
+    return {
+        f"{named},{labels(direction=direction)}": getattr(each, f"{direction}_{what}")
+        for named, each in totals.items()
+        for direction in ("to_nic", "to_host")
+    }
 
 
 def locations_text(locations: Mapping[str, LocationUse]) -> str:

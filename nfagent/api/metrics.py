@@ -2,21 +2,30 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import get_args
+from typing import cast, get_args
 
 from apiflask import APIBlueprint
-from flask import Response
+from flask import Flask, Response, current_app
 
 from nfagent import faults
 from nfagent.api.exposition import family, labels
+from nfagent.api.history_metrics import History
 from nfagent.api.measured_metrics import instances_text, links_text, locations_text
+from nfagent.api.request_metrics import RequestTimes
 from nfagent.api.services import client, services
 from nfagent.faults import Gravity
 from nfagent.model import Outcome, Status
-from nfagent.store import figures, instances
+from nfagent.store import Store, figures, instances
 from nfagent.store.instances import Filter
 
+_KEY = "nfagent.metrics"
+
 blueprint = APIBlueprint("metrics", __name__, enable_openapi=False)
+
+
+def install(app: Flask, store: Store) -> None:
+    """Count requests, migrations and decisions from now on."""
+    app.extensions[_KEY] = (History(store), RequestTimes(app))
 
 
 @blueprint.get("/metrics")
@@ -40,6 +49,8 @@ def show_metrics() -> Response:
     text += instances_text(views, measured.instances if measured else {})
     if measured is not None:
         text += links_text(measured.links) + locations_text(measured.locations)
+    history, requests = cast("tuple[History, RequestTimes]", current_app.extensions[_KEY])
+    text += history.text() + requests.text()
     return Response(text, content_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 
 from nfagent.capacity import Capacity
 from nfagent.catalog import Catalog
-from nfagent.measurement import Coefficient, LinkUse, Load, LocationUse, Measurement, Rate
+from nfagent.measurement import Coefficient, LinkTotals, LinkUse, Load, LocationUse, Measurement, Rate
 from nfagent.monitor.instance_load import Counted, LoadProbe, load
 from nfagent.monitor.layout import Layout
 from nfagent.monitor.learning import Learner
 from nfagent.monitor.matrix import PortRates, Snapshot, Traffic, attribute, port_rates, relative_error
+from nfagent.monitor.port_counters import PortCounters
 from nfagent.monitor.subjects import Subject, subjects
 from nfagent.monitor.switches import SwitchProbe
 from nfagent.store import Store, coefficients
@@ -181,7 +182,7 @@ class ServerMonitor:
             matrix=matrix,
             error=relative_error(matrix, traffic.received(left)) if rates else 1.0,
             instances=loads,
-            links=self._links(rates),
+            links=self._links(look, rates),
             locations=self._locations(running, loads),
         )
 
@@ -221,19 +222,20 @@ class ServerMonitor:
                     made.utilisation,
                 )
 
-    def _links(self, rates: Mapping[str, Mapping[str, PortRates]]) -> dict[str, LinkUse]:
+    def _links(self, look: _Look, rates: Mapping[str, Mapping[str, PortRates]]) -> dict[str, LinkUse]:
         """Return link use by the hypervisor's counters; if it does not answer, by the sNIC's."""
         found: dict[str, LinkUse] = {}
-        hub = rates.get(self._server.switch[0].name, {})
+        hub = self._server.switch[0].name
         for switch in self._server.switch[1:]:
             capacity = self._capacity[switch.name].pcie_mbps or 0
             if switch.link is None:
                 continue
-            there = rates.get(switch.name, {}).get(switch.link.local)
-            if (here := hub.get(switch.link.hypervisor)) is not None:
-                found[switch.name] = LinkUse(here.tx, here.rx, capacity)
-            elif there is not None:
-                found[switch.name] = LinkUse(there.rx, there.tx, capacity)
+            for side, interface in ((hub, switch.link.hypervisor), (switch.name, switch.link.local)):
+                used = rates.get(side, {}).get(interface)
+                if used is not None:
+                    counted = look.snapshots[side].counters[interface]
+                    found[switch.name] = link_use(used, counted, capacity, at_hub=side == hub)
+                    break
         return found
 
     def _locations(self, running: list[Subject], loads: Mapping[str, Load]) -> dict[str, LocationUse]:
@@ -281,6 +283,15 @@ def _by_port(layout: Layout, rates: Mapping[str, Mapping[str, PortRates]]) -> tu
                 entered[port] = _sum([entered.get(port, _NONE), interfaces[interface].rx])
                 left[port] = _sum([left.get(port, _NONE), interfaces[interface].tx])
     return entered, left
+
+
+def link_use(used: PortRates, counted: PortCounters, capacity_mbps: int, *, at_hub: bool) -> LinkUse:
+    """Return the use of a link by its interface at the hypervisor or at the sNIC."""
+    sent = (counted.tx_packets, counted.tx_bytes)
+    received = (counted.rx_packets, counted.rx_bytes)
+    if at_hub:
+        return LinkUse(used.tx, used.rx, capacity_mbps, LinkTotals(*sent, *received))
+    return LinkUse(used.rx, used.tx, capacity_mbps, LinkTotals(*received, *sent))
 
 
 def _sum(rates: list[Rate]) -> Rate:

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections.abc import Sequence
 
 from nfagent.model import Event
 from nfagent.store.database import Store
@@ -53,6 +54,16 @@ def since(
     newest = store.last_event  # before reading, so that events written meanwhile are not skipped
     found = after(store.read, last, limit, project, subject)
     return found, found[-1].id if len(found) == limit else max([newest, last, *(event.id for event in found)])
+
+
+def of_types(db: sqlite3.Connection, types: Sequence[str], last: int, newest: int, limit: int) -> list[Event]:
+    """Return events of these types with ids above ``last`` and up to ``newest``, oldest first."""
+    rows = db.execute(
+        "SELECT * FROM event WHERE id > ?1 AND id <= ?2 AND type IN (SELECT value FROM json_each(?3))"
+        " ORDER BY id LIMIT ?4",
+        (last, newest, json.dumps(types), limit),
+    )
+    return [_event(row) for row in rows]
 
 
 def subjects(db: sqlite3.Connection, kind: str, among: list[str]) -> set[str]:
