@@ -66,7 +66,7 @@ def test_services_run_existing_programs(compose: dict[str, Any]) -> None:
         programs = set(tomllib.load(file)["project"]["scripts"]) | {"packaging/container/sandbox"}
     started = set()
     for name, service in compose["services"].items():
-        if name == "prometheus":
+        if name in ("prometheus", "grafana"):
             continue
         program, *arguments = service["command"]
         assert program in programs, name
