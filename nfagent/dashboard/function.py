@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from nfagent.dashboard import cards, figures, news, progress, talk
 from nfagent.dashboard.cards import Card
@@ -31,6 +32,7 @@ class Function:
     Attributes:
         since: since when it is in its state, in words; None: it does not run.
         configuration: as JSON, indented.
+        may_change: whether the viewer may act upon it.
         targets: locations to which it could be moved.
     """
 
@@ -49,11 +51,19 @@ class Function:
     past: tuple[Past, ...]
     events: tuple[News, ...]
     places: tuple[str, ...]
+    may_change: bool
     targets: tuple[str, ...]
 
 
-def function(known: Snapshot, view: View) -> Function:
-    """Word a function, which is the only one of its snapshot."""
+def function(known: Snapshot, view: View, config: dict[str, Any], *, may_change: bool) -> Function:
+    """Word a function, which is the only one of its snapshot.
+
+    Args:
+        known: the snapshot.
+        view: the function.
+        config: its configuration, as the viewer may see it.
+        may_change: whether the viewer may act upon it.
+    """
     instance, running = view.instance, view.running
     here = running.location if running else None
     places = tuple(place.name for place in known.places)
@@ -71,10 +81,11 @@ def function(known: Snapshot, view: View) -> Function:
             Port(port.number, port.name, port.mac, cards.flow_id(known, port.number)) for port in instance.ports
         ),
         pairs=tuple(talk.pairs(known, numbers)[:_PAIRS]),
-        configuration=json.dumps(instance.config, indent=2, ensure_ascii=False),
+        configuration=json.dumps(config, indent=2, ensure_ascii=False),
         moves=tuple(move for move in progress.shown(known) if move.outcome is None),
         past=progress.past(known),
         events=news.events(known),
         places=places,
+        may_change=may_change,
         targets=tuple(place for place in places if place != here) if running else (),
     )

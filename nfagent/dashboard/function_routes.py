@@ -7,10 +7,12 @@ from flask import Blueprint, Response, jsonify, redirect, request
 from flask.typing import ResponseReturnValue
 
 from nfagent.api.services import Services
+from nfagent.clients import Client
 from nfagent.dashboard import render, snapshot
-from nfagent.dashboard.function import function
+from nfagent.dashboard.function import Function, function
 from nfagent.dashboard.probe import Probe
-from nfagent.desired import Amendment, Client
+from nfagent.dashboard.snapshot import Snapshot
+from nfagent.desired import Amendment
 from nfagent.errors import InvalidError, RefusedError, UnavailableError
 from nfagent.model import View
 
@@ -64,7 +66,7 @@ class FunctionViews:
     def parts(self, identity: str) -> ResponseReturnValue:
         """Serve the parts of the page that change, by the ids of their elements."""
         who = self._check()
-        made = self._fragments(self._known.desired.show(who, identity))
+        made = self._fragments(who, self._known.desired.show(who, identity))
         response = jsonify({"at": render.clock(time.time()), "fragments": made})
         response.headers["Cache-Control"] = "no-store"
         return response
@@ -111,13 +113,17 @@ class FunctionViews:
         status = refusal.status if refusal else 200
         self._probe.newest(1.0)
         known = snapshot.take_one(self._known, self._probe.newest(), view)
-        shown = function(known, view)
+        shown = self._worded(who, known, view)
         fragments = render.function_fragments(shown, self._log(view))
         return self._html(render.function_page(shown, fragments, known.at, refusal.detail if refusal else None), status)
 
-    def _fragments(self, view: View) -> dict[str, str]:
+    def _fragments(self, who: Client, view: View) -> dict[str, str]:
         known = snapshot.take_one(self._known, self._probe.newest(), view)
-        return render.function_fragments(function(known, view), self._log(view))
+        return render.function_fragments(self._worded(who, known, view), self._log(view))
+
+    def _worded(self, who: Client, known: Snapshot, view: View) -> Function:
+        config = self._known.discretion.configuration(view.instance.config, who)
+        return function(known, view, config, may_change=who.role in ("admin", "operator"))
 
     def _log(self, view: View) -> str:
         try:

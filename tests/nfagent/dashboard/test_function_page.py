@@ -76,6 +76,25 @@ def test_refusals_are_readable(world: World) -> None:
     assert world.operator.get("/dashboard/functions/%3Cscript%3E").status_code == 404
 
 
+def test_roles_see_no_secrets_and_readers_no_actions(own_world: World) -> None:
+    roles = ("operator", "reader")
+    tokens = own_world.directory / "tokens"
+    tokens.write_text(tokens.read_text() + "".join(f"ops {role} token-of-the-{role}\n" for role in roles))
+    made = own_world.create("kept", "toy", config={"n": 1, "password": "hunter2"})
+    own_world.wait_status(made, "active")
+    assert "hunter2" in own_world.operator.get(path(made)).text
+    for role in roles:
+        with own_world.with_token(f"token-of-the-{role}") as client:
+            for address in (path(made), f"{path(made)}/parts", "/dashboard"):
+                answer = client.get(address)
+                assert (answer.status_code, "hunter2" in answer.text) == (200, False)
+            assert ("Delete for good" in client.get(path(made)).text) == (role == "operator")
+    with own_world.with_token("token-of-the-reader") as client:
+        answer = client.post(f"{path(made)}/delete", data={"name": "kept"})
+        assert (answer.status_code, "requires the role operator or admin" in answer.text) == (403, True)
+    assert own_world.show(made)["status"] == "active"
+
+
 @pytest.mark.skipif(chromium() is None, reason="chromium is not installed")
 def test_the_page_follows_the_function_and_deletes_it_after_a_confirmation(own_world: World, tab: Tab) -> None:
     own = own_world
