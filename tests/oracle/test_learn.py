@@ -79,6 +79,14 @@ def flows(both: Comparison) -> list[str]:
     return ours["flows"]
 
 
+def test_a_malformed_action_moves_no_port(both: Comparison) -> None:
+    was_gathered = both.ours.is_gathered()
+    learn = Learn(_MAC_LEARNING, table=255).encode()
+    send(both, rule(learn), of.packet_out(2, 3, learn, bytes(60)), of.group_mod(3, of.ADD, 0, 1, of.bucket(learn)))
+    both.play(Check())
+    assert both.ours.is_gathered() == was_gathered
+
+
 def test_addresses_are_learned_as_on_one_bridge(both: Comparison) -> None:
     send(both, *bridge(Learn(_MAC_LEARNING)))
     talk(both, (1, 2), (2, 1), (1, 2), (6, 1), (1, 6), (3, 6), (6, 3), (4, 5))

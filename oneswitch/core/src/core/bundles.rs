@@ -177,8 +177,8 @@ impl Core {
         }
         let facts: Vec<Facts> = bundle.parts.iter().filter_map(facts_of).collect();
         let has_properties = bundle.parts.iter().any(has_properties);
-        let mut facts_of_all = facts.iter();
-        if facts_of_all.any(|facts| self.holds_until_gathered(incoming, facts, now)) {
+        let is_stateful = facts.iter().any(|facts| facts.stateful.is_some());
+        if is_stateful && self.holds(incoming, now) {
             return;
         }
         if has_properties && self.holds_until_linked(incoming, now) {
@@ -450,7 +450,7 @@ fn unacceptable(message: &[u8]) -> Option<ErrorCode> {
 
 /// Returns what the hypervisor can check of a group-mod that OpenFlow 1.3 cannot say, such as one that inserts buckets; `None`: it can
 /// check the message itself.
-fn checkable(message: &[u8]) -> Option<Vec<u8>> {
+pub(in crate::core) fn checkable(message: &[u8]) -> Option<Vec<u8>> {
     let Ok((header, Message::GroupMod(mut group))) = decode(message) else {
         return None;
     };

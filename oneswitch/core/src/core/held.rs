@@ -2,9 +2,13 @@
 
 use crate::api::ControllerId;
 use crate::controllers::Incoming;
+use crate::core::bundles::checkable;
 use crate::core::Core;
 use crate::model::facts::Facts;
+use crate::model::truth::{Changes, Request};
 use crate::moves::gather::Gathered;
+use crate::server::executors::HUB;
+use crate::switch_set::SwitchSet;
 use std::collections::VecDeque;
 use std::time::Instant;
 use tracing::warn;
@@ -17,12 +21,23 @@ pub struct Held {
     until: Option<u64>,
     /// The ports could not be gathered: what needs it is refused.
     is_refusing: bool,
+    /// Whether the hypervisor is checking the first message.
+    checks_first: bool,
+    /// The message that is being handled was checked.
+    is_checked: bool,
 }
 
 impl Held {
     /// Adds a message to those that wait.
     pub fn put(&mut self, frame: (ControllerId, Box<[u8]>)) {
         self.frames.push_back(frame);
+    }
+
+    /// Drops the first message, which the hypervisor has refused.
+    pub fn drop_checked(&mut self) {
+        if std::mem::take(&mut self.checks_first) {
+            self.frames.pop_front();
+        }
     }
 
     pub fn is_empty_of(&self, id: ControllerId) -> bool {
@@ -71,7 +86,32 @@ impl Core {
         facts: &Facts,
         now: Instant,
     ) -> bool {
-        facts.stateful.is_some() && self.holds(incoming, now)
+        facts.stateful.is_some()
+            && (self.holds_until_checked(incoming, now) || self.holds(incoming, now))
+    }
+
+    /// Holds a message until the hypervisor has found that it can be carried out: ports are not gathered for a malformed one. It is only in
+    /// a bundle that Open vSwitch checks a message without carrying it out.
+    fn holds_until_checked(&mut self, incoming: Incoming<'_>, now: Instant) -> bool {
+        let hub = SwitchSet::of(HUB);
+        let is_apart = self.server.executors.all().len() > 1 && self.moves.gathering.is_allowed;
+        let is_known = self.held.is_checked || self.held.is_refusing || self.held.since.is_some();
+        let is_part = self.commit.is_some() || self.switches.verdicts.is_modifying();
+        let is_up = hub.minus(self.switches.up()).is_empty();
+        if !is_apart || is_known || is_part || !is_up {
+            return false;
+        }
+        let (origin, sent) = (Some(incoming.origin), Some(incoming.sent.into()));
+        let (request, changes) = (Request::Check, Changes::default());
+        let verdicts = &mut self.switches.verdicts;
+        let xid = verdicts.push(origin, sent, request, changes, hub, now);
+        let checked = checkable(incoming.frame);
+        let checked = checked.as_deref().unwrap_or(incoming.frame);
+        self.switches.check_part(HUB, checked, xid);
+        let batch = self.switches.verdicts.current_batch();
+        self.held.checks_first = true;
+        self.hold_until_settled(incoming, batch);
+        true
     }
 
     /// As [`Self::holds_until_gathered`], for a new meter.
@@ -79,7 +119,8 @@ impl Core {
         self.moves.gathering.includes_meters && self.holds(incoming, now)
     }
 
-    fn holds(&mut self, incoming: Incoming<'_>, now: Instant) -> bool {
+    /// As [`Self::holds_until_gathered`], for what was checked before.
+    pub(in crate::core) fn holds(&mut self, incoming: Incoming<'_>, now: Instant) -> bool {
         if !self.moves.gathering.is_allowed || self.held.is_refusing {
             return false;
         }
@@ -125,9 +166,12 @@ impl Core {
     }
 
     fn handle_held(&mut self, now: Instant) {
+        let mut is_checked = std::mem::take(&mut self.held.checks_first);
         for (id, frame) in std::mem::take(&mut self.held.frames) {
+            self.held.is_checked = std::mem::take(&mut is_checked);
             self.controller_message(id, &frame, now);
         }
+        self.held.is_checked = false;
         self.forget_left();
     }
 

@@ -217,6 +217,9 @@ impl Core {
         if let (Some(origin), Some(part)) = (refused.origin, refused.part) {
             self.controllers.strike_part(origin.controller, part);
         }
+        if refused.is_check {
+            self.held.drop_checked();
+        }
         let by = self.switches.switch_names(refused.by);
         if let Some(origin) = refused.origin {
             let (controller, kind) = (origin.controller.0, refused.message.get(1).copied());

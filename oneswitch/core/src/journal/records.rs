@@ -125,7 +125,7 @@ impl Journal {
             Request::Meter(message) => Message::MeterMod(message),
             Request::TlvTable(message) => message.message(),
             Request::Rule(rule) => return put_rule(&mut self.bytes, clock, &rule),
-            Request::PacketOut | Request::Part(_) | Request::Other => return,
+            Request::PacketOut | Request::Part(_) | Request::Check | Request::Other => return,
         };
         put_change(&mut self.bytes, clock, at, &message);
     }

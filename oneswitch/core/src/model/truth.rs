@@ -67,6 +67,8 @@ pub enum Request {
     PacketOut,
     /// A part of a bundle, with its number: only checked until the bundle is committed.
     Part(u64),
+    /// Only checked before it is handled (core/held.rs).
+    Check,
     /// Changes no state kept here.
     Other,
 }
@@ -82,7 +84,7 @@ impl Request {
             Self::Meter(message) => message.bands.len(),
             Self::TlvTable(message) => std::mem::size_of_val(&*message.mappings),
             Self::Rule(rule) => size_of_rule(rule),
-            Self::PacketOut | Self::Part(_) | Self::Other => 0,
+            Self::PacketOut | Self::Part(_) | Self::Check | Self::Other => 0,
         }
     }
 
@@ -189,7 +191,11 @@ impl Truth {
                 }
             }
             Request::TlvTable(message) => self.tlv_table.changed_by(message).err(),
-            Request::Rule(_) | Request::PacketOut | Request::Part(_) | Request::Other => None,
+            Request::Rule(_)
+            | Request::PacketOut
+            | Request::Part(_)
+            | Request::Check
+            | Request::Other => None,
         }
     }
 
@@ -266,7 +272,7 @@ impl Truth {
                 }
             }
             Request::Rule(rule) => changes.flows.push(self.tables.put(Arc::clone(rule))),
-            Request::PacketOut | Request::Part(_) | Request::Other => {}
+            Request::PacketOut | Request::Part(_) | Request::Check | Request::Other => {}
         }
         changes
     }

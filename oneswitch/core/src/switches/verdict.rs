@@ -147,7 +147,11 @@ fn wire(xid: u32, request: &Request) -> Vec<u8> {
         }
         Request::Meter(message) => crate::wire::wire(xid, &Message::MeterMod(message.clone())),
         Request::TlvTable(message) => crate::wire::wire(xid, &message.message()),
-        Request::Rule(_) | Request::PacketOut | Request::Part(_) | Request::Other => Vec::new(),
+        Request::Rule(_)
+        | Request::PacketOut
+        | Request::Part(_)
+        | Request::Check
+        | Request::Other => Vec::new(),
     }
 }
 

@@ -5,9 +5,10 @@ use crate::build::{
     port_request,
 };
 use crate::executors::check_paths;
+use crate::fake::Refuser;
 use crate::lab::{switch_name, Lab};
 use oneswitch_core::{ControllerId, MoveUntil, HOME};
-use openflow13::{port_no, ErrorCode, GroupModCommand, Message, MeterModCommand};
+use openflow13::{decode, port_no, ErrorCode, GroupModCommand, Message, MeterModCommand};
 use std::time::Duration;
 
 const REST: Duration = Duration::from_secs(30);
@@ -55,6 +56,42 @@ fn a_rule_with_normal_is_in_force_once_all_ports_execute_at_one_switch() {
         "{answers:?}"
     );
     check_paths(&lab, &[(1, (0, 1)), (2, (1, 2)), (3, (1, 3))], &[1, 1, 1]);
+}
+
+/// Refuses rules with this cookie when they are added to a bundle.
+fn refuse_added(cookie: u64) -> Refuser {
+    /// Bytes of `ofp14_bundle_ctrl_msg`.
+    const HEAD: usize = 8;
+    Box::new(move |message| {
+        let Message::Experimenter(message) = message else {
+            return None;
+        };
+        let inner = decode(&message.body[HEAD..]).map(|(_, inner)| inner);
+        let is_it = matches!(inner, Ok(Message::FlowMod(m)) if m.cookie == cookie);
+        is_it.then_some(ErrorCode::BAD_ACTION_BAD_ARGUMENT)
+    })
+}
+
+#[test]
+fn ports_stay_for_what_the_hypervisor_refuses() {
+    let mut lab = Lab::gathering(2, &[0, 1, 1], None);
+    lab.virt(0).refuse = Some(refuse_added(1));
+    lab.send(1, 1, &normal(1));
+    lab.send(1, 2, &Message::BarrierRequest);
+    lab.wait(SOON);
+    assert_eq!(own(&lab), homes(3));
+    let answers = lab.take(1);
+    let [(_, Message::Error(refused)), (_, Message::BarrierReply)] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(refused.error, ErrorCode::BAD_ACTION_BAD_ARGUMENT);
+    lab.send(1, 3, &normal(1));
+    lab.send(1, 4, &normal(2));
+    lab.send(1, 5, &normal(3));
+    lab.wait(SOON);
+    assert_eq!(executed_at(&lab), vec![switch_name(1); 3]);
+    assert_eq!(lab.cookies(), [vec![], vec![3]]);
+    assert!(matches!(lab.take(1)[..], [(_, Message::Error(_))]));
 }
 
 #[test]

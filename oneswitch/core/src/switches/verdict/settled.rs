@@ -22,6 +22,8 @@ pub struct Refused {
     pub by: SwitchSet,
     /// The number of the bundle's part that it was.
     pub part: Option<u64>,
+    /// Whether it was only checked.
+    pub is_check: bool,
 }
 
 /// What a settled batch asks for.
@@ -102,6 +104,7 @@ impl Settled {
         };
         self.refused.push(Refused {
             number,
+            is_check: matches!(operation.request, Request::Check),
             origin: operation.origin,
             error: refusal.error,
             message: operation.original.unwrap_or(refusal.data),
