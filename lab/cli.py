@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import os
+import secrets
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -227,6 +229,19 @@ def demo(
 
 
 @app.command()
+def chaos(
+    faults: Annotated[int, typer.Option(min=1, help="How many faults.")] = 20,
+    seed: Annotated[int | None, typer.Option(help="Of the series; default: a new one.")] = None,
+    output: FormatOption = Format.text,
+) -> None:
+    """Break parts of a server under traffic, one by one; tell which outages were shown, and when they ended."""
+    from lab.chaos.story import run  # imported here, because other commands do not need it
+
+    series = secrets.randbelow(1_000_000) if seed is None else seed
+    _tell(partial(run, faults=faults, seed=series), output)
+
+
+@app.command()
 def l7(
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running until Ctrl-C.")] = False,
     output: FormatOption = Format.text,
@@ -296,11 +311,11 @@ def _break(change: Callable[[Lab, str], str], name: str, part: str) -> None:
         Console(stderr=True, highlight=False).print(escape(change(Lab.named(name), part)), soft_wrap=True)
 
 
-def _tell(run: Callable[..., bool], output: Format, *, keep: bool) -> None:
+def _tell(run: Callable[..., bool], output: Format, **more: bool) -> None:
     """Run a story for people or as JSON; exit with status 1 if one of its checks does not hold."""
     console = Console(stderr=output is Format.json, highlight=False)
     with _errors_told():
-        if not run(console, keep=keep, as_json=output is Format.json):
+        if not run(console, as_json=output is Format.json, **more):
             raise typer.Exit(1)
 
 

@@ -1,7 +1,7 @@
 """Detects disconnected locations: the switch does not answer oneswitchd, or its PCIe link is down.
 
 Instances there do not serve anyone, so they count as ended. The hypervisor never counts as disconnected, since there
-is no alternative to it.
+is no alternative to it; that its switch does not answer is only told.
 """
 
 import logging
@@ -41,6 +41,7 @@ class Locations:
         self._tellers: dict[tuple[str, str], _Teller] = {}
         self._since: dict[str, tuple[float, str]] = {}  # disconnected since (steady clock), and why
         self._down: dict[str, tuple[float, str]] = {}  # seconds since 1970
+        self._hub_since: float | None = None  # when the hypervisor's switch stopped answering (steady clock)
         self._told: set[str] | None = None  # locations that events declared down, including an earlier agent's
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch locations", daemon=True)
@@ -93,11 +94,28 @@ class Locations:
                 self._down = self._down | {name: (time.time() - (now - since), why)}
                 self._told.add(name)
                 self._pass_on(name, "down")
-        for name in [name for name in self._told if name not in found]:
+        hubs = [each for each in status.switches if each.hub]
+        for hub in hubs:
+            self._look_at_hub(hub, now, self._told)
+        for name in self._told - found.keys() - {hub.name for hub in hubs}:
             self._tell(name, "location.up", "its switch and its link are up again")
             self._down = {other: entry for other, entry in self._down.items() if other != name}
             self._told.discard(name)
             self._pass_on(name, "up")
+
+    def _look_at_hub(self, hub: SwitchState, now: float, told: set[str]) -> None:
+        why = _fault(hub)
+        if why is None:
+            self._hub_since = None
+            if hub.name in told:
+                told.discard(hub.name)
+                self._tell(hub.name, "location.up", "its switch answers again")
+            return
+        if self._hub_since is None:
+            self._hub_since = now
+        if hub.name not in told and now - self._hub_since >= self._after_s:
+            told.add(hub.name)
+            self._tell(hub.name, "location.down", why)
 
     def _pass_on(self, location: str, change: str) -> None:
         # One thread each: the callback may wait for a machine that does not answer.

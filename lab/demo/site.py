@@ -63,7 +63,8 @@ class Site:
             self.controller = stack.enter_context(
                 OsKenController(_APPLICATION, self.lab.directory, port, ["--config-file", str(chain)])
             )
-            self.oneswitchd = stack.enter_context(Oneswitchd(self.lab.server_toml))
+            self.oneswitchd = Oneswitchd(self.lab.server_toml)
+            stack.callback(self._stop_oneswitchd)
             self.oneswitchd.wait_up(controllers=1)
             numbers = {"port_numbers": {"first": _FIRST_PORT, "last": _FIRST_PORT + 99}}
             directory = self.lab.directory / "nfagent"
@@ -86,9 +87,23 @@ class Site:
             process.require_running()
         require_switches(self.lab.state.switches[:1])
 
+    def restart_oneswitchd(self) -> None:
+        """Start oneswitchd again after it ended."""
+        self.oneswitchd.stop()
+        self.oneswitchd = Oneswitchd(self.lab.server_toml)
+
+    def restart_agent(self) -> None:
+        """Start nfagent again after it ended."""
+        self.agent.stop()
+        self.agent.start()
+
     def restart_web(self, host: str) -> None:
         """Start a web server again after it was closed."""
         self.webs[host] = self._stack.enter_context(WebServer(self.lab, host, _ANSWER_BYTES))
+
+    def _stop_oneswitchd(self) -> None:
+        # It may be another process than at the start.
+        self.oneswitchd.stop()
 
     def _write_chain(self, vips: Sequence[str]) -> Path:
         """Write the configuration of the controller's application."""

@@ -5,6 +5,7 @@ from apiflask import APIBlueprint
 from nfagent import faults
 from nfagent.api.schemas import FaultList, FaultOut, iso
 from nfagent.api.services import client, services
+from nfagent.model import Event
 from nfagent.store import events, instances
 from nfagent.store.instances import Filter
 
@@ -33,10 +34,14 @@ def list_faults() -> FaultList:
     return FaultList(faults=[*_locations(), *listed])
 
 
-def _locations() -> list[FaultOut]:
-    """Return the locations that are down, by the newest event of each."""
+def locations_down() -> list[Event]:
+    """Return the newest event of each location that is down."""
     db = services().desired.store.read
     newest = [each for name in services().desired.catalog.locations for each in events.newest(db, 1, name, "location.")]
+    return [each for each in newest if each.type == "location.down"]
+
+
+def _locations() -> list[FaultOut]:
     return [
         FaultOut(
             gravity="critical",
@@ -47,6 +52,5 @@ def _locations() -> list[FaultOut]:
             since=iso(each.time),
             text=f"it is down: {each.payload.get('reason')}",
         )
-        for each in newest
-        if each.type == "location.down"
+        for each in locations_down()
     ]

@@ -9,6 +9,7 @@ from flask import Flask, Response, current_app
 
 from nfagent import faults
 from nfagent.api.exposition import family, labels
+from nfagent.api.faults import locations_down
 from nfagent.api.history_metrics import History
 from nfagent.api.measured_metrics import instances_text, links_text, locations_text
 from nfagent.api.request_metrics import RequestTimes
@@ -43,6 +44,7 @@ def show_metrics() -> Response:
         + family("migrations_open", "gauge", "Open migrations.", open_now)
         + family("migrations", "counter", "Migrations by outcome.", _by("outcome", get_args(Outcome), outcomes))
         + family("faults", "gauge", "Faults of instances.", _by("gravity", get_args(Gravity), Counter(graves)))
+        + family("location_up", "gauge", "Whether a location serves.", _locations_up())
         + family("events", "counter", "Id of the newest event.", {"": store.last_event})
     )
     measured = services().monitor.newest()
@@ -52,6 +54,11 @@ def show_metrics() -> Response:
     history, requests = cast("tuple[History, RequestTimes]", current_app.extensions[_KEY])
     text += history.text() + requests.text()
     return Response(text, content_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _locations_up() -> dict[str, float]:
+    down = {each.subject for each in locations_down()}
+    return {labels(location=name): float(name not in down) for name in services().desired.catalog.locations}
 
 
 def _by(label: str, known: Iterable[str], counts: Mapping[str, int]) -> dict[str, float]:

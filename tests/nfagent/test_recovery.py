@@ -76,8 +76,11 @@ def test_a_location_goes_down_after_a_delay_and_up_immediately(directory: Path) 
     assert not locations.is_down(SOURCE)
     assert not locations.is_down(TARGET)
     reason = "its Open vSwitch does not answer: Connection refused"
-    assert told(store, "location.down") == [{"location": TARGET, "reason": reason}]
-    assert [each["location"] for each in told(store, "location.up")] == [TARGET]
+    # That it does not answer is told all the same, once.
+    assert told(store, "location.down") == [{"location": place, "reason": reason} for place in (TARGET, SOURCE)]
+    locations.look(status(), 31.0)
+    locations.look(status(), 32.0)
+    assert [each["location"] for each in told(store, "location.up")] == [TARGET, SOURCE]
     locations.stop()
     assert changed.empty()
     store.close()
