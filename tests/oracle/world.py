@@ -45,7 +45,7 @@ _OTHER_ADDRESS = bytes.fromhex("020000000099")
 _MARKER, _MARKER_TABLE = 0x6D61726B6572, 200
 # Generation ids that return from near 0 to 0 without decreasing: they wrap and are compared by signed distance.
 _AROUND = (1 << 62, 2 << 62, 3 << 62, 0)
-_ALL_PORT_CONFIG = 0b1100101
+_ALL_PORT_CONFIG = 0b1100111
 NOTICE_S, POLL_S = 60.0, 0.005
 
 
@@ -87,9 +87,9 @@ class World:
         return self._greet(Channel(self._path(), self._versions.get(controller, of.VERSION)))
 
     @contextmanager
-    def _aside(self) -> Iterator[Channel]:
-        """Connect over OpenFlow 1.3 for what the oracle itself wants; nothing asynchronous comes here."""
-        channel = Channel(self._path())
+    def _aside(self, version: int = of.VERSION) -> Iterator[Channel]:
+        """Connect for what the oracle itself wants; nothing asynchronous comes here."""
+        channel = Channel(self._path(), version)
         try:
             yield channel
         finally:
@@ -381,9 +381,7 @@ class World:
         for port in sorted(self._down):
             self._set_interface(port, up=True)
         self._begin_roles()
-        for port in sorted(self._modified & set(PORTS)):
-            self.channel.send(of.port_mod(1, port, self.address(port), 0, _ALL_PORT_CONFIG))
-        self._modified.clear()
+        self._reset_port_configs()
         self.channel.send(of.set_config(1, 0, 0xFFFF))
         if not self._fresh:
             self.channel.send(clear_messages(1) + nicira.tlv_map(of.VERSION, 1, _CLEAR_MAP))
@@ -399,6 +397,15 @@ class World:
         self.baseline = self.channel.dialect.baseline(
             self.channel.ask_all(of.PORT_STATS, struct.pack("!I4x", of.ANY)), self.channel.ask_all(of.TABLES)
         )
+
+    def _reset_port_configs(self) -> None:
+        modified = sorted(self._modified & set(PORTS))
+        self._modified.clear()
+        if modified:
+            with self._aside(1) as channel:  # which has all bits
+                for port in modified:
+                    channel.send(channel.dialect.port_mod(1, port, self.address(port), 0, _ALL_PORT_CONFIG))
+                channel.barrier()
 
     def _await_removals(self) -> None:
         """Wait until deletions are reported to connected controllers, as far as anything shows it."""

@@ -50,18 +50,24 @@ pub fn is_output(port: u32) -> bool {
     matches!(port, 0..MAX16 | port_no::IN_PORT..=port_no::LOCAL)
 }
 
-/// Bits of [`Port::config`] (`ofp_port_config`). OpenFlow 1.3 has only these
-/// four: Open vSwitch masks port-status, port-desc and port-mod messages of 1.1
+/// Bits of [`Port::config`] (`ofp_port_config`). OpenFlow 1.3 has only four of
+/// them: Open vSwitch masks port-status, port-desc and port-mod messages of 1.1
 /// and later with `OFPPC11_ALL`, so OpenFlow 1.3 can neither see nor set its
 /// NO_FLOOD, NO_STP and NO_RECV_STP.
 pub mod config {
     #![allow(missing_docs)]
     pub const PORT_DOWN: u32 = 1 << 0;
+    /// Open vSwitch keeps it for OpenFlow 1.0, but does not heed it.
+    pub const NO_STP: u32 = 1 << 1;
     pub const NO_RECV: u32 = 1 << 2;
+    pub const NO_RECV_STP: u32 = 1 << 3;
+    pub const NO_FLOOD: u32 = 1 << 4;
     pub const NO_FWD: u32 = 1 << 5;
     pub const NO_PACKET_IN: u32 = 1 << 6;
     /// The bits that OpenFlow 1.3 defines.
     pub const ALL: u32 = PORT_DOWN | NO_RECV | NO_FWD | NO_PACKET_IN;
+    /// The bits that only OpenFlow 1.0 defines (`OFPPC10_ALL`).
+    pub const ONLY_10: u32 = NO_STP | NO_RECV_STP | NO_FLOOD;
 }
 
 /// Bits of [`Port::state`] (`ofp_port_state`).
@@ -102,6 +108,13 @@ pub struct Port {
 impl Port {
     /// Bytes on the wire.
     pub const LEN: usize = 64;
+
+    /// Returns the port without the configuration that OpenFlow 1.3 cannot say.
+    #[must_use]
+    pub fn in_openflow13(mut self) -> Self {
+        self.config &= config::ALL;
+        self
+    }
 
     /// Returns the name without its padding.
     pub fn name_str(&self) -> Cow<'_, str> {

@@ -192,11 +192,19 @@ fn emergencies_and_bits_that_switches_cannot_be_told_are_refused() {
             .error
     };
     assert_eq!(refused(&emergency), ErrorCode::FLOW_MOD_FAILED_TABLE_FULL);
-    let no_flood = [
-        0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0,
-    ];
-    let port_mod = frame(openflow10::kind::PORT_MOD, &no_flood);
-    assert_eq!(refused(&port_mod), ErrorCode::BAD_REQUEST_EPERM);
+    let port_mod = |bits: u8| {
+        let body = [
+            0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, bits, 0, 0, 0, bits, 0, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        frame(openflow10::kind::PORT_MOD, &body)
+    };
+    for bits in [config::NO_FLOOD as u8, config::NO_RECV_STP as u8] {
+        assert_eq!(refused(&port_mod(bits)), ErrorCode::BAD_REQUEST_EPERM);
+    }
+    let Request::Message(Message::PortMod(kept)) = request(&port_mod(config::NO_STP as u8)) else {
+        panic!()
+    };
+    assert_eq!((kept.config, kept.mask), (config::NO_STP, config::NO_STP));
 }
 
 #[test]

@@ -88,7 +88,13 @@ impl View<'_> {
                 MultipartRequest::MeterConfig { meter } => {
                     MultipartReply::MeterConfig(self.meter_configs(*meter, answers))
                 }
-                MultipartRequest::PortDesc => MultipartReply::PortDesc(self.port_descriptions()),
+                MultipartRequest::PortDesc => {
+                    let ports = self.port_descriptions().into_iter();
+                    MultipartReply::PortDesc(match answers.shown {
+                        Shown::Written => ports.collect(),
+                        _ => ports.map(Port::in_openflow13).collect(),
+                    })
+                }
                 // The hypervisor's answer, part by part, because all switches run the same software. Without it, no features.
                 _ if !answers.parts.is_empty() => return relay(answers.parts, xid).into(),
                 MultipartRequest::GroupFeatures => MultipartReply::GroupFeatures(NO_GROUPS),

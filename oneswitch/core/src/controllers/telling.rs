@@ -13,7 +13,7 @@ use openflow13::openflow10::StatsForm;
 use openflow13::{
     continuation, encode_error, extension, set_xid, Message, PacketIn, Port, PortStatus,
 };
-use openflow13::{openflow14, openflow15};
+use openflow13::{openflow10, openflow14, openflow15};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -288,16 +288,28 @@ impl Controllers {
     /// A change that a version cannot say is not reported over it (`connmgr_send_port_status`).
     pub fn tell_port_status(&mut self, announced: &Announced, except: Option<ControllerId>) {
         let reason = announced.reason;
+        /// With all bits of the configuration, and with those that OpenFlow 1.3 has.
+        type Frames = [Vec<u8>; 2];
         let status = |port: Port| wire(0, &Message::PortStatus(PortStatus { reason, port }));
-        let (frame, before) = (status(announced.port), announced.before.map(status));
+        let both = |port: Port| [status(port), status(port.in_openflow13())];
+        let (frames, before) = (both(announced.port), announced.before.map(both));
         for (id, controller) in &self.connections {
             let is_excepted = Some(*id) == except && controller.version < openflow15::VERSION;
             if is_excepted || !controller.wants(Asynchronous::PortStatus, reason) {
                 continue;
             }
-            let form = |frame| controller.in_version(frame, StatsForm::Standard);
-            let said = form(&frame);
-            if before.as_ref().map(|before| form(before)) != Some(said.clone()) {
+            let form = |frames: &'_ Frames| {
+                let [all, known] = frames;
+                let frame = match controller.version {
+                    openflow10::VERSION => all,
+                    _ => known,
+                };
+                controller
+                    .in_version(frame, StatsForm::Standard)
+                    .into_owned()
+            };
+            let said = form(&frames);
+            if before.as_ref().map(form) != Some(said.clone()) {
                 self.outbox.put(Destination::Controller(*id), &said);
             }
         }

@@ -17,8 +17,8 @@ use crate::switches::verdict::Origin;
 use crate::wire::wire;
 use openflow13::bundle::{self, Add, Bundle, Control, ControlType};
 use openflow13::{
-    decode, group_type, ErrorCode, ErrorMessage, Experimenter, GroupModCommand, Message, PortMod,
-    Refusal,
+    config, decode, group_type, ErrorCode, ErrorMessage, Experimenter, GroupModCommand, Message,
+    PortMod, Refusal,
 };
 use std::ops::Range;
 use std::time::Instant;
@@ -263,7 +263,11 @@ impl Core {
         };
         match known {
             _ if commit.is_atomic => commit.refused = Some(ErrorCode::ONF_BUNDLE_MSG_FAILED),
-            Ok(()) => commit.port_mods.push((incoming.origin, message)),
+            Ok(()) => {
+                let mask = message.mask & config::ALL;
+                let message = PortMod { mask, ..message };
+                commit.port_mods.push((incoming.origin, message))
+            }
             Err(error) => commit.refused = Some(error),
         }
     }

@@ -458,6 +458,14 @@ impl Core {
     }
 
     pub(in crate::core) fn port_mod(&mut self, incoming: Incoming<'_>, message: &PortMod) {
+        let settable = match incoming.version() {
+            openflow10::VERSION => config::ALL | config::ONLY_10,
+            _ => config::ALL,
+        };
+        let message = &PortMod {
+            mask: message.mask & settable,
+            ..*message
+        };
         match self.port_of_mod(message) {
             Ok(()) => self.change_port(incoming.origin.controller, message),
             Err(error) => self.refuse(incoming, error),
@@ -480,8 +488,7 @@ impl Core {
         let Some(port) = self.server.ports.get_mut(message.port) else {
             return;
         };
-        let mask = message.mask & config::ALL;
-        port.config = (port.config & !mask) | (message.config & mask);
+        port.config = (port.config & !message.mask) | (message.config & message.mask);
         self.server.unsettled = true;
         self.switches.apply_port_config(&self.server, message.port);
         self.switches.refresh_paths(&mut self.server);

@@ -287,6 +287,7 @@ impl Announced {
 pub fn config_names(config: u32) -> Vec<&'static str> {
     [
         (config::PORT_DOWN, "PORT_DOWN"),
+        (config::NO_STP, "NO_STP"),
         (config::NO_RECV, "NO_RECV"),
         (config::NO_FWD, "NO_FWD"),
         (config::NO_PACKET_IN, "NO_PACKET_IN"),

@@ -4,7 +4,9 @@
 use crate::build::{add, any, from, output};
 use crate::lab::Lab;
 use oneswitch_core::ControllerId;
-use openflow13::{openflow10, ErrorCode, FlowMod, FlowModCommand, Message};
+use openflow13::{
+    openflow10, ErrorCode, FlowMod, FlowModCommand, Message, MultipartReply, MultipartRequest,
+};
 use std::time::Duration;
 
 const OLD: u64 = 10;
@@ -114,4 +116,34 @@ fn messages_wait_until_packets_without_a_rule_come() {
     assert!(!takes(&lab));
     lab.wait(Duration::from_secs(2));
     assert!(takes(&lab));
+}
+
+#[test]
+fn only_this_version_sees_a_bit_that_others_lack() {
+    const NO_STP: u8 = 2;
+    let mut lab = Lab::new(2, &[0, 1]);
+    for id in [OLD, OLD + 1] {
+        lab.controller_of_version(id, openflow10::VERSION);
+    }
+    let mut port_mod = vec![1, openflow10::kind::PORT_MOD, 0, 32, 0, 0, 0, 7, 0, 1];
+    port_mod.extend(crate::lab::port(1, "").hw_addr);
+    port_mod.extend([0, 0, 0, NO_STP, 0, 0, 0, NO_STP, 0, 0, 0, 0, 0, 0, 0, 0]);
+    lab.send_raw(OLD, &port_mod);
+    lab.run();
+    assert!(lab.take_raw(OLD).is_empty());
+    assert!(lab.take_raw(1).is_empty());
+    let told = lab.take_raw(OLD + 1);
+    let configurations: Vec<u8> = told
+        .iter()
+        .map(|status| status[16 + 2 + 6 + 16 + 3])
+        .collect();
+    assert_eq!(configurations, [NO_STP]);
+    let described = lab.ask(1, &crate::build::request(MultipartRequest::PortDesc));
+    let Message::MultipartReply(reply) = &described[0].1 else {
+        panic!()
+    };
+    let MultipartReply::PortDesc(ports) = &reply.body else {
+        panic!()
+    };
+    assert!(ports.iter().all(|port| port.config == 0));
 }

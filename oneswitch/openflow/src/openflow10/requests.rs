@@ -133,13 +133,12 @@ fn port_mod(reader: &mut Reader<'_>) -> Result<Message, Refusal> {
     let hw_addr = reader.array()?;
     let (wanted, mask) = (reader.u32()?, reader.u32()?);
     let advertise = reader.u32()?;
-    if mask & !config::ALL != 0 {
+    let mask = mask & (config::ALL | config::ONLY_10);
+    if mask & (config::NO_FLOOD | config::NO_RECV_STP) != 0 {
         // Switches cannot be told over OpenFlow 1.3, and silence would be a lie.
         return refuse(
             ErrorCode::BAD_REQUEST_EPERM,
-            format!(
-                "port-mod of the bits {mask:#x}; NO_FLOOD, NO_STP and NO_RECV_STP cannot be set"
-            ),
+            format!("port-mod of the bits {mask:#x}; NO_FLOOD and NO_RECV_STP cannot be set"),
         );
     }
     Ok(Message::PortMod(PortMod {

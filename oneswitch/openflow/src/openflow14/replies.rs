@@ -7,7 +7,7 @@ use crate::multipart::{multipart_kind as stats, Entry, MultipartReply, PortStats
 use crate::openflow10::{
     buckets_with_moves, encode_packet_in, instructions_with_moves, PacketInFormat,
 };
-use crate::port::{Port, PortStatus};
+use crate::port::{config, Port, PortStatus};
 use crate::session::{AsyncMasks, Experimenter};
 use crate::wire::{patch_length, patch_u16, Put};
 use crate::{extension, ONF_VENDOR};
@@ -185,7 +185,7 @@ pub(crate) fn port(port: &Port) -> Vec<u8> {
     out.put(&port.hw_addr);
     out.zeros(2);
     out.put(&port.name);
-    out.put_u32(port.config);
+    out.put_u32(port.config & config::ALL);
     out.put_u32(port.state);
     out.put(&[0, 0, 0, 32, 0, 0, 0, 0]);
     port.put_ethernet(&mut out);
