@@ -466,6 +466,11 @@ impl Match {
         Ok(Self(oxm.into()))
     }
 
+    /// Tells whether a field lacks its prerequisite.
+    pub fn lacks_prerequisite(&self) -> bool {
+        Storage::build(&self.0, true).is_err()
+    }
+
     /// Returns the rule key: see [`CanonicalMatch`]. Fails for unknown, invalid
     /// or duplicate fields, but does not check prerequisites.
     pub fn canonical(&self) -> Result<CanonicalMatch, Refusal> {

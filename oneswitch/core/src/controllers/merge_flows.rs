@@ -1,6 +1,7 @@
 //! Statistics of rules from several switches, as of the time of the request.
 
 use crate::controllers::merge::{seconds, Answers};
+use crate::controllers::sources::is_filtered_here;
 use crate::controllers::View;
 use crate::layout::messages::key_of;
 use crate::layout::translate::instructions_with_floods;
@@ -28,13 +29,21 @@ impl View<'_> {
             ..
         } = answers;
         let tables = self.truth.tables.as_of(since);
-        let filtered_here = matches!(filter.out_port, port_no::FLOOD | port_no::ALL);
+        let floods = matches!(filter.out_port, port_no::FLOOD | port_no::ALL);
+        let incomplete = filter.matching.lacks_prerequisite();
+        let asked = incomplete
+            .then(|| filter.matching.canonical().ok())
+            .flatten();
         let mut merged: Vec<FlowStats> = Vec::new();
         let mut places: HashMap<RuleKey, usize> = HashMap::new();
         let answered: SwitchSet = parts.iter().map(|(switch, _)| *switch).collect();
         let learns = self.only_learner(answered);
         for mut flow in flows(parts) {
             let key = key_of(&flow);
+            let is_other = |key: &RuleKey| asked.as_ref().is_some_and(|a| !a.covers(&key.matching));
+            if key.as_ref().is_some_and(is_other) {
+                continue;
+            }
             let Some(rule) = key.as_ref().and_then(|key| tables.get(key)) else {
                 if learns {
                     shown.apply_learned(&mut flow, key.as_ref());
@@ -42,9 +51,7 @@ impl View<'_> {
                 }
                 continue;
             };
-            if filtered_here
-                && !crate::model::facts::outputs_to(&rule.instructions, filter.out_port)
-            {
+            if floods && !crate::model::facts::outputs_to(&rule.instructions, filter.out_port) {
                 continue;
             }
             if answered.len() == 1 || steady && self.server.executors.of_rule(rule).len() == 1 {
@@ -121,7 +128,7 @@ impl View<'_> {
         let mut counters = Counters::default();
         let answered: SwitchSet = answers.parts.iter().map(|(switch, _)| *switch).collect();
         let mut flow_count = chosen.len() as u32;
-        if matches!(filter.out_port, port_no::FLOOD | port_no::ALL) {
+        if is_filtered_here(filter) {
             let flows = self.merge_flows(filter, answers, now);
             let count = |f: &FlowStats| counters.add(f.packet_count, f.byte_count);
             flows.iter().for_each(count);

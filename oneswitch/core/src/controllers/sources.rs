@@ -6,7 +6,7 @@ use crate::model::hidden::is_hidden;
 use crate::server::executors::HUB;
 use crate::switch_set::SwitchSet;
 use openflow13::extension::statistics_error;
-use openflow13::{port_no, ErrorCode, MultipartRequest};
+use openflow13::{port_no, ErrorCode, FlowStatsRequest, Match, MultipartRequest};
 
 impl View<'_> {
     /// Returns an upper estimate of a pending answer's bytes; more are reserved if it turns out to be longer.
@@ -137,16 +137,29 @@ impl View<'_> {
                     queue: *queue,
                 }
             }
-            // On the switches these outputs are the flood group, so the virtual tables filter.
             MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter)
-                if matches!(filter.out_port, port_no::FLOOD | port_no::ALL) =>
+                if is_filtered_here(filter) =>
             {
-                MultipartRequest::Flow(openflow13::FlowStatsRequest {
-                    out_port: port_no::ANY,
+                let matching = match filter.matching.lacks_prerequisite() {
+                    true => Match::any(),
+                    false => filter.matching.clone(),
+                };
+                MultipartRequest::Flow(FlowStatsRequest {
+                    out_port: match filter.out_port {
+                        port_no::FLOOD | port_no::ALL => port_no::ANY,
+                        port => port,
+                    },
+                    matching,
                     ..filter.clone()
                 })
             }
             other => other.clone(),
         }
     }
+}
+
+/// Tells whether switches are asked for more rules, of which those in the virtual tables that fit are shown: on the switches, outputs to
+/// FLOOD and ALL are the flood group, and a match without prerequisites cannot be sent to them.
+pub fn is_filtered_here(filter: &FlowStatsRequest) -> bool {
+    matches!(filter.out_port, port_no::FLOOD | port_no::ALL) || filter.matching.lacks_prerequisite()
 }

@@ -6,7 +6,7 @@ use crate::core::Core;
 use crate::model::rule::{Rule, CHANGED_COOKIE};
 use crate::model::tables::{Filter, ALL_TABLES};
 use crate::wire::wire;
-use openflow13::openflow10::{self, encode_features, Modify, Request};
+use openflow13::openflow10::{self, encode_features, Modify, Request, StatsForm};
 use openflow13::{decode, ErrorCode, FlowMod, FlowModCommand, Message, MultipartRequest};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,13 +74,26 @@ impl Core {
             Request::Message(message @ Message::SetConfig(_)) => {
                 self.dispatch(incoming, message, now)
             }
+            // OpenFlow 1.3 cannot say matches that lack prerequisites.
             Request::Message(Message::MultipartRequest(request))
-                if matches!(request.body, MultipartRequest::FlowMonitor(_)) =>
+                if matches!(request.body, MultipartRequest::FlowMonitor(_))
+                    || self.asks_for_rules(incoming, &request.body) =>
             {
                 self.multipart_request(incoming, request, now)
             }
             Request::Message(message) => self.dispatch_translated(incoming, &message, now),
         }
+    }
+
+    /// Tells whether a request is for statistics of rules, in the standard's form.
+    fn asks_for_rules(&self, incoming: Incoming<'_>, request: &MultipartRequest) -> bool {
+        let controller = self.controllers.get(incoming.origin.controller);
+        let is_standard = controller.is_some_and(|c| c.form == StatsForm::Standard);
+        let is_of_rules = matches!(
+            request,
+            MultipartRequest::Flow(_) | MultipartRequest::Aggregate(_)
+        );
+        is_standard && is_of_rules
     }
 
     /// Handles a message of OpenFlow 1.3 in place of the one that the controller sent.

@@ -5,7 +5,8 @@ use crate::build::{add, any, from, output};
 use crate::lab::Lab;
 use oneswitch_core::ControllerId;
 use openflow13::{
-    openflow10, ErrorCode, FlowMod, FlowModCommand, Message, MultipartReply, MultipartRequest,
+    openflow10, ErrorCode, FlowMod, FlowModCommand, Match, Message, MultipartReply,
+    MultipartRequest,
 };
 use std::time::Duration;
 
@@ -146,4 +147,48 @@ fn only_this_version_sees_a_bit_that_others_lack() {
         panic!()
     };
     assert!(ports.iter().all(|port| port.config == 0));
+}
+
+/// Asks for the rules that match TCP, whatever the Ethernet type; returns their cookies.
+fn cookies_of_tcp(lab: &mut Lab) -> Vec<u64> {
+    let open = 0x003f_ffffu32 & !(1 << 5);
+    let mut request = vec![
+        1,
+        openflow10::kind::STATS_REQUEST,
+        0,
+        56,
+        0,
+        0,
+        0,
+        7,
+        0,
+        1,
+        0,
+        0,
+    ];
+    request.extend(open.to_be_bytes());
+    request.extend([0; 21]);
+    request.push(6);
+    request.extend([0; 14]);
+    request.extend([0xff, 0, 0xff, 0xff]);
+    lab.send_raw(OLD, &request);
+    lab.run();
+    let replies = lab.take_raw(OLD);
+    let mut rules = &replies[0][12..];
+    let mut cookies = Vec::new();
+    while let Some(cookie) = rules.get(64..72) {
+        cookies.push(u64::from_be_bytes(cookie.try_into().unwrap()));
+        rules = &rules[usize::from(rules[1])..];
+    }
+    cookies
+}
+
+#[test]
+fn a_request_without_a_prerequisite_finds_only_rules_with_the_field() {
+    let mut lab = lab(true, |_| false);
+    assert_eq!(cookies_of_tcp(&mut lab), []);
+    let tcp = Match::from_oxm(vec![0x80, 0, 10, 2, 8, 0, 0x80, 0, 20, 1, 6]).unwrap();
+    lab.ask(3, &Message::FlowMod(add(3, tcp, &output(1))));
+    lab.take_raw(OLD);
+    assert_eq!(cookies_of_tcp(&mut lab), [3]);
 }

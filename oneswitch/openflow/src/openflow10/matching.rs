@@ -125,16 +125,7 @@ impl Match10 {
             put_basic(&mut oxm, 0, &from_openflow10(self.in_port).to_be_bytes());
         }
         let metadata = oxm.len();
-        if self.has(open::DL_DST) {
-            put_basic(&mut oxm, 3, &self.dl_dst);
-        }
-        if self.has(open::DL_SRC) {
-            put_basic(&mut oxm, 4, &self.dl_src);
-        }
-        if self.has(open::DL_TYPE) {
-            put_basic(&mut oxm, 5, &self.dl_type.to_be_bytes());
-        }
-        self.put_vlan(&mut oxm);
+        self.put_link_layer(&mut oxm);
         if self.has(open::DL_TYPE) {
             match self.dl_type {
                 ETH_IP | ETH_IPV6 => self.put_ip(&mut oxm),
@@ -147,6 +138,45 @@ impl Match10 {
             put_basic(&mut oxm, PACKET_TYPE, &[0; 4]);
         }
         Match(oxm.into_boxed_slice())
+    }
+
+    /// Writes all fields, even those that lack a prerequisite.
+    fn to_raw_oxm(self) -> Match {
+        let mut oxm = Vec::new();
+        if self.has(open::IN_PORT) {
+            put_basic(&mut oxm, 0, &from_openflow10(self.in_port).to_be_bytes());
+        }
+        self.put_link_layer(&mut oxm);
+        if self.has(open::NW_TOS) {
+            put_basic(&mut oxm, 8, &[self.nw_tos >> 2]);
+        }
+        if self.has(open::NW_PROTO) {
+            put_basic(&mut oxm, 10, &[self.nw_proto]);
+        }
+        self.put_addresses(&mut oxm, 11, 12);
+        // Ports of TCP are where those of other protocols are, and types of ICMP (`struct flow`).
+        for (field, number, bit) in [
+            (13, self.tp_src, open::TP_SRC),
+            (14, self.tp_dst, open::TP_DST),
+        ] {
+            if self.has(bit) {
+                put_basic(&mut oxm, field, &number.to_be_bytes());
+            }
+        }
+        Match(oxm.into_boxed_slice())
+    }
+
+    fn put_link_layer(&self, oxm: &mut Vec<u8>) {
+        if self.has(open::DL_DST) {
+            put_basic(oxm, 3, &self.dl_dst);
+        }
+        if self.has(open::DL_SRC) {
+            put_basic(oxm, 4, &self.dl_src);
+        }
+        if self.has(open::DL_TYPE) {
+            put_basic(oxm, 5, &self.dl_type.to_be_bytes());
+        }
+        self.put_vlan(oxm);
     }
 
     /// Tells whether the match fixes anything of IP, ARP or above.
@@ -334,6 +364,18 @@ fn put_masked(out: &mut Vec<u8>, field: u8, value: &[u8], mask: &[u8]) {
 pub(super) fn pull(reader: &mut Reader<'_>) -> Result<(Match, bool), Refusal> {
     let found = Match10::pull(reader)?;
     Ok((found.to_oxm(), found.is_exact()))
+}
+
+/// Reads the `ofp_match` of a request for statistics. Open vSwitch leaves
+/// fields that lack a prerequisite in it (`ofputil_match_from_ofp10_match`):
+/// only rules match that have these fields, too.
+pub(super) fn pull_asked(reader: &mut Reader<'_>) -> Result<Match, Refusal> {
+    let found = Match10::pull(reader)?;
+    let (complete, raw) = (found.to_oxm(), found.to_raw_oxm());
+    Ok(match complete.canonical()? == raw.canonical()? {
+        true => complete,
+        false => raw,
+    })
 }
 
 /// Writes `ofp_match`.

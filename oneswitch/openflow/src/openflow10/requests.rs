@@ -222,7 +222,7 @@ fn stats_request(body: &[u8]) -> Result<(MultipartRequest, StatsForm), Refusal> 
 }
 
 fn flow_request(reader: &mut Reader<'_>) -> Result<FlowStatsRequest, Refusal> {
-    let (matching, _) = matching::pull(reader)?;
+    let matching = matching::pull_asked(reader)?;
     let [table_id, _] = reader.array()?;
     Ok(FlowStatsRequest {
         table_id,
