@@ -78,6 +78,11 @@ def start(lab: Lab, named: str) -> str:
     return f"{part.name} (process {part.pid}) goes on"
 
 
+def is_running(lab: Lab, program: str) -> bool:
+    """Tell whether oneswitchd or nfagent of a lab runs."""
+    return next(_running(program, lab.directory), None) is not None
+
+
 def _find(lab: Lab, named: str) -> Part:
     switch, _, daemon = named.partition("/")
     for each in lab.state.switches:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -17,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lab import breaking
+from lab import awaiting, breaking
 from lab.directory import LabDirectory, running_labs
 from lab.errors import LabError, SpecError
 from lab.server import Lab, enter_command
@@ -98,6 +97,12 @@ def up(
     slots: Annotated[
         int, typer.Option(min=0, help="Slots for network functions on each switch, and an agent.toml for nfagent.")
     ] = 0,
+    slot_wires: Annotated[
+        int, typer.Option(min=1, max=2, help="Interfaces of each slot: 2 for functions that packets pass through.")
+    ] = 1,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="TCP port of nfagent and its dashboard; default: a free one.")
+    ] = None,
     controller: Annotated[
         list[str] | None, typer.Option(help="OpenFlow controller for server.toml; may be repeated.")
     ] = None,
@@ -125,12 +130,12 @@ def up(
             wanted = LabSpec.star((switches or 2) - 1, 2 if hosts is None else hosts, mobile=mobile, **options)
         else:
             wanted = LabSpec.demo(**options)
-        lab = Lab(wanted.with_slots(slots), name)
+        lab = Lab(wanted.with_slots(slots, slot_wires), name)
         with lab.start(lambda text: progress.print(f"[dim]{escape(text)}[/dim]"), detach=detach):
-            agent_toml = _write_agent_toml(lab) if slots else None
+            more = _write_agent_toml(lab, port) if slots else ""
             _print_state(lab.state, output)
-            if agent_toml:
-                progress.print(f"  network functions: nfagent serve --config {escape(str(agent_toml))}", soft_wrap=True)
+            if more:
+                progress.print(more, soft_wrap=True)
             if not detach:
                 _wait_for_end(lab, progress)
 
@@ -199,6 +204,19 @@ def stop(part: PartArgument, name: NameOption = DEFAULT_NAME) -> None:
 def start(part: PartArgument, name: NameOption = DEFAULT_NAME) -> None:
     """Let a part of a lab go on that hangs, or start a switch's daemon that was killed."""
     _break(breaking.start, name, part)
+
+
+@app.command()
+def wait(
+    program: Annotated[str, typer.Argument(metavar="oneswitchd|nfagent", help="The program.")],
+    controllers: Annotated[int, typer.Option(min=0, help="How many controllers oneswitchd must have.")] = 0,
+    timeout_s: Annotated[float, typer.Option("--timeout", min=0, help="Seconds.")] = 60.0,
+    name: NameOption = DEFAULT_NAME,
+) -> None:
+    """Wait until a program that you have started on a lab is ready; fail if it has ended."""
+    with _errors_told():
+        said = awaiting.wait(Lab.named(name), program, controllers, timeout_s)
+        Console(stderr=True, highlight=False).print(escape(said))
 
 
 @app.command()
@@ -279,11 +297,17 @@ def main() -> None:
     app()
 
 
-def _write_agent_toml(lab: Lab) -> Path:
+def _write_agent_toml(lab: Lab, port: int | None) -> str:
+    """Write nfagent's configuration; return what to tell about it."""
     from lab.agent import write_config
     from lab.control_plane import free_port
 
-    return write_config(lab, lab.directory / "nfagent", free_port())
+    chosen = port or free_port()
+    path = write_config(lab, lab.directory / "nfagent", chosen)
+    return (
+        f"  network functions: nfagent serve --config {escape(str(path))}\n"
+        f"  dashboard, then:   http://127.0.0.1:{chosen}/dashboard"
+    )
 
 
 def _signals_interrupt() -> None:

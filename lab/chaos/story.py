@@ -40,7 +40,11 @@ def run(console: Console, *, faults: int, seed: int, as_json: bool = False) -> b
         with AgentEvents(site.agent.client) as events:
             Balancer(site.agent, events, NAME, "l4lb").deploy(balancer_config(site.lab))
         site.controller.wait_for_line(rf"chain: .* {site.function_port}")
-        console.print(f"dashboard: {site.dashboard}; seed {seed}: the same again with --seed {seed}", highlight=False, soft_wrap=True)
+        console.print(
+            f"dashboard: {site.dashboard}; seed {seed}: the same again with --seed {seed}",
+            highlight=False,
+            soft_wrap=True,
+        )
         with (
             HttpClient(site.lab, SECOND, WEB_VIP, _KEPT, timeout_s=_REQUEST_S) as client,
             httpx.Client(base_url=site.agent.address) as looking,

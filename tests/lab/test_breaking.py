@@ -9,16 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from lab.control_plane import Daemon, find_installed
+from lab.control_plane import Daemon, find_installed, free_port
 from lab.directory import LabDirectory
 from lab.programs import environment
-from lab.waiting import wait_for_sockets
 from server.processes import PROC
 from tests.nfagent.world import wait_until
 
 pytestmark = pytest.mark.namespaces
 MODULES = {"uno-lab": "from lab.cli import main; main()", "unoctl": "from unoctl.cli import app; app()"}
-_READY_S = 30.0
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -32,22 +30,22 @@ def run(lab_dir: Path) -> Iterator[Run]:
         return subprocess.run(argv, capture_output=True, text=True, check=False, env=environment())
 
     with ExitStack() as stack:
-        up = command("uno-lab", "up", "--detach", "--slots=1")
+        port = str(free_port())
+        up = command("uno-lab", "up", "--detach", "--slots=1", "--slot-wires=2", f"--port={port}")
         assert up.returncode == 0, up.stderr
+        assert f"http://127.0.0.1:{port}/dashboard" in up.stderr
         stack.callback(command, "uno-lab", "down")
         home = lab_dir / "uno"
         config, agent = str(home / "server.toml"), str(home / "nfagent/agent.toml")
-        for name, socket, argv in (
-            (
-                "oneswitchd",
-                home / "oneswitchd.sock",
-                [find_installed("oneswitchd"), "--config", config],
-            ),
-            ("nfagent", home / "nfagent/nfagent.sock", [sys.executable, "-m", "nfagent", "serve", "--config", agent]),
+        for name, argv in (
+            ("oneswitchd", [str(find_installed("oneswitchd")), "--config", config]),
+            ("nfagent", [sys.executable, "-m", "nfagent", "serve", "--config", agent]),
         ):
-            daemon = Daemon(name, argv, home)
-            stack.callback(daemon.stop)
-            wait_for_sockets([socket], daemon.is_running, _READY_S)
+            ended = command("uno-lab", "wait", name)
+            assert (ended.returncode, f"{name} is not running" in ended.stderr) == (1, True), ended.stderr
+            stack.callback(Daemon(name, argv, home).stop)
+            waited = command("uno-lab", "wait", name)
+            assert (waited.returncode, f"{name} is ready" in waited.stderr) == (0, True), waited.stderr
         yield command
 
 
