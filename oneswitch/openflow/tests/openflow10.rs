@@ -86,6 +86,109 @@ fn a_match_that_only_lacks_prerequisites_is_on_ethernet() {
 }
 
 #[test]
+fn ipv6_has_its_protocol_its_class_and_its_ports() {
+    let (dl_type, nw_proto, tp_src, nw_tos) = (1u32 << 4, 1u32 << 5, 1u32 << 6, 1u32 << 21);
+    for (named, protocol, fields) in [
+        (dl_type | nw_proto | tp_src, 6, "nw_proto=6,tcp_src=7"),
+        (dl_type | nw_proto | tp_src, 58, "nw_proto=58,icmpv6_type=7"),
+        (dl_type | nw_proto | tp_src, 1, "nw_proto=1"),
+        (dl_type | nw_tos, 0, "ip_dscp=10"),
+    ] {
+        let mut message = flow_mod(0, &[]);
+        message[8..12].copy_from_slice(&(0x003f_ffff & !named).to_be_bytes());
+        message[30..32].copy_from_slice(&0x86ddu16.to_be_bytes());
+        (message[32], message[33]) = (40, protocol);
+        message[44..46].copy_from_slice(&7u16.to_be_bytes());
+        let Request::Message(Message::FlowMod(added)) = request(&message) else {
+            panic!()
+        };
+        let expected = format!("eth_type=0x86dd,{fields}");
+        assert_eq!(added.matching.to_string(), expected);
+    }
+}
+
+/// Nicira's ADD with a match.
+fn nicira_flow_mod(matching: &[u8]) -> Vec<u8> {
+    let mut body = [0, 0, 0x23, 0x20, 0, 0, 0, 13].to_vec();
+    body.extend(9u64.to_be_bytes());
+    body.extend([0, 3, 0, 0, 0, 0, 0, 3, 255, 255, 255, 255, 255, 255, 0, 0]);
+    body.extend((matching.len() as u16).to_be_bytes());
+    body.extend([0; 6]);
+    body.extend(matching);
+    body.extend(vec![0; matching.len().next_multiple_of(8) - matching.len()]);
+    frame(4, &body)
+}
+
+#[test]
+fn a_cookie_in_a_match_fits_its_mask_and_is_there_once() {
+    let cookie = |value: u64, mask: u64| {
+        let header = [0, 1, 30 << 1 | 1, 16].to_vec();
+        [
+            header,
+            value.to_be_bytes().into(),
+            mask.to_be_bytes().into(),
+        ]
+        .concat()
+    };
+    let told =
+        |matching: &[u8]| openflow10::decode(&nicira_flow_mod(matching), &Formats::default());
+    let Request::Message(Message::FlowMod(deleted)) = told(&cookie(2, 3)).unwrap().0 else {
+        panic!()
+    };
+    assert_eq!((deleted.cookie, deleted.cookie_mask), (2, 3));
+    let refused = |matching: &[u8]| told(matching).unwrap_err().error;
+    assert_eq!(refused(&cookie(4, 3)), ErrorCode::BAD_MATCH_BAD_WILDCARDS);
+    let twice = [cookie(2, 3), cookie(2, 3)].concat();
+    assert_eq!(refused(&twice), ErrorCode::BAD_MATCH_DUP_FIELD);
+}
+
+#[test]
+fn replies_of_a_controller_are_checked_for_their_lengths_first() {
+    for (kind, length) in [(6u8, 24), (8, 4), (11, 80), (12, 56), (19, 0)] {
+        let refused = |length| {
+            let frame = frame(kind, &vec![0; length]);
+            let decoded = openflow10::decode(&frame, &Formats::default());
+            decoded.unwrap_err().error
+        };
+        let expected = ErrorCode::BAD_REQUEST_BAD_TYPE;
+        assert_eq!(refused(length), expected, "type {kind}");
+        if kind != 6 {
+            let expected = ErrorCode::BAD_REQUEST_BAD_LEN;
+            assert_eq!(refused(length + 4), expected, "type {kind}");
+        }
+    }
+}
+
+#[test]
+fn a_configuration_may_ask_for_packets_whose_ttl_expires() {
+    let told = |flags: u8| openflow10::decode(&frame(9, &[0, flags, 0, 9]), &Formats::default());
+    let Request::Message(Message::SetConfig(config)) = told(4).unwrap().0 else {
+        panic!()
+    };
+    assert_eq!(config.flags, SwitchConfig::INVALID_TTL_TO_CONTROLLER);
+    let expected = ErrorCode::SWITCH_CONFIG_FAILED_BAD_FLAGS;
+    assert_eq!(told(8).unwrap_err().error, expected);
+}
+
+#[test]
+fn later_versions_see_three_actions_for_enqueue() {
+    let enqueue = [0, 11, 0, 16, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3];
+    let Request::Message(Message::FlowMod(rule)) = request(&flow_mod(0, &enqueue)) else {
+        panic!()
+    };
+    let Some(Instruction::ApplyActions(list)) = rule.instructions.iter().next() else {
+        panic!()
+    };
+    let actions: Vec<Action<'_>> = list.iter().map(|item| item.action).collect();
+    let output = Action::Output {
+        port: 2,
+        max_len: u16::MAX,
+    };
+    assert_eq!(actions[..2], [Action::SetQueue(3), output]);
+    assert!(matches!(actions[2..], [Action::Nicira { subtype: 5, .. }]));
+}
+
+#[test]
 fn a_modification_has_a_new_cookie_and_all_tables() {
     let Request::Modify(Modify {
         flow_mod,

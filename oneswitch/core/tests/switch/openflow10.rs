@@ -5,8 +5,8 @@ use crate::build::{add, any, from, output};
 use crate::lab::Lab;
 use oneswitch_core::ControllerId;
 use openflow13::{
-    openflow10, ErrorCode, FlowMod, FlowModCommand, Match, Message, MultipartReply,
-    MultipartRequest,
+    kind, openflow10, state, ErrorCode, FlowMod, FlowModCommand, Instructions, Match, Message,
+    MultipartReply, MultipartRequest, PortStatus,
 };
 use std::time::Duration;
 
@@ -90,6 +90,42 @@ fn a_change_of_cookies_is_refused_for_what_its_own_match_lacks() {
     lab.virt(1).refuse = None;
     assert_eq!(errors(&mut lab, 9), 0);
     assert_eq!(lab.cookies(), [vec![9, 9], vec![9]]);
+}
+
+#[test]
+fn a_modification_waits_for_the_verdict_on_the_one_before_it() {
+    let mut lab = lab(false, |message| {
+        message.instructions == Instructions::apply(&output(3))
+    });
+    let first = modification(7);
+    let mut second = modification(7);
+    second[77] = 4; // it outputs to another port
+                    // The first one would add a rule, and is refused; so the second one adds it.
+    lab.send_raw(OLD, &first);
+    lab.send_raw(OLD, &second);
+    lab.run();
+    assert_eq!(lab.cookies(), [vec![7], vec![7]]);
+    assert_eq!(lab.core.status().flows, 1);
+}
+
+/// Lets the interface of port 1 have this state; tells which controllers, one of OpenFlow 1.0 and one of 1.3, hear of it.
+fn hear_of_state(lab: &mut Lab, state: u32) -> [bool; 2] {
+    let edge = lab.edge(0);
+    let port = edge.ports.get_mut(&1).unwrap();
+    port.state = state;
+    let (reason, port) = (PortStatus::MODIFY, *port);
+    edge.reply(0, Message::PortStatus(PortStatus { reason, port }));
+    lab.run();
+    let is_status = |frame: &Vec<u8>| frame[1] == kind::PORT_STATUS;
+    [OLD, 1].map(|id| lab.take_raw(id).iter().any(is_status))
+}
+
+#[test]
+fn a_port_that_is_live_is_news_only_for_later_versions() {
+    let mut lab = lab(false, |_| false);
+    lab.take_raw(1);
+    assert_eq!(hear_of_state(&mut lab, state::LIVE), [false, true]);
+    assert_eq!(hear_of_state(&mut lab, state::LINK_DOWN), [true, true]);
 }
 
 #[test]
