@@ -5,5 +5,7 @@ pub mod findings;
 pub mod messages;
 pub mod offload;
 pub mod repair;
+pub mod spelled_controller;
+pub mod spelled_learn;
 pub mod spelling;
 pub mod translate;

@@ -4,6 +4,7 @@
 //! padding becomes zeros, deprecated actions become set-fields. Most content is reported unchanged. A difference not known here counts as
 //! another rule, which is rewritten once; `sync` then accepts it.
 
+use super::{spelled_controller, spelled_learn};
 use openflow13::{Buckets, Instructions, Match, MeterBand, OxmField};
 
 const GOTO_TABLE: u16 = 1;
@@ -68,7 +69,7 @@ pub fn same_bands(one: &[u8], other: &[u8]) -> bool {
             .eq(MeterBand::iter(other).map(filled))
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     let two = bytes.get(at..at + 2)?;
     Some(u16::from_be_bytes(two.try_into().ok()?))
 }
@@ -200,7 +201,7 @@ fn set_field(item: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Converts NXAST_SET_TUNNEL and NXAST_SET_TUNNEL64 to a set-field of the tunnel id.
+/// Converts NXAST_SET_TUNNEL and NXAST_SET_TUNNEL64 to a set-field of the tunnel id, and spells `learn` and `controller` anew.
 fn nicira(item: &[u8], out: &mut Vec<u8>) {
     const TUN_ID: u8 = 38;
     let subtype = u16_at(item, 8);
@@ -211,6 +212,12 @@ fn nicira(item: &[u8], out: &mut Vec<u8>) {
             put_set_field(0x8000, TUN_ID, &[&[0; 4], id].concat(), out)
         }
         (Some([0, 0, 0x23, 0x20]), _, Some(id)) => put_set_field(0x8000, TUN_ID, id, out),
+        (Some([0, 0, 0x23, 0x20]), _, _) => {
+            match spelled_learn::spelled(item).or_else(|| spelled_controller::spelled(item)) {
+                Some(spelled) => out.extend(spelled),
+                None => out.extend(item),
+            }
+        }
         _ => out.extend(item),
     }
 }
@@ -237,7 +244,22 @@ mod tests {
     }
 
     /// What was written to Open vSwitch 3.1, and what it reported of it.
-    const REPORTED: [(&str, &str, &str); 16] = [
+    const REPORTED: [(&str, &str, &str); 19] = [
+        (
+            "a default property of controller",
+            "0004003000000000ffff002800002320002500000000000000010006000000000003000c757365726461746100000000",
+            "0004002800000000ffff00200000232000250000000000000003000c757365726461746100000000",
+        ),
+        (
+            "another property of controller",
+            "0004002000000000ffff00180000232000250000000000000001000600050000",
+            "0004002000000000ffff00180000232000250000000000000001000800050000",
+        ),
+        (
+            "fields of learn",
+            "0004006800000000ffff00600000232000100258000001f6fffffffffffffffe00020200000000000030800008060000800006060000001080000a02000080000a020000284000000000000000028000040800000830800006060000800008060000000000000000",
+            "0004006800000000ffff00600000232000100258000001f6fffffffffffffffe000202000000000000300000040600000000020600000010000006020000000006020000284000000000000000028000040800000830000002060000000004060000000000000000",
+        ),
         (
             "OpenFlow 1.1's set_nw_tos",
             "00040010000000000007000828000000",

@@ -508,7 +508,8 @@ fn put_header(out: &mut Vec<u8>, class: u16, field: u8, has_mask: bool, width: u
 }
 
 /// Returns the NXM class and number of a basic field.
-pub(super) fn nxm_name(field: u8) -> Option<(u16, u8)> {
+#[must_use]
+pub fn nxm_name(field: u8) -> Option<(u16, u8)> {
     Some(match field {
         0 => (class::NXM_0, 0),
         3 => (class::NXM_0, 1),

@@ -1,0 +1,80 @@
+//! The fields of learn actions as Open vSwitch reports them (lib/learn.c): in Nicira's form (NXM) where that has them, over every version.
+
+use super::spelling::u16_at;
+use openflow13::openflow10::nxm_name;
+
+const LEARN: u16 = 16;
+const LEARN2: u16 = 45;
+/// `nx_action_learn`, `nx_action_learn2`, without specifications.
+const LEARN_BYTES: usize = 32;
+const LEARN2_BYTES: usize = 40;
+const FLAGS: usize = 24;
+const WRITES_RESULT: u16 = 1 << 2;
+/// Of a specification: bits of the field, a number in place of a source, and the kind of what it does.
+const BITS: u16 = 0x3ff;
+const IS_NUMBER: u16 = 1 << 13;
+const KIND: u16 = 3 << 11;
+const OUTPUT: u16 = 2 << 11;
+const BASIC: u16 = 0x8000;
+const EXPERIMENTER: u16 = 0xffff;
+/// Fields that Open vSwitch keeps apart from NXM's, which have another width: in_port and ip_dscp.
+const OWN: [u8; 2] = [0, 8];
+
+/// Returns a learn action with its fields in Nicira's form; `None`: it is none, or cannot be read.
+pub fn spelled(action: &[u8]) -> Option<Vec<u8>> {
+    let (head, has_result) = match u16_at(action, 8)? {
+        LEARN => (LEARN_BYTES, false),
+        LEARN2 => (LEARN2_BYTES, u16_at(action, FLAGS)? & WRITES_RESULT != 0),
+        _ => return None,
+    };
+    let (start, mut rest) = action.split_at_checked(head)?;
+    let mut out = start.to_vec();
+    if has_result {
+        put_field(&mut rest, &mut out)?;
+    }
+    while let Some(header) = u16_at(rest, 0).filter(|header| *header != 0) {
+        take(2, &mut rest, &mut out)?;
+        match header & IS_NUMBER {
+            0 => put_part(&mut rest, &mut out)?,
+            _ => take(
+                usize::from(header & BITS).div_ceil(16) * 2,
+                &mut rest,
+                &mut out,
+            )?,
+        }
+        if header & KIND != OUTPUT {
+            put_part(&mut rest, &mut out)?;
+        }
+    }
+    out.extend(rest);
+    Some(out)
+}
+
+/// Copies a field and the offset in it.
+fn put_part(rest: &mut &[u8], out: &mut Vec<u8>) -> Option<()> {
+    put_field(rest, out)?;
+    take(2, rest, out)
+}
+
+/// Copies the header of a field, by its name in NXM.
+fn put_field(rest: &mut &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let class = u16_at(rest, 0)?;
+    let [name, length] = [*rest.get(2)?, *rest.get(3)?];
+    let field = name >> 1;
+    match nxm_name(field).filter(|_| class == BASIC && !OWN.contains(&field)) {
+        Some((class, field)) => {
+            *rest = rest.get(4..)?;
+            out.extend(class.to_be_bytes());
+            out.extend([field << 1 | name & 1, length]);
+            Some(())
+        }
+        None => take(if class == EXPERIMENTER { 8 } else { 4 }, rest, out),
+    }
+}
+
+fn take(count: usize, rest: &mut &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let (taken, left) = rest.split_at_checked(count)?;
+    out.extend(taken);
+    *rest = left;
+    Some(())
+}
