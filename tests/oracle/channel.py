@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.oracle import monitors
 from tests.oracle import openflow as of
 from tests.oracle.dialects import DIALECTS
 
@@ -145,7 +146,7 @@ class Channel:
             self._greeted = True
         elif kind == of.ECHO_REQUEST:
             self.send(self.dialect.message(of.ECHO_REPLY, xid, frame[8:]))
-        elif self.dialect.sort(frame) != "reply":
+        elif self.dialect.sort(frame) != "reply" or monitors.entries(frame) is not None:
             self.asynchronous.append(frame)
         elif xid > _OWN_XIDS:
             self._own[xid] = frame

@@ -131,6 +131,7 @@ class Comparison:
             self._let_time_pass(step, seen, expected)
         self._await(seen, expected)
         self._note(step, seen)
+        self.tally.reported(seen.reports.total())
         if self.stateful and isinstance(step, Send | GoHome):
             self.tally.gathered(is_gathered=self.ours.is_gathered())
         if self._counters_differ:
@@ -248,7 +249,7 @@ class Comparison:
         # Messages that a mutant withholds must not take long; the script passed without it, patiently.
         for _ in range(_LATE_TURNS // 4 if self.mutant not in (None, self._binary) else _LATE_TURNS):
             missing = _asynchronous(expected) - _asynchronous(seen)
-            if missing == 0 and expected.removed == seen.removed:
+            if missing == 0 and expected.removed == seen.removed and expected.reports == seen.reports:
                 return
             for world in (self.ours, self.reference):
                 world.wires.purge()
@@ -258,7 +259,7 @@ class Comparison:
 
 
 def _asynchronous(seen: Observation) -> int:
-    return len(seen.packet_ins) + seen.removed.total() + seen.port_status.total()
+    return len(seen.packet_ins) + seen.removed.total() + seen.port_status.total() + seen.reports.total()
 
 
 def _shown(step: Step) -> str:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.oracle import openflow as of
 from tests.oracle import pools
 from tests.oracle.dialects import DIALECTS
-from tests.oracle.draws import nicira, versions
+from tests.oracle.draws import nicira, versions, watching
 from tests.oracle.draws.model import CONTROLLERS, Draw, Model, Sender
 from tests.oracle.draws.packets import packet
 from tests.oracle.draws.timed import timed
@@ -111,6 +111,11 @@ def _treatment(draw: Draw, model: Model) -> Step:
     return Send((message.hex(),), maker.__name__, controller)
 
 
+def _monitor(draw: Draw, model: Model) -> Step:
+    controller = _controller(draw, model, (0, 0, 1, 2))
+    return Send((watching.message(draw, model).hex(),), "monitor", controller)
+
+
 def _port_mod(draw: Draw, model: Model) -> Step:
     """Draw a port-mod. Known difference: OpenFlow 1.0 has two more bits that oneswitchd refuses."""
     port = draw(st.sampled_from((*pools.PORTS, *pools.PORTS, 7, 0)))
@@ -155,6 +160,8 @@ def _rare(draw: Draw, model: Model) -> Step:
         return GoHome()
     if kind < 5:
         return timed(draw, model)
+    if any(sender.monitors for sender in model.senders.values()):
+        return Check()  # known difference: one bridge pauses sooner when many reports are unread
     return Bulk(draw(st.sampled_from((20, 30))), 250)
 
 
@@ -173,6 +180,7 @@ _STEPS: tuple[tuple[int, Callable[[Draw, Model], Step]], ...] = (
     (2, _interface),
     (2, _break_link),
     (1, _reconnect),
+    (4, _monitor),
     (1, _rare),
     (2, _check),
     (8, _bundle),

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tests.oracle import monitors
 from tests.oracle import openflow as of
 from tests.oracle.dialects.baseline import Baseline
-from tests.oracle.dialects.openflow10 import NO_MATCH
+from tests.oracle.dialects.openflow10 import NO_MATCH, entry_of_report
 from tests.oracle.dialects.openflow13 import OpenFlow13, xid
 
 TO_CONTROLLER = "to controller "
@@ -29,6 +30,8 @@ class Observation:
     packet_ins: list[str] = field(default_factory=list)
     removed: Counter[str] = field(default_factory=Counter)
     port_status: Counter[str] = field(default_factory=Counter)
+    reports: Counter[str] = field(default_factory=Counter)
+    """Of flow monitors: entries, for their order and their messages are Open vSwitch's own."""
     frames: dict[int, list[str]] = field(default_factory=dict)
     state: dict[str, list[str]] = field(default_factory=dict)
 
@@ -38,6 +41,7 @@ class Observation:
         self.packet_ins += later.packet_ins
         self.removed += later.removed
         self.port_status += later.port_status
+        self.reports += later.reports
         for place, frames in later.frames.items():
             self.frames.setdefault(place, []).extend(frames)
         self.state = later.state or self.state
@@ -48,7 +52,7 @@ class Observation:
         counts = lambda name: name.startswith(("aggregate", "tables"))  # noqa: E731
         state = {name: strip(lines) for name, lines in self.state.items() if not counts(name)}
         removed = Counter(strip(self.removed.elements()))
-        return Observation(strip(self.replies), self.packet_ins, removed, self.port_status, self.frames, state)
+        return dataclasses.replace(self, replies=strip(self.replies), removed=removed, state=state)
 
     def without_buckets(self, groups: set[int]) -> "Observation":
         """Return a copy without the counters of the buckets of some groups."""
@@ -68,7 +72,7 @@ class Observation:
     def differences(self, reference: "Observation") -> list[str]:
         """Describe the differences from ``reference``; [] if there are none."""
         found = []
-        for name in ("replies", "packet_ins", "removed", "port_status"):
+        for name in ("replies", "packet_ins", "removed", "port_status", "reports"):
             ours, theirs = _by_controller(getattr(self, name)), _by_controller(getattr(reference, name))
             if ours != theirs:
                 found += _listed(name, ours, theirs)
@@ -132,6 +136,16 @@ def replies(messages: Iterable[bytes], dialect: OpenFlow13, baseline: Baseline) 
     if parts:
         told.append(f"xid {xid(parts[0])}: MULTIPART_REPLY without its last part")
     return told
+
+
+def reports(message: bytes) -> list[str] | None:
+    """Return the entries of a report of flow monitors; None: it is none."""
+    entries = monitors.entries(message)
+    if entries is None:
+        return None
+    head = f"report {xid(message)}:"
+    show = bytes.hex if message[0] > 1 else entry_of_report
+    return [f"{head} {show(each)}" for each in entries] or [f"{head} empty"]
 
 
 def _link_state(line: str) -> str:

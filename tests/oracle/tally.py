@@ -37,6 +37,10 @@ class Tally:
             self._counts["ports gathered" if is_gathered else "ports went home"] += 1
         self._is_gathered = is_gathered
 
+    def reported(self, entries: int) -> None:
+        """Count entries of flow monitors' reports."""
+        self._counts["entries of reports"] += entries
+
     def _add_message(self, frame: bytes) -> None:
         version = DIALECTS[frame[0]].name if frame[0] in DIALECTS else "another version"
         kind = _KINDS.get(frame[1], f"message of type {frame[1]}")

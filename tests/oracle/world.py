@@ -43,6 +43,7 @@ _ASYNC_MASKS = (0b111, 0b111, 0b111, 0b111, 0b1111, 0b1111)
 _BULK_TABLE = 9
 _OTHER_ADDRESS = bytes.fromhex("020000000099")
 _MARKER, _MARKER_TABLE = 0x6D61726B6572, 200
+_MARKER_BYTES = _MARKER.to_bytes(8)
 # Generation ids that return from near 0 to 0 without decreasing: they wrap and are compared by signed distance.
 _AROUND = (1 << 62, 2 << 62, 3 << 62, 0)
 _ALL_PORT_CONFIG = 0b1100111
@@ -298,6 +299,8 @@ class World:
     def _observe(self, step: Step) -> Observation:
         seen = Observation()
         self._barriers()
+        if isinstance(step, Send) and self._learns:
+            self._flush_reports()
         frames = self.wires.settle()
         if isinstance(step, Inject | Interface | Send | Resume):
             self._barriers()  # messages caused by frames have arrived
@@ -308,6 +311,13 @@ class World:
         if isinstance(step, Check):
             seen.state = self.dump()
         return seen
+
+    def _flush_reports(self) -> None:
+        """Change nothing: with the next flow-mod, Open vSwitch tells of what packet-outs made it learn."""
+        with self._aside() as channel:
+            channel.send(of.FlowMod(of.DELETE_STRICT, _MARKER_TABLE).encode(1))
+            channel.barrier()
+        self._barriers()
 
     def _barriers(self) -> None:
         for channel in (self.channel, *self._others.values()):
@@ -325,6 +335,10 @@ class World:
         seen.replies += [to + reply for reply in observation.replies(channel.replies, dialect, self.baseline)]
         channel.replies.clear()
         for frame in channel.asynchronous:
+            reports = observation.reports(frame)
+            if reports is not None:
+                seen.reports.update(to + report for report in reports if _MARKER_BYTES.hex() not in report)
+                continue
             match dialect.sort(frame):
                 case "packet-in":
                     seen.packet_ins.append(to + dialect.packet_in(frame))

@@ -15,7 +15,7 @@ _CONTROLLER2 = struct.pack("!IH", nicira.VENDOR, 37)
 _LOCAL = 0xFFFE
 # Known difference: there are two ways to say that there is no tag.
 _NO_VID, _NO_TAG = bytes.fromhex("0000090400001fff"), bytes.fromhex("000008020000")
-_PORT_BYTES, _PORT_STATS_BYTES, _TABLE_BYTES = 48, 104, 64
+_PORT_BYTES, _PORT_STATS_BYTES, _TABLE_BYTES, _UPDATE_BYTES = 48, 104, 64, 24
 
 
 class OpenFlow10(OpenFlow13):
@@ -149,6 +149,16 @@ def _flows(data: bytes) -> list[str]:
         found.append(f"{head} cookie {cookie:#x} idle {idle} hard {hard} packets {packets} bytes {octets}")
         data = data[length:]
     return found
+
+
+def entry_of_report(entry: bytes) -> str:
+    """Describe an entry of a report of flow monitors in Nicira's form."""
+    if len(entry) < _UPDATE_BYTES:
+        return entry.hex()  # only whose change it was
+    end = _UPDATE_BYTES + (length := struct.unpack_from("!H", entry, 12)[0])
+    matched, actions = entry[_UPDATE_BYTES:end].replace(_NO_VID, _NO_TAG), entry[end + -length % 8 :]
+    told = "with controller2" if _CONTROLLER2 in actions else actions.hex()
+    return f"{entry[2:12].hex()} {entry[14:24].hex()} match {matched.hex()} actions {told}"
 
 
 def _nicira_entries(data: bytes) -> list[str]:

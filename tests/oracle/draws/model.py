@@ -27,6 +27,8 @@ class Sender:
     version: int = of.VERSION
     names_tables: bool = False
     """In flow-mods of OpenFlow 1.0."""
+    monitors: list[int] = field(default_factory=list)
+    """The numbers of its flow monitors."""
 
 
 @dataclass
