@@ -18,13 +18,13 @@ PUSH_VLAN, PUSH_MPLS, POP_MPLS, PUSH_PBB = 17, 19, 20, 26
 SET_MPLS_TTL, SET_NW_TTL = 15, 23
 
 _USUAL_PORTS = (*pools.PORTS, of.IN_PORT, of.CONTROLLER, of.FLOOD, of.ALL)
-_ODD_PORTS = (*pools.UNKNOWN_PORTS, of.ANY, 0, 0xFFFFFF00, 65024, 65280)
+ODD_PORTS = (*pools.UNKNOWN_PORTS, of.ANY, 0, 0xFFFFFF00, 65024, 65280)
 
 
 @st.composite
 def port(draw: st.DrawFn) -> int:
     """Draw an output port, mostly an existing one."""
-    return draw(st.sampled_from(_ODD_PORTS if draw(st.integers(0, 19)) == 0 else _USUAL_PORTS))
+    return draw(st.sampled_from(ODD_PORTS if draw(st.integers(0, 19)) == 0 else _USUAL_PORTS))
 
 
 @st.composite

@@ -73,25 +73,31 @@ def _is_untagged(fields: tuple[Oxm, ...]) -> bool:
 
 
 def actions(draw: Draw, model: Model, fields: tuple[Oxm, ...] = (), table: int = 0) -> bytes:
-    """Draw actions for packets that match ``fields``."""
+    """Draw actions for packets that match ``fields``: of two errors, which one is told is not compared."""
     exact = {name: value for name, value, mask in fields if mask is None}
     is_tagged = any(name == "vlan_vid" and value for name, value, _ in fields)
-    result = b""
+    result, has_error = b"", False
     for kind in draw(st.lists(st.integers(0, 23), max_size=4)):
+        may_fail = False
         if model.stateful and draw(st.integers(0, 4)) == 0:
-            result += _stateful(draw, table)
+            made = _stateful(draw, table)
+            may_fail = exact.get("eth_type") not in (frames.IPV4, frames.IPV6)
         elif kind == 0:
-            return _odd(draw)  # of two errors, which one is told is not compared
+            return _odd(draw)
         elif kind <= 3:
-            result += nicira.action(draw, nicira.later_tables(table))
+            made = nicira.action(draw, nicira.later_tables(table))
         elif kind <= 10:
-            result += _rewrite(draw, exact, is_tagged, model)
+            made = _rewrite(draw, exact, is_tagged, model)
         elif kind == 11:
-            result += m.enqueue(draw(st.sampled_from((*pools.PORTS, of.IN_PORT, 7))), draw(st.sampled_from((0, 1))))
+            number = draw(st.sampled_from((*pools.PORTS, of.IN_PORT, 7)))
+            made, may_fail = m.enqueue(number, draw(st.sampled_from((0, 1)))), number not in pools.PORTS
         else:
             number = draw(rules.port())
             max_len = draw(st.sampled_from((0, 64, 0xFFFF))) if number == of.CONTROLLER else 0
-            result += m.output(number, max_len)
+            made, may_fail = m.output(number, max_len), number in rules.ODD_PORTS
+        if not (may_fail and has_error):
+            result += made
+        has_error |= may_fail
     return model.note(result)
 
 
@@ -197,12 +203,14 @@ def packet_out(draw: Draw, model: Model) -> bytes:
     """Draw a packet-out."""
     done = actions(draw, model)
     in_port = draw(st.sampled_from(PACKET_OUT_PORTS))
-    if in_port not in (*pools.PORTS, of.CONTROLLER):
+    is_usual = in_port in (*pools.PORTS, of.CONTROLLER)
+    buffer = draw(st.sampled_from((of.NO_BUFFER,) * 19 + (5,))) if is_usual else of.NO_BUFFER
+    if not is_usual or buffer != of.NO_BUFFER:
         done = m.output(1)  # of two errors, which one is told is not compared
     if draw(st.integers(0, 2)) == 0:
         done += m.output(of.TABLE)
     data, _ = draw(packet(model))
-    return m.packet_out(model.next_xid(), in_port, done, data, draw(st.sampled_from((of.NO_BUFFER,) * 19 + (5,))))
+    return m.packet_out(model.next_xid(), in_port, done, data, buffer)
 
 
 def change_switch(draw: Draw, model: Model) -> bytes:
