@@ -108,6 +108,10 @@ class StoreError(AgentError):
     """The store cannot be used."""
 
 
+class DiskFullError(StoreError):
+    """The store's disk has no room; nothing was changed."""
+
+
 class LaunchError(AgentError):
     """An instance's process cannot be started, found or stopped."""
 

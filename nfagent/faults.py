@@ -9,6 +9,9 @@ from nfagent.model import Migration, Running, View
 
 Gravity = Literal["critical", "warning"]
 
+_FULL_BYTES, _NARROW_BYTES = 1 << 20, 64 << 20
+"""Room on the store's disk. A change takes some KiB, and the log of changes up to a few MiB."""
+
 _LONG_S = 60.0
 """Seconds after which an open migration, or a function without a process, is a fault; most take less than one."""
 
@@ -37,6 +40,16 @@ def faults(views: Iterable[View], now: float | None = None) -> list[Fault]:
     at = time.time() if now is None else now
     found = [fault for view in views for fault in _of(view, at)]
     return sorted(found, key=lambda fault: (fault.gravity, fault.since))
+
+
+def disk_fault(free_bytes: int) -> tuple[Gravity, str] | None:
+    """Return what is wrong with the room on the store's disk: how grave it is, and a sentence; None: it is enough."""
+    if free_bytes >= _NARROW_BYTES:
+        return None
+    left = f"the disk of nfagent's store has {free_bytes / 1e6:.1f} MB left"
+    if free_bytes < _FULL_BYTES:
+        return "critical", f"{left}: requests are refused, and nothing can be started or moved; free some space"
+    return "warning", f"{left}; without any, requests are refused; free some space"
 
 
 def _of(view: View, now: float) -> Iterator[Fault]:

@@ -1,5 +1,7 @@
 """``/api/v1/faults``: faults that may need a person; administrators only."""
 
+import time
+
 from apiflask import APIBlueprint
 
 from nfagent import faults
@@ -31,7 +33,16 @@ def list_faults() -> FaultList:
         )
         for each in found
     ]
-    return FaultList(faults=[*_locations(), *listed])
+    return FaultList(faults=[*_disk(), *_locations(), *listed])
+
+
+def _disk() -> list[FaultOut]:
+    found = faults.disk_fault(services().desired.store.free_bytes)
+    if found is None:
+        return []
+    gravity, text = found
+    now = iso(time.time())
+    return [FaultOut(gravity=gravity, about="disk", id="store", name="store", project=None, since=now, text=text)]
 
 
 def locations_down() -> list[Event]:

@@ -44,6 +44,7 @@ def show_metrics() -> Response:
         + family("migrations_open", "gauge", "Open migrations.", open_now)
         + family("migrations", "counter", "Migrations by outcome.", _by("outcome", get_args(Outcome), outcomes))
         + family("faults", "gauge", "Faults of instances.", _by("gravity", get_args(Gravity), Counter(graves)))
+        + family("store_free_bytes", "gauge", "Room on the disk of the store.", {"": store.free_bytes})
         + family("location_up", "gauge", "Whether a location serves.", _locations_up())
         + family("events", "counter", "Id of the newest event.", {"": store.last_event})
     )

@@ -9,7 +9,7 @@ from flask import Response, json, request
 from werkzeug.exceptions import HTTPException
 
 from nfagent.api.openstack import faults
-from nfagent.errors import InvalidError, RefusedError, StoreError
+from nfagent.errors import DiskFullError, InvalidError, RefusedError, StoreError
 from server.errors import ServerError
 
 _log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ def install(app: APIFlask) -> None:
     """Answer every error of an application in this way."""
     app.register_error_handler(RefusedError, _refused)
     app.register_error_handler(ServerError, _oneswitchd)
+    app.register_error_handler(DiskFullError, _full)
     app.register_error_handler(HTTPException, _http)
     app.register_error_handler(Exception, _unexpected)
     app.register_error_handler(HTTPError, _invalid)
@@ -57,6 +58,10 @@ def _refused(error: RefusedError) -> Response:
 
 def _oneswitchd(error: Exception) -> Response:
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, "oneswitchd-unavailable", str(error))
+
+
+def _full(error: Exception) -> Response:
+    return problem(HTTPStatus.INSUFFICIENT_STORAGE, "disk-full", str(error))
 
 
 def _invalid(error: HTTPError) -> Response:

@@ -9,7 +9,7 @@ from nfagent.dashboard import figures, lanes, progress, sparkline
 from nfagent.dashboard.shares import Bar
 from nfagent.dashboard.snapshot import Snapshot, counts_traffic
 from nfagent.dashboard.sparkline import Sparkline
-from nfagent.faults import faults
+from nfagent.faults import disk_fault, faults
 from nfagent.model import Event
 
 Gravity = Literal["critical", "warning", "info", "calm"]
@@ -54,11 +54,27 @@ class News:
 
 def notices(known: Snapshot) -> tuple[Notice, ...]:
     """Return the faults, the worst first; never empty: it also says that no faults are known."""
-    found = [*_outages(known), *_switches(known), *functions_at_fault(known), *_deciding(known), *_measuring(known)]
+    found = [
+        *_disk(known),
+        *_outages(known),
+        *_switches(known),
+        *functions_at_fault(known),
+        *_deciding(known),
+        *_measuring(known),
+    ]
     if found:
         return tuple(found)
     places = " and ".join(place.name for place in known.places)
     return (Notice("calm", "No faults known", f"{places} {'are' if len(known.places) > 1 else 'is'} up"),)
+
+
+def _disk(known: Snapshot) -> list[Notice]:
+    found = disk_fault(known.free_bytes)
+    return (
+        []
+        if found is None
+        else [Notice(found[0], "The disk is full" if found[0] == "critical" else "The disk fills", found[1])]
+    )
 
 
 def _outages(known: Snapshot) -> list[Notice]:

@@ -55,6 +55,7 @@ class Snapshot:
         measured: None: not measured yet.
         decision: None: no decision yet.
         whys: the decider's reasons by instance id.
+        free_bytes: on the store's disk.
     """
 
     at: float
@@ -73,6 +74,7 @@ class Snapshot:
     history: list[Measurement]
     decision: Decision | None
     whys: Mapping[str, Mapping[str, Any]]
+    free_bytes: int
 
     @property
     def is_crowded(self) -> bool:
@@ -111,6 +113,7 @@ def take(known: Services, switches: Switches) -> Snapshot:
         history=known.monitor.history(),
         decision=decision,
         whys=whys,
+        free_bytes=known.desired.store.free_bytes,
     )
 
 
@@ -137,6 +140,7 @@ def take_one(known: Services, switches: Switches, view: View) -> Snapshot:
         history=known.monitor.history(),
         decision=decision,
         whys=whys,
+        free_bytes=known.desired.store.free_bytes,
     )
 
 

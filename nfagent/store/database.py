@@ -12,12 +12,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from nfagent.errors import StoreError
+from nfagent.errors import DiskFullError, StoreError
 
 _BUSY_MS = 10_000
 _KEPT_EVENTS = 100_000
 _PRUNE_EVERY = 1_000
 
+
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)
+"""SQLite's errors for a full disk; the second comes where its log grows."""
 
 Outlives = Literal["machine", "process"]
 
@@ -125,6 +128,7 @@ class Store:
 
         Raises:
             StoreError: it changed something without appending an event.
+            DiskFullError: the disk has no room.
         """
         db = self.read
         with self._writing, _synchronous(db, outlives):
@@ -138,14 +142,24 @@ class Store:
                 if change.last_event // _PRUNE_EVERY > self._last_event // _PRUNE_EVERY:
                     db.execute("DELETE FROM event WHERE id <= ?", (change.last_event - _KEPT_EVENTS,))
                 db.execute("COMMIT")
-            except BaseException:
+            except BaseException as error:
                 with contextlib.suppress(sqlite3.Error):
                     db.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error) and error.sqlite_errorcode in _NO_ROOM:
+                    raise DiskFullError(
+                        f"the disk of {self._path} is full, so nothing was changed; free some space"
+                    ) from error
                 raise
         if change.last_event:
             with self._changed:
                 self._last_event = max(self._last_event, change.last_event)
                 self._changed.notify_all()
+
+    @property
+    def free_bytes(self) -> int:
+        """Return the room on the store's disk."""
+        disk = os.statvfs(self._path.parent)
+        return disk.f_bavail * disk.f_frsize
 
     def checkpoint(self) -> None:
         """Checkpoint the write-ahead log, so that the next transaction does not have to."""

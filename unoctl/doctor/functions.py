@@ -14,6 +14,7 @@ TOPIC = Topic("network functions")
 _MEND = {
     "instance": "restore what it waits for; details: unoctl nf show {name}",
     "location": "restore its switch and its link; see switches above",
+    "disk": "free some space on the disk of nfagent's state directory",
 }
 
 

@@ -254,6 +254,7 @@ def server() -> Snapshot:
         history=history,
         decision=Decision(31, AT - 2.5, {}, {}, _EXPLANATION, (moving.instance.id,), None),
         whys=_whys(views),
+        free_bytes=1 << 40,
     )
 
 
