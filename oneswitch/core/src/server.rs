@@ -7,6 +7,7 @@ pub mod ports;
 pub mod quarantine;
 
 use crate::api::{MoveStage, PortError, SwitchIndex};
+use crate::model::hidden::Pairs;
 use crate::model::rule::Rule;
 use crate::offload::flows::Counted;
 use crate::offload::Offload;
@@ -28,6 +29,8 @@ pub struct Server {
     pub epoch: u64,
     /// Ports that groups watch, or have watched.
     pub watched: BTreeSet<u32>,
+    /// Those that buckets watch, or have watched, together with a group.
+    pub pairs: Pairs,
     /// Whether something that the journal keeps may have changed.
     pub unsettled: bool,
 }
@@ -42,6 +45,7 @@ impl Server {
             default_executor,
             epoch: 0,
             watched: BTreeSet::new(),
+            pairs: Pairs::default(),
             unsettled: false,
         }
     }

@@ -290,7 +290,11 @@ impl View<'_> {
         groups.retain(|id, _| !is_answered || spelled.contains_key(id));
         let describe = |group: &Group| match spelled.remove(&group.id) {
             Some(there) => {
-                let bytes = virtual_buckets(there.buckets.as_bytes(), group.buckets.as_bytes());
+                let bytes = virtual_buckets(
+                    there.buckets.as_bytes(),
+                    group.buckets.as_bytes(),
+                    &self.server.pairs,
+                );
                 GroupDesc {
                     buckets: Buckets::from_bytes(bytes).unwrap_or_else(|_| group.buckets.clone()),
                     selection: group.selection.clone(),

@@ -46,9 +46,8 @@ impl Core {
 
     /// Handles a message on such a connection.
     pub fn properties_told(&mut self, switch: SwitchIndex, frame: &[u8], now: Instant) {
-        let has_groups = self.server.executors.all().contains(switch);
         self.switches
-            .properties_told(&self.truth, has_groups, switch, frame);
+            .properties_told(&self.truth, &self.server, switch, frame);
         self.settle(now);
     }
 

@@ -378,6 +378,7 @@ impl Core {
         match facts.is_translated_group() {
             true => Some(physical_group_mod(
                 without.as_deref().unwrap_or(incoming.frame),
+                &self.server.pairs,
             )),
             false => without,
         }

@@ -2,7 +2,7 @@
 
 use crate::api::SwitchIndex;
 use crate::layout::translate::physical_buckets;
-use crate::model::hidden::FLOOD_GROUP;
+use crate::model::hidden::{Pairs, FLOOD_GROUP};
 use crate::model::rule::RuleKey;
 use crate::model::tables::ALL_TABLES;
 use crate::model::truth::Group;
@@ -31,9 +31,9 @@ pub fn key_of(flow: &FlowStats) -> Option<RuleKey> {
     })
 }
 
-pub fn physical_group(group: &Group) -> GroupMod {
+pub fn physical_group(group: &Group, pairs: &Pairs) -> GroupMod {
     let buckets = if group.facts.is_translated_group() {
-        Buckets::from_bytes(physical_buckets(group.buckets.as_bytes()))
+        Buckets::from_bytes(physical_buckets(group.buckets.as_bytes(), pairs))
             .unwrap_or_else(|_| group.buckets.clone())
     } else {
         group.buckets.clone()
@@ -48,11 +48,11 @@ pub fn physical_group(group: &Group) -> GroupMod {
 }
 
 /// Builds what a connection of OpenFlow 1.5 tells a switch that has the group.
-pub fn group_with_properties(group: &Group) -> GroupMod {
+pub fn group_with_properties(group: &Group, pairs: &Pairs) -> GroupMod {
     GroupMod {
         command: GroupModCommand::Modify,
         selection: group.selection.clone(),
-        ..physical_group(group)
+        ..physical_group(group, pairs)
     }
 }
 

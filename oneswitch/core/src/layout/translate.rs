@@ -1,7 +1,7 @@
 //! The few translations of a controller's messages for the switches: floods (flood.rs), watched ports (liveness.rs) and the timers of rules
 //! that have several copies.
 
-use crate::model::hidden::{watched_for, watched_instead, Watch, FLOOD_GROUP};
+use crate::model::hidden::{watched_for, watched_instead, Pairs, Watch, FLOOD_GROUP};
 use crate::model::rule::{copy_flags, Rule, MESSAGE_FLAGS};
 use openflow13::{
     port_no, ActionList, FlowMod, FlowModCommand, Instruction, Instructions, PacketOut, NX_VENDOR,
@@ -116,7 +116,7 @@ pub fn instructions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
 /// Translates buckets for a switch: they flood by the hidden group, and watch hidden groups (liveness.rs) instead of ports.
 ///
 /// A bucket is an action set: only a lone output to FLOOD, without a group beside it, may become one.
-pub fn physical_buckets(mut list: &[u8]) -> Vec<u8> {
+pub fn physical_buckets(mut list: &[u8], pairs: &Pairs) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len());
     while let Some((bucket, rest)) = split_tlv(list, 0) {
         let (header, actions) = bucket.split_at(BUCKET_HEADER.min(bucket.len()));
@@ -126,7 +126,7 @@ pub fn physical_buckets(mut list: &[u8]) -> Vec<u8> {
         } else {
             push_bucket(&mut result, header, actions);
         }
-        if let Some(instead) = watch_of(header).and_then(watched_instead) {
+        if let Some(instead) = watch_of(header).and_then(|w| watched_instead(w, pairs)) {
             set_watch(&mut result, start, instead);
         }
         list = rest;
@@ -257,7 +257,7 @@ fn actions_with_tunnels(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
 }
 
 /// Reverses [`physical_buckets`], for buckets that a switch spelled. `original` may be newer than those.
-pub fn virtual_buckets(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
+pub fn virtual_buckets(mut list: &[u8], mut original: &[u8], pairs: &Pairs) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len() + 16);
     while let Some((bucket, rest)) = split_tlv(list, 0) {
         let (wanted, others) = split_tlv(original, 0).unwrap_or_default();
@@ -269,7 +269,11 @@ pub fn virtual_buckets(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
             set_u32(&mut result, start + BUCKET_ID, id);
         }
         if let Some(told) = watch_of(header) {
-            set_watch(&mut result, start, watched_for(told, watch_of(wanted)));
+            set_watch(
+                &mut result,
+                start,
+                watched_for(told, watch_of(wanted), pairs),
+            );
         }
         (list, original) = (rest, others);
     }
@@ -293,9 +297,9 @@ pub fn flow_mod_with_flood_group(frame: &[u8]) -> Vec<u8> {
 }
 
 /// Translates a complete OFPT_GROUP_MOD for a switch.
-pub fn physical_group_mod(frame: &[u8]) -> Vec<u8> {
+pub fn physical_group_mod(frame: &[u8], pairs: &Pairs) -> Vec<u8> {
     let (head, buckets) = frame.split_at(BUCKETS.min(frame.len()));
-    with_length([head, &physical_buckets(buckets)].concat())
+    with_length([head, &physical_buckets(buckets, pairs)].concat())
 }
 
 fn with_length(mut frame: Vec<u8>) -> Vec<u8> {

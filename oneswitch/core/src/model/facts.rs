@@ -1,6 +1,6 @@
 //! The core's knowledge of a list of actions or instructions; it passes everything else on unread.
 
-use crate::model::hidden::{is_hidden, watched_instead};
+use crate::model::hidden::{is_hidden, is_translated};
 use openflow13::{actions, port_no, Action, Actions, Buckets, Instruction, Instructions};
 
 /// Nicira action subtypes that matter here (Open vSwitch, lib/ofp-actions.c).
@@ -87,7 +87,7 @@ impl Facts {
         let mut facts = Self::default();
         for bucket in buckets.iter() {
             facts.visit(bucket.actions);
-            facts.watches |= watched_instead((bucket.watch_port, bucket.watch_group)).is_some();
+            facts.watches |= is_translated((bucket.watch_port, bucket.watch_group));
         }
         facts
     }

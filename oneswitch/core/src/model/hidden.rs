@@ -1,6 +1,8 @@
-//! Groups that exist on the switches only: the flood group (flood.rs), and one per watched port (liveness.rs).
+//! Groups that exist on the switches only: the flood group (flood.rs), and one per watched port, and one per port and group that a bucket
+//! watches together (liveness.rs).
 
 use openflow13::{group_no, port_no, Bucket};
+use std::collections::BTreeMap;
 
 /// Group id of the hidden flood group in every `virt`; refused to controllers.
 pub const FLOOD_GROUP: u32 = 0xffff_fe00;
@@ -20,10 +22,46 @@ pub fn is_hidden(group: u32) -> bool {
 /// The port and the group that a bucket watches.
 pub type Watch = (u32, u32);
 
-/// Returns a bucket's watch on a switch, if it differs from the controller's: the hidden group of a possible virtual port, or, instead of a
-/// hidden group, one that does not exist, as it does not for controllers. A port beside a controller's group stays.
-pub fn watched_instead((port, group): Watch) -> Option<Watch> {
-    if watches_port((port, group)) {
+/// Hidden groups of ports and groups that buckets watch together; their numbers are those of no port.
+#[derive(Debug, Default)]
+pub struct Pairs(BTreeMap<Watch, u32>);
+
+impl Pairs {
+    const FIRST: u32 = LIVE_GROUPS | (LAST_PORT + 1);
+    const COUNT: u32 = PORT_BITS - LAST_PORT;
+
+    /// Gives a watch a group, the same after a restart unless others have it. Returns its number if it is new; `None` also if there are too
+    /// many, so that the port counts as live as long as it is mapped.
+    pub fn assign(&mut self, watch: Watch) -> Option<u32> {
+        if !watches_both(watch) || self.0.contains_key(&watch) {
+            return None;
+        }
+        let (port, group) = watch;
+        let start = port.wrapping_mul(31).wrapping_add(group) % Self::COUNT;
+        let mut numbers = (0..Self::COUNT).map(|step| Self::FIRST + (start + step) % Self::COUNT);
+        let free = numbers.find(|number| self.watch_of(*number).is_none())?;
+        self.0.insert(watch, free);
+        Some(free)
+    }
+
+    fn watch_of(&self, number: u32) -> Option<Watch> {
+        let mut all = self.iter();
+        all.find(|(_, given)| *given == number)
+            .map(|(watch, _)| watch)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Watch, u32)> + '_ {
+        self.0.iter().map(|(watch, number)| (*watch, *number))
+    }
+}
+
+/// Returns a bucket's watch on a switch, if it differs from the controller's: the hidden group of a possible virtual port, or of it and a
+/// group; or, instead of a hidden group, one that does not exist, as it does not for controllers.
+pub fn watched_instead((port, group): Watch, pairs: &Pairs) -> Option<Watch> {
+    if watches_both((port, group)) {
+        let number = pairs.0.get(&(port, group))?;
+        Some((port_no::ANY, *number))
+    } else if watches_port((port, group)) {
         Some((port_no::ANY, LIVE_GROUPS | port))
     } else {
         is_hidden(group).then_some((port, NO_GROUP))
@@ -31,10 +69,11 @@ pub fn watched_instead((port, group): Watch) -> Option<Watch> {
 }
 
 /// Returns the controller's watch for `told`, reported by a switch; `wanted`: its last written value, which may be newer.
-pub fn watched_for(told: Watch, wanted: Option<Watch>) -> Watch {
+pub fn watched_for(told: Watch, wanted: Option<Watch>, pairs: &Pairs) -> Watch {
     let (_, group) = told;
     match wanted {
-        Some(wanted) if watched_instead(wanted) == Some(told) => wanted,
+        Some(wanted) if watched_instead(wanted, pairs) == Some(told) => wanted,
+        _ if pairs.watch_of(group).is_some() => pairs.watch_of(group).unwrap_or(told),
         _ if group & !PORT_BITS == LIVE_GROUPS && group != NO_GROUP => {
             (group & PORT_BITS, group_no::ANY)
         }
@@ -42,13 +81,24 @@ pub fn watched_for(told: Watch, wanted: Option<Watch>) -> Watch {
     }
 }
 
-/// Tells whether the port counts, which it does beside a group that does not exist (`bucket_is_alive`, ofproto/ofproto-dpif-xlate.c).
+/// Tells whether a bucket is live if a possible virtual port is, or a group of controllers.
+pub fn watches_both((port, group): Watch) -> bool {
+    (1..=LAST_PORT).contains(&port) && group != group_no::ANY && !is_hidden(group)
+}
+
+/// Tells whether only the port counts, which it does beside a group that does not exist (`bucket_is_alive`, ofproto/ofproto-dpif-xlate.c).
 fn watches_port((port, group): Watch) -> bool {
     (1..=LAST_PORT).contains(&port) && (group == group_no::ANY || is_hidden(group))
 }
 
+/// Tells whether a bucket's watch may differ on a switch.
+pub fn is_translated(watch: Watch) -> bool {
+    watches_both(watch) || watched_instead(watch, &Pairs::default()).is_some()
+}
+
 pub fn watched_port(bucket: &Bucket<'_>) -> Option<u32> {
-    watches_port((bucket.watch_port, bucket.watch_group)).then_some(bucket.watch_port)
+    let watch = (bucket.watch_port, bucket.watch_group);
+    (watches_port(watch) || watches_both(watch)).then_some(bucket.watch_port)
 }
 
 #[cfg(test)]
@@ -98,16 +148,36 @@ mod tests {
             ),
             ((0, FLOOD_GROUP), Some((0, NO_GROUP))),
         ] {
-            assert_eq!(watched_instead(watch), instead, "{watch:x?}");
+            let none = Pairs::default();
+            assert_eq!(watched_instead(watch, &none), instead, "{watch:x?}");
             let told = instead.unwrap_or(watch);
-            assert_eq!(watched_for(told, Some(watch)), watch, "{watch:x?}");
+            assert_eq!(watched_for(told, Some(watch), &none), watch, "{watch:x?}");
+        }
+    }
+
+    #[test]
+    fn a_port_and_a_group_are_watched_by_a_group_of_both() {
+        let mut pairs = Pairs::default();
+        let all: Vec<Watch> = (1..=300).map(|port| (port, 7)).collect();
+        let given: Vec<u32> = all.iter().filter_map(|w| pairs.assign(*w)).collect();
+        let mut different = given.clone();
+        different.sort_unstable();
+        different.dedup();
+        assert_eq!((given.len(), different.len()), (256, 256));
+        assert!(given.iter().all(|number| is_hidden(*number)));
+        assert_eq!(pairs.assign((1, 7)), None, "it has one");
+        assert_eq!(pairs.assign((1, NONE)), None, "there is no group");
+        let told = watched_instead((1, 7), &pairs).unwrap();
+        assert_eq!(told, (port_no::ANY, given[0]));
+        for wanted in [None, Some((1, 7)), Some((1, NONE))] {
+            assert_eq!(watched_for(told, wanted, &pairs), (1, 7));
         }
     }
 
     #[test]
     fn what_a_switch_tells_is_read_back_without_what_was_written_last() {
         for wanted in [None, Some((3, 4))] {
-            let read = |told| watched_for(told, wanted);
+            let read = |told| watched_for(told, wanted, &Pairs::default());
             assert_eq!(read((port_no::ANY, LIVE_GROUPS | 9)), (9, NONE));
             assert_eq!(read((port_no::ANY, NO_GROUP)), (port_no::ANY, NO_GROUP));
             assert_eq!(read((port_no::ANY, 9)), (port_no::ANY, 9));

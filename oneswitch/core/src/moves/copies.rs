@@ -16,12 +16,16 @@ impl Moves {
             return;
         }
         let (truth, switches, now) = (&*below.truth, &mut *below.switches, below.now);
+        let pairs = &below.server.pairs;
         let up = switches.up();
         switches.verdicts.adopt(new.all().intersection(up));
         switches.require_properties(new.all().minus(old.all()));
         for switch in new.all().minus(old.all()).intersection(up).iter() {
             let meters = repair::meters(&[], truth.meters.clone(), |_| false);
-            let groups = truth.groups.values().map(|g| (g.id, physical_group(g)));
+            let groups = truth
+                .groups
+                .values()
+                .map(|g| (g.id, physical_group(g, pairs)));
             let groups = repair::groups(&[], groups.collect(), |_| false);
             for message in meters.messages.iter().chain(&groups.messages) {
                 switches.send_own(message, SwitchSet::of(switch), now);

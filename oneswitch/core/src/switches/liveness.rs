@@ -3,11 +3,12 @@
 //! In `virt` a patch port stands for a virtual port, and Open vSwitch cannot take a patch port down (`netdev_vport_update_flags`,
 //! lib/netdev-vport.c). So a bucket that watches port P watches a hidden group of P instead, which each switch has as long as P is live as
 //! seen from there: a group with a bucket is live, one that does not exist is not (`group_is_alive`, ofproto/ofproto-dpif-xlate.c). The
-//! controllers' groups keep their counters.
+//! controllers' groups keep their counters. A bucket has room for one group, so one that watches a port and a group watches a hidden group of
+//! both.
 
 use crate::api::SwitchIndex;
 use crate::layout::messages::group_removal;
-use crate::model::hidden::{watched_port, LIVE_GROUPS};
+use crate::model::hidden::{watched_port, Watch, LIVE_GROUPS};
 use crate::model::truth::Truth;
 use crate::server::Server;
 use crate::switch_set::SwitchSet;
@@ -27,6 +28,13 @@ impl Switches {
                 self.tell_liveness(server, port, dead, Some(true));
             }
         }
+        for watch in buckets.iter().map(|b| (b.watch_port, b.watch_group)) {
+            if let Some(number) = server.pairs.assign(watch) {
+                for switch in self.up().iter() {
+                    self.send_hidden(switch, pair_group(watch, number));
+                }
+            }
+        }
     }
 
     /// Returns the wanted hidden groups of `switch`, which has `found`, as additions; records them as installed.
@@ -40,6 +48,9 @@ impl Switches {
         let groups = truth.groups.values();
         let watched = groups.flat_map(|g| g.buckets.iter().filter_map(|b| watched_port(&b)));
         server.watched.extend(watched);
+        for bucket in truth.groups.values().flat_map(|g| g.buckets.iter()) {
+            server.pairs.assign((bucket.watch_port, bucket.watch_group));
+        }
         let dead = self.dead_links();
         let there: BTreeSet<u32> = found.iter().map(|group| group.group_id).collect();
         let buckets = found.iter().flat_map(|group| group.buckets.iter());
@@ -57,7 +68,8 @@ impl Switches {
         let live = server.watched.iter().copied().filter(is_live).collect();
         self.list[switch].live = live;
         let live = self.list[switch].live.iter();
-        live.map(|port| live_group(*port)).collect()
+        let pairs = server.pairs.iter().map(|(watch, n)| pair_group(watch, n));
+        live.map(|port| live_group(*port)).chain(pairs).collect()
     }
 
     /// Tells the switches which watched ports have become live or dead.
@@ -110,6 +122,19 @@ impl Switches {
     fn dead_links(&self) -> SwitchSet {
         let all = 0..self.list.len();
         all.filter(|switch| self.link_dead(*switch)).collect()
+    }
+}
+
+/// Builds a group that is live if the port or the group of a watch is.
+fn pair_group((port, group): Watch, number: u32) -> GroupMod {
+    let none = ActionList::new();
+    let of = |watched: u32| (0, port_no::ANY, watched, &none);
+    GroupMod {
+        command: GroupModCommand::AddOrModify,
+        group_type: group_type::FAST_FAILOVER,
+        group_id: number,
+        buckets: Buckets::build([of(LIVE_GROUPS | port), of(group)]),
+        selection: None,
     }
 }
 

@@ -6,7 +6,9 @@
 
 use crate::api::{Destination, SwitchIndex};
 use crate::layout::messages::group_with_properties;
+use crate::model::hidden::Pairs;
 use crate::model::truth::Truth;
+use crate::server::Server;
 use crate::switch_set::SwitchSet;
 use crate::switches::Switches;
 use openflow13::openflow15::{
@@ -92,11 +94,11 @@ impl Switches {
         }
     }
 
-    /// Handles a message on such a connection. `has_groups`: the switch is an executor.
+    /// Handles a message on such a connection.
     pub fn properties_told(
         &mut self,
         truth: &Truth,
-        has_groups: bool,
+        server: &Server,
         switch: SwitchIndex,
         frame: &[u8],
     ) {
@@ -120,7 +122,7 @@ impl Switches {
                 round.described.extend(groups);
                 if !has_more {
                     let described = std::mem::take(&mut round.described);
-                    self.write_properties(truth, has_groups, switch, &described);
+                    self.write_properties(truth, server, switch, &described);
                 }
             }
             Err(refusal) => {
@@ -135,13 +137,15 @@ impl Switches {
     fn write_properties(
         &mut self,
         truth: &Truth,
-        has_groups: bool,
+        server: &Server,
         switch: SwitchIndex,
         described: &[DescribedGroup],
     ) {
+        let has_groups = server.executors.all().contains(switch);
         let lacking = described.iter().filter(|_| has_groups);
+        let pairs = &server.pairs;
         let lacking: Vec<GroupMod> = lacking
-            .filter_map(|there| lacking_in(truth, there))
+            .filter_map(|there| lacking_in(truth, pairs, there))
             .collect();
         let to = Destination::Properties(switch);
         for group in lacking {
@@ -162,12 +166,12 @@ impl Switches {
 }
 
 /// Returns the group if a switch that describes it so lacks some of its properties. A comparison over OpenFlow 1.3 finds all else.
-fn lacking_in(truth: &Truth, there: &DescribedGroup) -> Option<GroupMod> {
+fn lacking_in(truth: &Truth, pairs: &Pairs, there: &DescribedGroup) -> Option<GroupMod> {
     let group = truth.groups.get(&there.group_id)?;
     let ids = group.buckets.iter().map(|bucket| bucket.id);
     let is_same_group = group.group_type == there.group_type;
     let has_buckets = group.buckets.iter().count() == there.bucket_ids.len();
     let has_all = group.selection == there.selection && ids.eq(there.bucket_ids.iter().copied());
     let needs = group.has_properties() || there.selection.is_some();
-    (is_same_group && has_buckets && needs && !has_all).then(|| group_with_properties(group))
+    (is_same_group && has_buckets && needs && !has_all).then(|| group_with_properties(group, pairs))
 }

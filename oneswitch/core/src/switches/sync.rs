@@ -325,13 +325,17 @@ impl Switches {
         in_flight: &InFlight,
     ) -> BTreeMap<u32, GroupMod> {
         let mut wanted = BTreeMap::new();
+        let live = self.live_groups(truth, server, switch, found);
         if server.executors.all().contains(switch) {
             let groups = before_flight(&truth.groups, &in_flight.groups);
-            wanted.extend(groups.values().map(|g| (g.id, physical_group(g))));
+            wanted.extend(
+                groups
+                    .values()
+                    .map(|g| (g.id, physical_group(g, &server.pairs))),
+            );
         }
         let floods = flood_group(server.flood.of_senders(), switch);
         wanted.insert(FLOOD_GROUP, floods);
-        let live = self.live_groups(truth, server, switch, found);
         wanted.extend(live.into_iter().map(|group| (group.group_id, group)));
         wanted
     }

@@ -22,6 +22,32 @@ fn ports_that_groups_watch_are_found_as_they_were() {
 }
 
 #[test]
+fn a_port_and_a_group_that_a_bucket_watches_are_found_as_they_were() {
+    let mut lab = Lab::new(3, &[0, 1, 2]);
+    lab.ask(1, &failover(8, &[3]));
+    lab.ask(1, &watching(GroupModCommand::Add, 9, &[(2, 8, 1)]));
+    lab.run();
+    let pairs = |lab: &Lab, switch: usize| {
+        let groups = lab.switches[switch].virt.groups.keys().copied();
+        let of_pairs = groups.filter(|id| id & !0xff == 0xfffe_ff00);
+        of_pairs.collect::<Vec<u32>>()
+    };
+    assert!((0..3).all(|switch| pairs(&lab, switch).len() == 1));
+    let watched = lab.switches[0].virt.groups[&9]
+        .1
+        .iter()
+        .map(|b| b.watch_group);
+    assert_eq!(watched.collect::<Vec<_>>(), pairs(&lab, 0));
+    lab.send(1, 9, &request(MultipartRequest::GroupDesc));
+    lab.run();
+    assert_eq!(described(&mut lab), [(2, 8)]);
+    let before = lab.accepted();
+    lab.restart();
+    lab.run();
+    assert_eq!((lab.accepted(), repairs(&lab)), (before, 0));
+}
+
+#[test]
 fn a_switch_that_lost_everything_takes_ports_that_nobody_sees_for_live() {
     let mut lab = Lab::new(2, &[0, 1]);
     lab.ask(1, &failover(9, &[2]));
