@@ -138,6 +138,15 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A figure over some minutes from ``at``: its mean, and the most of its samples."""
+
+    at: int
+    mean: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
 class Coefficient:
     """Cost of a kind of network function, learnt from samples.
 

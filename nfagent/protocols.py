@@ -1,8 +1,9 @@
 """Interfaces of the parts that measure, decide, migrate and connect ports."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from nfagent.measurement import Coefficient, Measurement
+from nfagent.measurement import Coefficient, Measurement, Step
 from nfagent.model import Decision, Instance, InstancePort, Migration
 
 
@@ -15,6 +16,10 @@ class Monitor(Protocol):
 
     def history(self) -> list[Measurement]:
         """Return the samples of the last minutes, oldest first."""
+        ...
+
+    def day(self, series: str) -> Sequence[Step]:
+        """Return the last 24 hours of a figure, as named by `nfagent.monitor.day`, oldest first."""
         ...
 
     def coefficients(self) -> list[Coefficient]:

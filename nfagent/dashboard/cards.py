@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nfagent.dashboard import figures, sparkline
+from nfagent.dashboard import figures
+from nfagent.dashboard.course import Course, course
 from nfagent.dashboard.shares import Bar
 from nfagent.dashboard.snapshot import Snapshot, counts_traffic
-from nfagent.dashboard.sparkline import Sparkline
 from nfagent.measurement import Load, Offload
 from nfagent.model import View
+from nfagent.monitor.day import instance_series
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Card:
     words: str
     ports: tuple[PortTag, ...]
     usage: Usage | None
-    course: Sparkline | None
+    course: Course | None
     why: Why | None
 
 
@@ -202,17 +203,11 @@ def _offload(offload: Offload) -> str:
     return f"{carried}, refused: {', '.join(refused)}" if refused else carried
 
 
-def _course(known: Snapshot, instance: str) -> Sparkline | None:
+def _course(known: Snapshot, instance: str) -> Course:
     samples = [
         (sample.at, sample.instances[instance].traffic.mbps) for sample in known.history if instance in sample.instances
     ]
-    return drawn(known, samples, max((value for _, value in samples), default=0.0))
-
-
-def drawn(known: Snapshot, samples: list[tuple[float, float]], ceiling: float) -> Sparkline | None:
-    """Draw a figure's last minutes."""
-    # A series of zeros counts, too: a line at the bottom.
-    return sparkline.draw(samples, known.measured.at, ceiling or 1.0) if known.measured else None
+    return course(known, instance_series(instance), samples)
 
 
 def why(said: Mapping[str, Any] | None) -> Why | None:

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nfagent.dashboard import figures
-from nfagent.dashboard.cards import drawn
+from nfagent.dashboard.course import Course, course
 from nfagent.dashboard.lanes import State, switch_of
 from nfagent.dashboard.shares import Bar
 from nfagent.dashboard.snapshot import Place, Snapshot
-from nfagent.dashboard.sparkline import Sparkline
 from nfagent.measurement import Measurement, Rate
+from nfagent.monitor.day import link_series
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Direction:
 
     bar: Bar
     rate: str
-    course: Sparkline | None
+    course: Course
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,9 @@ def link(known: Snapshot, place: Place) -> Link:
     use = known.measured.links.get(place.name) if known.measured else None
     to_nic = to_host = None
     if use:
-        to_nic = _direction(known, use.to_nic, use.capacity_mbps, lambda sample: _to_nic(sample, place.name))
-        to_host = _direction(known, use.to_host, use.capacity_mbps, lambda sample: _to_host(sample, place.name))
+        there, back = link_series(place.name)
+        to_nic = _direction(known, there, use.to_nic, use.capacity_mbps, lambda sample: _to_nic(sample, place.name))
+        to_host = _direction(known, back, use.to_host, use.capacity_mbps, lambda sample: _to_host(sample, place.name))
     switch = switch_of(known, place.name)
     state: State = "unknown"
     if switch and switch.link:
@@ -56,7 +57,8 @@ def _to_host(sample: Measurement, nic: str) -> Rate | None:
     return sample.links[nic].to_host if nic in sample.links else None
 
 
-def _direction(known: Snapshot, now: Rate, capacity: int, of: Callable[[Measurement], Rate | None]) -> Direction:
+def _direction(
+    known: Snapshot, series: str, now: Rate, capacity: int, of: Callable[[Measurement], Rate | None]
+) -> Direction:
     samples = [(sample.at, found.mbps) for sample in known.history if (found := of(sample)) is not None]
-    ceiling = max((value for _, value in samples), default=0.0)
-    return Direction(Bar.of(now.mbps, capacity), figures.rate(now.mbps), drawn(known, samples, ceiling))
+    return Direction(Bar.of(now.mbps, capacity), figures.rate(now.mbps), course(known, series, samples))

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from nfagent.dashboard import figures, lanes, progress, sparkline
+from nfagent.dashboard import figures, lanes, progress
+from nfagent.dashboard.course import Course, course
 from nfagent.dashboard.shares import Bar
 from nfagent.dashboard.snapshot import Snapshot, counts_traffic
-from nfagent.dashboard.sparkline import Sparkline
 from nfagent.faults import disk_fault, faults
 from nfagent.model import Event
+from nfagent.monitor import day
 
 Gravity = Literal["critical", "warning", "info", "calm"]
 
@@ -37,7 +38,7 @@ class Tile:
     value: str | None
     note: str
     bar: Bar | None = None
-    course: Sparkline | None = None
+    course: Course | None = None
 
 
 @dataclass(frozen=True)
@@ -179,11 +180,14 @@ def _traffic(known: Snapshot) -> Tile:
         return Tile(label, None, "")
     counted = [each for each in known.history if counts_traffic(each)]
     samples = [(each.at, sum(rate.mbps for rate in each.matrix.values())) for each in counted]
-    top = max((value for _, value in samples), default=0.0)
     now = sum(rate.mbps for rate in known.measured.matrix.values())
-    course = sparkline.draw(samples, known.measured.at, top or 1.0)
     packets = sum(rate.pps for rate in known.measured.matrix.values())
-    return Tile(label, figures.rate(now), f"{figures.count(round(packets))} packets/s", course=course)
+    return Tile(
+        label,
+        figures.rate(now),
+        f"{figures.count(round(packets))} packets/s",
+        course=course(known, day.SERVER, samples),
+    )
 
 
 def _cpu(known: Snapshot) -> list[Tile]:
@@ -202,7 +206,8 @@ def _cores(known: Snapshot, label: str, names: list[str]) -> Tile:
         return Tile(label, None, "")
     used, capacity = sum(use.millicores for use in uses), sum(use.capacity_millicores for use in uses)
     note = f"of {figures.cores(capacity)} cores"
-    return Tile(label, figures.cores(used), note, bar=Bar.of(used, capacity))
+    shown = course(known, day.cpu_series(names[0]), [], capacity) if len(names) == 1 else None
+    return Tile(label, figures.cores(used), note, bar=Bar.of(used, capacity), course=shown)
 
 
 def _migrations(known: Snapshot) -> Tile:

@@ -2,15 +2,16 @@
 
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nfagent.api.services import Services
 from nfagent.dashboard.probe import Switches
 from nfagent.errors import UnavailableError
-from nfagent.measurement import Measurement
+from nfagent.measurement import Measurement, Step
 from nfagent.model import Decision, Event, Instance, Migration, Running, View
+from nfagent.monitor import day
 from nfagent.store import events, instances, migrations, processes
 from nfagent.store.instances import Filter
 from nfagent.store.migrations import Arrival
@@ -21,7 +22,7 @@ MOST_CARDS = 12
 _MIGRATIONS = 8
 _EVENTS = 12
 _STEPS = 100  # more than any migration has, even one resumed after crashes
-_QUIET = frozenset({"placement.process", "migration.step"})
+_QUIET = frozenset({"placement.process", "migration.step", "figures.kept"})
 """Events not shown as news: other events and the progress say the same."""
 
 
@@ -53,6 +54,7 @@ class Snapshot:
         ran: ids of the instances that run or have run.
         names: names of instances by id, including deleted ones.
         measured: None: not measured yet.
+        day: the last 24 hours, by the names of `nfagent.monitor.day`.
         decision: None: no decision yet.
         whys: the decider's reasons by instance id.
         free_bytes: on the store's disk.
@@ -72,6 +74,7 @@ class Snapshot:
     switches: Switches
     measured: Measurement | None
     history: list[Measurement]
+    day: Mapping[str, Sequence[Step]]
     decision: Decision | None
     whys: Mapping[str, Mapping[str, Any]]
     free_bytes: int
@@ -111,6 +114,7 @@ def take(known: Services, switches: Switches) -> Snapshot:
         switches=switches,
         measured=known.monitor.newest(),
         history=known.monitor.history(),
+        day=_day(known, explained),
         decision=decision,
         whys=whys,
         free_bytes=known.desired.store.free_bytes,
@@ -138,10 +142,18 @@ def take_one(known: Services, switches: Switches, view: View) -> Snapshot:
         switches=switches,
         measured=known.monitor.newest(),
         history=known.monitor.history(),
+        day=_day(known, [instance]),
         decision=decision,
         whys=whys,
         free_bytes=known.desired.store.free_bytes,
     )
+
+
+def _day(known: Services, drawn: list[Instance]) -> dict[str, Sequence[Step]]:
+    names = [day.SERVER, *(day.instance_series(each.id) for each in drawn)]
+    for switch in known.server.switch:
+        names += [day.cpu_series(switch.name), *(day.link_series(switch.name) if switch.link else ())]
+    return {name: known.monitor.day(name) for name in names}
 
 
 def _places(known: Services) -> tuple[Place, ...]:

@@ -3,12 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WINDOW_S = 300.0
 WIDTH, HEIGHT = 120, 24
-_BUCKET_S = 5.0
 
 Samples = Sequence[tuple[float, float]]
 """Times, ascending, with the figure at each."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The time from the left edge to the right one, and the seconds of which the mean is drawn as a point."""
+
+    window_s: float
+    bucket_s: float
+
+
+RECENT = Range(300.0, 5.0)
+DAY = Range(86_400.0, 900.0)
 
 
 @dataclass(frozen=True)
@@ -24,35 +34,36 @@ class Sparkline:
     area: str
 
 
-def draw(samples: Samples, end: float, ceiling: float) -> Sparkline | None:
+def draw(samples: Samples, end: float, ceiling: float, over: Range = RECENT) -> Sparkline | None:
     """Draw the samples.
 
     Args:
-        samples: drawn as means of 5 s, so that the shape stays constant while it moves.
+        samples: drawn as means of buckets, so that the shape stays constant while it moves.
         end: the time at the right edge.
         ceiling: the figure at the upper edge.
+        over: the time range.
 
     Returns:
         None with fewer than two points.
     """
-    runs = _runs(samples, end)
+    runs = _runs(samples, end, over)
     if ceiling <= 0 or sum(len(run) for run in runs) < 2:
         return None
     line, area = [], []
     for run in runs:
-        points = [(_across(at, end), _up(value, ceiling)) for at, value in run]
+        points = [(_across(at, end, over), _up(value, ceiling)) for at, value in run]
         drawn = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
         line.append(f"M{drawn}")
         area.append(f"M{points[0][0]:.1f} {HEIGHT}L{drawn}L{points[-1][0]:.1f} {HEIGHT}Z")
     return Sparkline("".join(line), "".join(area))
 
 
-def _runs(samples: Samples, end: float) -> list[list[tuple[float, float]]]:
+def _runs(samples: Samples, end: float, over: Range) -> list[list[tuple[float, float]]]:
     """Return means of the buckets, each at its last sample's time, in runs without a gap."""
     buckets: dict[int, list[tuple[float, float]]] = {}
     for at, value in samples:
-        if end - WINDOW_S < at <= end:
-            buckets.setdefault(int(at // _BUCKET_S), []).append((at, value))
+        if end - over.window_s < at <= end:
+            buckets.setdefault(int(at // over.bucket_s), []).append((at, value))
     runs: list[list[tuple[float, float]]] = []
     previous = None
     for number, found in buckets.items():
@@ -63,8 +74,8 @@ def _runs(samples: Samples, end: float) -> list[list[tuple[float, float]]]:
     return runs
 
 
-def _across(at: float, end: float) -> float:
-    return WIDTH * max(0.0, 1 - (end - at) / WINDOW_S)
+def _across(at: float, end: float, over: Range) -> float:
+    return WIDTH * max(0.0, 1 - (end - at) / over.window_s)
 
 
 def _up(value: float, ceiling: float) -> float:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from nfagent.capacity import Capacity
 from nfagent.catalog import Catalog
-from nfagent.measurement import Coefficient, LinkTotals, LinkUse, Load, LocationUse, Measurement, Rate
+from nfagent.measurement import Coefficient, LinkTotals, LinkUse, Load, LocationUse, Measurement, Rate, Step
+from nfagent.monitor.day import Day
 from nfagent.monitor.instance_load import Counted, LoadProbe, load
 from nfagent.monitor.layout import Layout
 from nfagent.monitor.learning import Learner
@@ -81,6 +82,7 @@ class ServerMonitor:
         self._loads = LoadProbe()
         self._layout: Layout | None = None
         self._before: _Look | None = None
+        self._day = Day(store)
         self._faults: dict[str, str] = {}
         self._ring: deque[Measurement] = deque(maxlen=max(2, int(HISTORY_S / period_s)))
         self._ringing = threading.Lock()
@@ -97,6 +99,7 @@ class ServerMonitor:
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
             self._keep()
+            self._day.keep()
 
     # ---- queries
 
@@ -107,6 +110,9 @@ class ServerMonitor:
     def history(self) -> list[Measurement]:
         with self._ringing:
             return list(self._ring)
+
+    def day(self, series: str) -> tuple[Step, ...]:
+        return self._day.series(series)
 
     def flows(self, instance: str, before: float) -> int | None:
         """Return an instance's flows in the last measurement before a moment (seconds since 1970)."""
@@ -152,6 +158,7 @@ class ServerMonitor:
         measured = self._measurement(before, look, running)
         with self._ringing:
             self._ring.append(measured)
+        self._day.take(measured)
         return measured
 
     def _new_layout(self, functions: Mapping[str, int]) -> Layout | None:

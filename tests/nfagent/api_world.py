@@ -17,7 +17,7 @@ from nfagent.dashboard.routes import blueprint
 from nfagent.desired import Desired
 from nfagent.errors import UnavailableError
 from nfagent.log_reader import LogReader
-from nfagent.measurement import Measurement
+from nfagent.measurement import Measurement, Step
 from nfagent.model import Decision, Instance
 from nfagent.store import Store, instances, processes
 from server.errors import ApiUnreachableError
@@ -60,6 +60,9 @@ class FakeMonitor:
 
     def newest(self) -> Measurement | None:
         return self.measured
+
+    def day(self, series: str) -> tuple[Step, ...]:
+        return ()
 
     def history(self) -> list[Measurement]:
         return []

@@ -1,5 +1,6 @@
 // Puts what the stream sends into the page, and says so when the stream is lost. Without it the page is as it was when loaded.
 import { apply, start } from "./filters.js";
+import { choose } from "./range.js";
 import { update } from "./follow.js";
 
 const SILENCE_MS = 15000; // the server says something at least every 5 s
@@ -69,5 +70,6 @@ function connect() {
 }
 
 start();
+choose();
 connect();
 setInterval(check, 500);

@@ -6,8 +6,9 @@ from typing import Any
 
 from nfagent.dashboard.probe import Switches
 from nfagent.dashboard.snapshot import Place, Snapshot
-from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Offload, Rate
+from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Offload, Rate, Step
 from nfagent.model import Decision, Event, Instance, InstancePort, Migration, Running, View
+from nfagent.monitor import day
 from nfagent.store.migrations import Arrival
 from server.oneswitchd.answers import BridgeState, LinkState, Status, SwitchState, VirtualPort
 
@@ -252,10 +253,24 @@ def server() -> Snapshot:
         switches=switches(),
         measured=history[-1],
         history=history,
+        day=_day(history[-1]),
         decision=Decision(31, AT - 2.5, {}, {}, _EXPLANATION, (moving.instance.id,), None),
         whys=_whys(views),
         free_bytes=1 << 40,
     )
+
+
+def _day(measured: Measurement) -> dict[str, tuple[Step, ...]]:
+    """Return 24 hours of the server's traffic, of its links and CPUs, with a gap in the night."""
+    first = int(AT - day.DAY_S) // day.STEP_S * day.STEP_S
+    steps = [at for at in range(first, int(AT), day.STEP_S) if not first + 30_000 < at < first + 36_000]
+
+    def wave(most: float) -> tuple[Step, ...]:
+        return tuple(Step(at, most * (0.6 + 0.4 * math.sin(at / 13_000)), most) for at in steps)
+
+    series = {day.SERVER: wave(9000), day.cpu_series(HOST): wave(1400), day.cpu_series(NIC): wave(2100)}
+    series |= dict(zip(day.link_series(NIC), (wave(3200), wave(7400)), strict=True))
+    return series | {day.instance_series(key): wave(load.traffic.mbps) for key, load in measured.instances.items()}
 
 
 _EXPLANATION = {
@@ -268,4 +283,4 @@ _EXPLANATION = {
 
 def unmeasured() -> Snapshot:
     """Return the same server before any measurement or decision."""
-    return replace(server(), measured=None, history=[], decision=None, whys={})
+    return replace(server(), measured=None, history=[], day={}, decision=None, whys={})

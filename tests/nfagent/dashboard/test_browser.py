@@ -153,6 +153,23 @@ def test_a_silent_connection_is_reopened(shown: Stage, tab: Tab, monkeypatch: py
     expect(tab.page.locator("#lost")).to_be_hidden()
 
 
+def test_the_charts_show_five_minutes_or_a_day(shown: Stage, tab: Tab) -> None:
+    page = tab.open(shown.url)
+    recent, day = (page.locator(f"#tiles .course.{name}").first for name in ("recent", "day"))
+    expect(recent).to_be_visible()
+    expect(day).to_be_hidden()
+    page.get_by_label("24 h").check()
+    expect(day).to_be_visible()
+    expect(recent).to_be_hidden()
+    assert day.locator(".line").get_attribute("d").count("M") == 2  # pyright: ignore[reportOptionalMemberAccess]
+    page.reload()
+    expect(day).to_be_visible()
+    assert page.locator("#hub .card .course.day:visible").count() == 3
+    page.get_by_label("5 min").check()
+    expect(recent).to_be_visible()
+    assert "range" not in page.url
+
+
 def test_faults_are_at_the_top(shown: Stage, tab: Tab) -> None:
     page = tab.open(shown.url)
     banner = page.get_by_role("status", name="Condition of the server")

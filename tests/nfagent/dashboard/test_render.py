@@ -13,6 +13,7 @@ from nfagent.dashboard.probe import Switches
 from nfagent.dashboard.snapshot import Place, Snapshot
 from nfagent.measurement import Load, Rate
 from nfagent.model import Event, View
+from nfagent.monitor.day import STEP_S
 from nfagent.store.migrations import Arrival
 from server.oneswitchd.answers import LinkState
 from tests.nfagent.dashboard import crowd, sample
@@ -169,6 +170,13 @@ def test_uncounted_traffic_is_not_shown_as_zero() -> None:
     idle = replace(known, measured=replace(blind, error=0.0))
     assert "Traffic through the server 0 Mb/s" in words(idle, "tiles")
     assert "millicores 620 traffic 0 Mb/s" in words(idle, "hub")
+
+
+def test_the_day_is_drawn_anew_once_in_five_minutes() -> None:
+    known = replace(sample.server(), at=AT - AT % STEP_S)
+    tiles, soon, later = (render.fragments(replace(known, at=known.at + after))["tiles"] for after in (0, 299, 300))
+    assert tiles == soon != later
+    assert 'class="course day"' in tiles
 
 
 def test_an_old_measurement_is_marked_as_stale() -> None:

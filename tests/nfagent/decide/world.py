@@ -11,7 +11,7 @@ from nfagent.capacity import Capacity
 from nfagent.catalog import Catalog
 from nfagent.config import DecideConfig, QuotaConfig
 from nfagent.decide.decider import PlacementDecider
-from nfagent.measurement import Coefficient, Load, LocationUse, Measurement, Rate
+from nfagent.measurement import Coefficient, Load, LocationUse, Measurement, Rate, Step
 from nfagent.model import Decision, Flavor, Instance, Kind
 from nfagent.monitor.layout import Layout, SwitchLayout
 from nfagent.store import Store, chains, decisions, events, instances, migrations, processes
@@ -34,6 +34,9 @@ class FakeMonitor:
 
     def newest(self) -> Measurement | None:
         return self.measured
+
+    def day(self, series: str) -> tuple[Step, ...]:
+        return ()
 
     def history(self) -> list[Measurement]:
         return [] if self.measured is None else [self.measured]
