@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from nfagent.dashboard.snapshot import Snapshot
+from nfagent.dashboard.snapshot import Place, Snapshot
 from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Rate
 from nfagent.model import Instance, InstancePort, Migration, Running, View
 from nfagent.store.migrations import Arrival
@@ -66,10 +66,11 @@ def server(number: int, beat: int = 0) -> Snapshot:
     views = _views(number)
     rows: list[Running] = [view.running for view in views if view.running]
     moves: list[Migration] = [view.migration for view in views if view.migration]
-    history = [_measurement(AT - ago, views, beat - ago) for ago in (2, 1, 0)]
+    history = [_measurement(AT - ago, views, beat - ago) for ago in range(40, -1, -5)]
     known = sample.server()
     return replace(
         known,
+        places=(Place(HOST, True, 200), Place(NIC, False, 60)),
         views=views,
         running=rows,
         moves=[*moves, *known.moves[1:]],

@@ -2,19 +2,22 @@
 
 import io
 import sys
+import time
 from pathlib import Path
 
 from PIL import Image
 
 from nfagent.dashboard import render
-from tests.nfagent.dashboard import sample
+from nfagent.dashboard.board import TICK_S
+from tests.nfagent.dashboard import crowd, sample
 from tests.nfagent.dashboard.stage import browser, chromium, stage
 
-# name: width, height, colours, device pixels for each of CSS
+# name: sample, width, height, colours, device pixels for each of CSS
 PICTURES = {
-    "dashboard-light.png": (1440, 1040, "light", 1.0),
-    "dashboard-dark.png": (1920, 1080, "dark", 1.0),
-    "dashboard-phone.png": (360, 780, "light", 2.0),
+    "dashboard-light.png": (sample.server(), 1440, 1040, "light", 1.0),
+    "dashboard-dark.png": (sample.server(), 1920, 1080, "dark", 1.0),
+    "dashboard-phone.png": (sample.server(), 360, 780, "light", 2.0),
+    "dashboard-rows.png": (crowd.server(200), 1440, 1040, "light", 1.0),
 }
 
 
@@ -24,7 +27,9 @@ def main(directory: Path) -> None:
     if path is None:
         sys.exit("error: there is no chromium; as root on Debian: apt-get install -y chromium")
     with stage(sample.server()) as shown, browser(path) as started:
-        for name, (width, height, colours, scale) in PICTURES.items():
+        for name, (known, width, height, colours, scale) in PICTURES.items():
+            shown.shown = known
+            time.sleep(2 * TICK_S)  # until the board shows it
             page = started.new_page(
                 viewport={"width": width, "height": height},
                 color_scheme="dark" if colours == "dark" else "light",
