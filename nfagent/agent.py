@@ -5,6 +5,7 @@ from typing import Self
 
 from nfagent.api.access import Access
 from nfagent.api.app import application
+from nfagent.api.certificate import Certificate
 from nfagent.api.discretion import Discretion
 from nfagent.api.services import Services
 from nfagent.api.serving import Serving
@@ -60,6 +61,8 @@ class Agent:
     ) -> None:
         catalog = Catalog.of(config, server)
         access = Access(Path(config.api.tokens) if config.api.tokens else None, config.api.anonymous, config.api.listen)
+        api = config.api
+        self._certificate = Certificate(Path(api.certificate), Path(api.key)) if api.certificate and api.key else None
         switches = ServerWiring(server, self._is_cut_off)
         self._store = Store(Path(config.state))
         self._locations = Locations(self._store, switches.status, config.recovery.after_s, self._look_at)
@@ -108,11 +111,17 @@ class Agent:
             self._decider.start()
             self._locations.start()
             self._logs.start()
-            self._serving = Serving(application(services, blueprint(services)), config.api.listen, config.api.streams)
+            tls = self._certificate.context if self._certificate else None
+            self._serving = Serving(application(services, blueprint(services)), api.listen, api.streams, tls)
         except BaseException:
             self._stop_inside()
             raise
         self.addresses = self._serving.addresses
+
+    def reload(self) -> None:
+        """Read the certificate and its key again; connections stay."""
+        if self._certificate is not None:
+            self._certificate.reload()
 
     def stop(self) -> None:
         """Stop the agent; instances keep running."""

@@ -35,7 +35,7 @@ def global_options(version: VersionOption = False) -> None:
 
 @app.command()
 def serve(config: ConfigOption = None) -> None:
-    """Run the agent until SIGTERM or SIGINT; deployed functions keep running."""
+    """Run the agent until SIGTERM or SIGINT; deployed functions keep running. SIGHUP: read the certificate again."""
     from nfagent.agent import Agent
     from nfagent.api.connections import raise_file_limit
 
@@ -44,7 +44,7 @@ def serve(config: ConfigOption = None) -> None:
     sys.setswitchinterval(_SWITCH_S)
     raise_file_limit()
     # Block these signals before any thread starts, so that all threads inherit this; the main thread waits for them.
-    signals = {signal.SIGTERM, signal.SIGINT}
+    signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     path = config or default_path()
     try:
@@ -54,7 +54,8 @@ def serve(config: ConfigOption = None) -> None:
         _die(error)
     for address in agent.addresses:
         typer.echo(f"nfagent: listening at {address}", err=True)
-    signal.sigwait(signals)
+    while signal.sigwait(signals) == signal.SIGHUP:
+        agent.reload()
     agent.stop()
 
 
@@ -62,13 +63,17 @@ def serve(config: ConfigOption = None) -> None:
 def check(config: ConfigOption = None) -> None:
     """Validate agent.toml and the files that it names, and show what they offer; start nothing."""
     from nfagent.api.access import Access
+    from nfagent.api.certificate import Certificate
     from nfagent.catalog import Catalog
 
     path = config or default_path()
     try:
         settings = AgentConfig.load(path)
         catalog = Catalog.of(settings, settings.load_server(path))
-        Access(Path(settings.api.tokens) if settings.api.tokens else None, settings.api.anonymous, settings.api.listen)
+        api = settings.api
+        if api.certificate and api.key:
+            Certificate(Path(api.certificate), Path(api.key))
+        Access(Path(api.tokens) if api.tokens else None, api.anonymous, api.listen)
     except (AgentError, ServerError) as error:
         _die(error)
     kinds = [f"{kind.name} ({'movable' if kind.movable else 'opaque'})" for kind in catalog.kinds.values()]

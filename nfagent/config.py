@@ -41,9 +41,11 @@ def _listen(value: str) -> str:
     host, _, port = rest.rpartition(":")
     if kind == "unix" and rest.startswith("/"):
         return value
-    if kind == "tcp" and host and port.isdecimal() and int(port) < 65536:
+    if kind in ("tcp", "tls") and host and port.isdecimal() and int(port) < 65536:
         return value
-    raise ValueError(f"{value!r} is not an address; expected unix:/PATH or tcp:HOST:PORT (port 0: any that is free)")
+    raise ValueError(
+        f"{value!r} is not an address; expected unix:/PATH, tcp:HOST:PORT or tls:HOST:PORT (port 0: any free one)"
+    )
 
 
 def _absolute(value: str) -> str:
@@ -65,12 +67,15 @@ class ApiConfig(_Section):
 
     Attributes:
         listen: addresses. Access to a unix socket (mode 0600) makes a client an administrator; over TCP, tokens decide.
+        certificate, key: PEM files for addresses ``tls:HOST:PORT``.
         tokens: file of tokens; see `nfagent.api.access`.
         anonymous: rights of clients without a token over TCP.
         streams: how many clients may follow events or the dashboard at the same time; each takes a thread.
     """
 
     listen: Annotated[list[Listen], Field(min_length=1)] = ["unix:/run/nfagent/nfagent.sock"]
+    certificate: AbsolutePath | None = None
+    key: AbsolutePath | None = None
     tokens: AbsolutePath | None = None
     anonymous: Anonymous = "nobody"
     streams: Annotated[int, Field(ge=1, le=1000)] = 16
@@ -339,9 +344,12 @@ def _conflicts(config: AgentConfig) -> Iterator[tuple[Where, str]]:
 
 def _open_doors(api: ApiConfig) -> Iterator[tuple[Where, str]]:
     for index, listen in enumerate(api.listen):
-        if not listen.startswith("tcp:"):
+        kind, _, rest = listen.partition(":")
+        if kind == "unix":
             continue
-        host = listen.removeprefix("tcp:").rpartition(":")[0]
+        host = rest.rpartition(":")[0]
+        if kind == "tls" and not (api.certificate and api.key):
+            yield ("api", "listen", index), f"{listen} needs certificate and key"
         if api.tokens is None and api.anonymous == "nobody":
             problem = f"{listen} would be unusable: set tokens, or anonymous"
             yield ("api", "listen", index), problem

@@ -16,11 +16,12 @@ PrettyOption = Annotated[bool, typer.Option("--pretty", help="Indent JSON.")]
 
 @dataclass(frozen=True)
 class Globals:
-    """Options given before the command; ``ctx.obj``."""
+    """Options given before the command; ``ctx.obj``. ``cacert``: a file of certificate authorities."""
 
     choice: Choice
     format: Format
     pretty: bool
+    cacert: str | None = None
 
 
 def carry_out(ctx: typer.Context, chosen: Format | None, pretty: bool, work: Callable[[Output], View | None]) -> None:

@@ -38,7 +38,7 @@ class Access:
     def __init__(self, tokens: Path | None, anonymous: Anonymous, listen: Collection[str] = ()) -> None:
         self._tokens = Tokens(tokens)
         self._anonymous: Anonymous = anonymous
-        self._hosts = {_host(each.removeprefix("tcp:")) for each in listen if each.startswith("tcp:")} | {"localhost"}
+        self._hosts = {_host(each[4:]) for each in listen if each.startswith(("tcp:", "tls:"))} | {"localhost"}
 
     def client(self, environ: Mapping[str, Any]) -> Client:
         """Return the sender of this request.

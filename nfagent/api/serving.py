@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import socket
+import ssl
 import threading
 from pathlib import Path
 
@@ -40,6 +41,7 @@ class Serving:
         application: the application.
         listen: addresses as in agent.toml.
         streams: additional threads of each listener for answers that do not end.
+        tls: for addresses ``tls:HOST:PORT``.
 
     Attributes:
         addresses: as ``listen``, with the chosen ports.
@@ -48,7 +50,9 @@ class Serving:
         ServingError: an address is in use, or cannot be created.
     """
 
-    def __init__(self, application: Application, listen: list[str], streams: int) -> None:
+    def __init__(
+        self, application: Application, listen: list[str], streams: int, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.addresses: list[str] = []
         self._listeners: list[_Listener] = []
         with contextlib.ExitStack() as undo:
@@ -57,7 +61,8 @@ class Serving:
                 listener, actual = _listener(address)
                 undo.enter_context(listener)
                 self.addresses.append(actual)
-                self._listeners.append(_Listener(application, listener, room(len(listen)), _THREADS + streams))
+                threads, context = _THREADS + streams, tls if address.startswith("tls:") else None
+                self._listeners.append(_Listener(application, listener, room(len(listen)), threads, context))
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._serve, name="serve", daemon=True)
             self._thread.start()
@@ -101,7 +106,9 @@ class _Listener(uvicorn.Server):
         is_open: set when clients can connect.
     """
 
-    def __init__(self, application: Application, listener: socket.socket, most: int, threads: int) -> None:
+    def __init__(
+        self, application: Application, listener: socket.socket, most: int, threads: int, tls: ssl.SSLContext | None
+    ) -> None:
         connections = Connections(most)
         self._bridge = Bridge(application, connections, threads, is_local=listener.family == socket.AF_UNIX)
         config = ListenerConfig(
@@ -116,6 +123,7 @@ class _Listener(uvicorn.Server):
             server_header=False,
             headers=[("Server", "nfagent")],
             backlog=_BACKLOG,
+            ssl_context_factory=None if tls is None else lambda _, __: tls,
             timeout_keep_alive=int(IDLE_S),
             h11_max_incomplete_event_size=_HEAD_MAX,
         )
@@ -146,7 +154,7 @@ class _Listener(uvicorn.Server):
 def _listener(address: str) -> tuple[socket.socket, str]:
     kind, _, rest = address.partition(":")
     try:
-        return _unix(Path(rest)) if kind == "unix" else _tcp(rest)
+        return _unix(Path(rest)) if kind == "unix" else _tcp(kind, rest)
     except OSError as error:
         raise ServingError(f"cannot listen at {address}: {error.strerror or error}") from error
 
@@ -171,7 +179,7 @@ def _unix(path: Path) -> tuple[socket.socket, str]:
     return listener, f"unix:{path}"
 
 
-def _tcp(rest: str) -> tuple[socket.socket, str]:
+def _tcp(kind: str, rest: str) -> tuple[socket.socket, str]:
     host, _, port = rest.rpartition(":")
     found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     listener = socket.socket(*found[:3])  # with the protocol: asyncio sets TCP_NODELAY only where it is named
@@ -181,4 +189,4 @@ def _tcp(rest: str) -> tuple[socket.socket, str]:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALLED_MS)  # accepted connections inherit it
         listener.bind(found[4])
         undo.pop_all()
-    return listener, f"tcp:{host}:{listener.getsockname()[1]}"
+    return listener, f"{kind}:{host}:{listener.getsockname()[1]}"

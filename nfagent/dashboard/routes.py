@@ -93,8 +93,10 @@ class _Views:
         except RefusedError as error:
             return _door(error, error.status)
         response = redirect(PATH, 303)
-        # Not `secure`: nfagent itself does not speak TLS; a proxy may add it.
-        response.set_cookie(_COOKIE, badge, path=PATH, httponly=True, samesite="Strict", max_age=_A_YEAR_S)
+        secure = request.is_secure
+        response.set_cookie(
+            _COOKIE, badge, path=PATH, httponly=True, secure=secure, samesite="Strict", max_age=_A_YEAR_S
+        )
         return response
 
     def _check(self) -> Client:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 # One connection per request: a kept one would be broken after the peer's restart.
 _ONE_EACH = httpx.Limits(max_keepalive_connections=0)
-# Both peers speak plain HTTP. Without this httpx reads all certificates of the machine for each client: 15 ms of CPU.
+# For addresses without TLS. Without this httpx reads all certificates of the machine for each client: 15 ms of CPU.
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -51,20 +51,39 @@ ONESWITCHD = Peer("oneswitchd", "oneswitchd --config FILE", "unoctl show", "[one
 NFAGENT = Peer("nfagent", "nfagent serve", "unoctl nf list", "nfagent's address")
 
 
+def _verifying(cacert: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=cacert)
+    except ssl.SSLError as error:
+        raise ConfigError(f"{cacert}: has no certificate in PEM ({error.reason or error})") from error
+    except OSError as error:
+        raise ConfigError(f"{cacert}: the certificates cannot be read: {error.strerror}") from error
+
+
+def _unverified(error: BaseException | None) -> str | None:
+    """Return why a peer's certificate was refused; None: another error."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return error.verify_message
+        error = error.__cause__ or error.__context__
+    return None
+
+
 class Rest:
     """Sends requests to one peer.
 
     Args:
         peer: the peer.
-        api: ``unix:PATH`` or ``tcp:HOST:PORT``.
+        api: ``unix:PATH``, ``tcp:HOST:PORT`` or ``tls:HOST:PORT``.
         token: bearer token, or None.
         timeout_s: time limit of a request.
+        cacert: PEM file of the authorities that may have signed the peer's certificate; None: those of the machine.
 
     Raises:
-        ConfigError: ``api`` is neither.
+        ConfigError: ``api`` is neither, or ``cacert`` cannot be used.
     """
 
-    def __init__(self, peer: Peer, api: str, token: str | None, timeout_s: float) -> None:
+    def __init__(self, peer: Peer, api: str, token: str | None, timeout_s: float, cacert: str | None = None) -> None:
         self._peer = peer
         self.api = api
         self.timeout_s = timeout_s
@@ -76,8 +95,10 @@ class Rest:
             self._path = rest
         elif kind == "tcp" and rest:
             transport, base = httpx.HTTPTransport(verify=_NO_TLS, limits=_ONE_EACH), f"http://{rest}"
+        elif kind == "tls" and rest:
+            transport, base = httpx.HTTPTransport(verify=_verifying(cacert), limits=_ONE_EACH), f"https://{rest}"
         else:
-            raise ConfigError(f"{peer.origin} is '{api}'; expected unix:PATH or tcp:HOST:PORT")
+            raise ConfigError(f"{peer.origin} is '{api}'; expected unix:PATH, tcp:HOST:PORT or tls:HOST:PORT")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = httpx.Client(
             transport=transport, base_url=base, timeout=timeout_s, trust_env=False, headers=self._headers
@@ -199,6 +220,11 @@ class Rest:
 
     def _unreachable(self, error: Exception) -> ApiUnreachableError:
         peer = self._peer
+        if (unverified := _unverified(error)) is not None:
+            mend = "name the authority that signed it with --cacert FILE or $NFAGENT_CACERT"
+            return ApiUnreachableError(
+                f"the certificate of {self.api} is not trusted ({unverified}); {mend}", peer.name
+            )
         return ApiUnreachableError(
             f"no {peer.name} answers at {self.api} ({error}); start it with: {peer.start}", peer.name
         )

@@ -28,7 +28,7 @@ def test_every_key_has_a_default() -> None:
         ("server = 1", 1, "server", "string"),
         ('server = "server.toml"', 1, "server", "not an absolute path"),
         ("\n[api]\nlisten = []", 3, "api.listen", "at least 1"),
-        ('[api]\nlisten = ["ftp:x"]', 2, "api.listen[0]", "expected unix:/PATH or tcp:HOST:PORT"),
+        ('[api]\nlisten = ["ftp:x"]', 2, "api.listen[0]", "expected unix:/PATH, tcp:HOST:PORT or tls:HOST:PORT"),
         ('[api]\nlisten = ["unix:run"]', 2, "api.listen[0]", "not an address"),
         ('[api]\nlisten = ["tcp:127.0.0.1:99999"]', 2, "api.listen[0]", "not an address"),
         ('[api]\nlisten = ["tcp:127.0.0.1:1"]', 2, "api.listen[0]", "would be unusable"),

@@ -334,7 +334,7 @@ def test_an_unusable_address_is_reported_with_the_cause(directory: Path) -> None
 def test_listeners_time_out_stalled_clients() -> None:
     for address, shown in (("127.0.0.1:0", "tcp:127.0.0.1:"), ("[::1]:0", "tcp:[::1]:")):
         try:
-            listener, actual = serving._tcp(address)
+            listener, actual = serving._tcp("tcp", address)
         except OSError:
             assert address.startswith("[")  # a machine without IPv6
             continue

@@ -30,7 +30,7 @@ def functions(
     except ConfigChoiceError:
         return
     try:
-        with NfClient(api, environment.get("NFAGENT_TOKEN"), ASK_TIMEOUT_S) as client:
+        with NfClient(api, environment.get("NFAGENT_TOKEN"), ASK_TIMEOUT_S, environment.get(finding.CACERT)) as client:
             if not client.manages(facts.server.oneswitchd.datapath_id):
                 return
             faults = client.faults()

@@ -18,16 +18,19 @@ class NfClient:
     """A connection to one nfagent.
 
     Args:
-        api: ``unix:PATH`` or ``tcp:HOST:PORT``.
+        api: ``unix:PATH``, ``tcp:HOST:PORT`` or ``tls:HOST:PORT``.
         token: for TCP.
         timeout_s: time limit of a request.
+        cacert: file of the authorities to trust; None: those of the machine.
 
     Raises:
         ConfigError: ``api`` is neither. All methods raise ``ApiError``.
     """
 
-    def __init__(self, api: str, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        self._rest = Rest(NFAGENT, api, token, timeout_s)
+    def __init__(
+        self, api: str, token: str | None = None, timeout_s: float = TIMEOUT_S, cacert: str | None = None
+    ) -> None:
+        self._rest = Rest(NFAGENT, api, token, timeout_s, cacert)
 
     def __enter__(self) -> Self:
         return self

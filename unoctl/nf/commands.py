@@ -5,6 +5,7 @@ import os
 import time
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,8 @@ from unoctl.render import Format, Output, Progress, View
 app = typer.Typer(help="Deploy and migrate network functions, and show where they run and why.", no_args_is_help=True)
 
 AgentOption = Annotated[
-    str | None, typer.Option("--agent", metavar="ADDRESS", help="Address of nfagent: unix:PATH or tcp:HOST:PORT.")
+    str | None,
+    typer.Option("--agent", metavar="ADDRESS", help="Address of nfagent: unix:PATH, tcp:HOST:PORT or tls:HOST:PORT."),
 ]
 NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Return once nfagent has accepted the request.")]
 Reference = Annotated[str, typer.Argument(metavar="NF", help="Name or id.")]
@@ -28,6 +30,19 @@ ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="Its configurat
 _NOT_FOUND = 404
 _LOG_MAX = 262_144
 _LOG_PERIOD_S = 0.5
+
+
+@app.callback()
+def trusted(
+    ctx: typer.Context,
+    cacert: Annotated[
+        str | None,
+        typer.Option("--cacert", envvar=finding.CACERT, metavar="FILE", help="Authorities to trust at tls: addresses."),
+    ] = None,
+) -> None:
+    """Deploy and migrate network functions, and show where they run and why."""
+    given: Globals = ctx.obj
+    ctx.obj = replace(given, cacert=cacert)
 
 
 def _run(
@@ -41,7 +56,7 @@ def _run(
 
     def ask(output: Output) -> View | None:
         api = finding.address(agent, given.choice.lab, os.environ)
-        with NfClient(api, os.environ.get("NFAGENT_TOKEN")) as client:
+        with NfClient(api, os.environ.get("NFAGENT_TOKEN"), cacert=given.cacert) as client:
             return work(client, output)
 
     carry_out(ctx, chosen, pretty, ask)

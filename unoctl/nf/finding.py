@@ -11,6 +11,9 @@ from pathlib import Path
 from server.discovery import labs
 from server.errors import ConfigChoiceError, ConfigError
 
+CACERT = "NFAGENT_CACERT"
+"""Environment variable: a file of certificate authorities, for ``tls:`` addresses."""
+
 SYSTEM_CONFIG = Path("/etc/nfagent/agent.toml")
 _IN_LAB = Path("nfagent") / "agent.toml"
 
@@ -18,7 +21,7 @@ _IN_LAB = Path("nfagent") / "agent.toml"
 def address(
     named: str | None, lab: str | None, environment: Mapping[str, str], system_config: Path = SYSTEM_CONFIG
 ) -> str:
-    """Return ``unix:PATH`` or ``tcp:HOST:PORT``.
+    """Return ``unix:PATH``, ``tcp:HOST:PORT`` or ``tls:HOST:PORT``.
 
     Raises:
         ConfigError: agent.toml cannot be read, or names no address.
