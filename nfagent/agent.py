@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Self
 
-from nfagent.api.access import Access
 from nfagent.api.app import application
-from nfagent.api.certificate import Certificate
 from nfagent.api.discretion import Discretion
+from nfagent.api.making import make_access, make_certificate
 from nfagent.api.services import Services
 from nfagent.api.serving import Serving
 from nfagent.api.streams import Streams
@@ -60,9 +59,8 @@ class Agent:
         switching: Switching | None = None,
     ) -> None:
         catalog = Catalog.of(config, server)
-        access = Access(Path(config.api.tokens) if config.api.tokens else None, config.api.anonymous, config.api.listen)
         api = config.api
-        self._certificate = Certificate(Path(api.certificate), Path(api.key)) if api.certificate and api.key else None
+        access, self._certificate = make_access(api), make_certificate(api)
         switches = ServerWiring(server, self._is_cut_off)
         self._store = Store(Path(config.state))
         self._locations = Locations(self._store, switches.status, config.recovery.after_s, self._look_at)

@@ -62,18 +62,15 @@ def serve(config: ConfigOption = None) -> None:
 @app.command()
 def check(config: ConfigOption = None) -> None:
     """Validate agent.toml and the files that it names, and show what they offer; start nothing."""
-    from nfagent.api.access import Access
-    from nfagent.api.certificate import Certificate
+    from nfagent.api.making import make_access, make_certificate
     from nfagent.catalog import Catalog
 
     path = config or default_path()
     try:
         settings = AgentConfig.load(path)
         catalog = Catalog.of(settings, settings.load_server(path))
-        api = settings.api
-        if api.certificate and api.key:
-            Certificate(Path(api.certificate), Path(api.key))
-        Access(Path(api.tokens) if api.tokens else None, api.anonymous, api.listen)
+        make_certificate(settings.api)
+        make_access(settings.api)
     except (AgentError, ServerError) as error:
         _die(error)
     kinds = [f"{kind.name} ({'movable' if kind.movable else 'opaque'})" for kind in catalog.kinds.values()]

@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from nfagent import model
+from nfagent.clients import Role
 from server.config import InterfaceName, ServerConfig, SwitchName
 from server.config_faults import fault_at, parse_model, read_text
 from server.errors import ConfigFaultError
@@ -54,12 +56,69 @@ def _absolute(value: str) -> str:
     return value
 
 
+def _web_address(value: str) -> str:
+    found = urlsplit(value)
+    is_near = found.hostname in ("localhost", "127.0.0.1", "::1")
+    if not found.hostname or not (found.scheme == "https" or (found.scheme == "http" and is_near)):
+        raise ValueError(f"{value!r} is not an https address (http: on this machine only)")
+    return value.rstrip("/")
+
+
+def _path_or_web_address(value: str) -> str:
+    return value if value.startswith("/") else _web_address(value)
+
+
 Listen = Annotated[str, AfterValidator(_listen)]
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+WebAddress = Annotated[str, AfterValidator(_web_address)]
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class OidcConfig(_Section):
+    """``[api.oidc]``: tokens of an issuer of OpenID Connect.
+
+    Attributes:
+        issuer: claim ``iss``.
+        audience: must be in the claim ``aud``.
+        jwks: the issuer's public keys: a path, or an https address.
+        algorithms: allowed ones; asymmetric, so that a public key cannot serve as a secret.
+        roles: the roles here, by values of the claim ``role_claim``.
+        role_claim, project_claim: claims; ``a.b`` is the member b of a.
+        subject_claim: claim with a name for the audit log.
+        cacert: authorities to trust at ``jwks``, PEM; None: those of the machine.
+    """
+
+    issuer: str
+    audience: str
+    jwks: Annotated[str, AfterValidator(_path_or_web_address)]
+    algorithms: Annotated[list[Algorithm], Field(min_length=1)] = ["RS256", "PS256", "ES256", "EdDSA"]
+    roles: Annotated[dict[str, Role], Field(min_length=1)]
+    role_claim: str = "roles"
+    project_claim: str = "project"
+    subject_claim: str = "preferred_username"
+    cacert: AbsolutePath | None = None
+
+
+class KeystoneConfig(_Section):
+    """``[api.keystone]``: tokens of Keystone.
+
+    Attributes:
+        url: such as https://keystone:5000/v3.
+        roles: the roles here, by Keystone's.
+        project: what names a project here. Names are unique in one domain only.
+        cache_s: how long an answer is used; a revoked token works for this long.
+        cacert: as for `OidcConfig`.
+    """
+
+    url: WebAddress
+    roles: Annotated[dict[str, Role], Field(min_length=1)]
+    project: Literal["id", "name"] = "id"
+    cache_s: Annotated[float, Field(strict=False, ge=0, le=3600)] = 60.0
+    cacert: AbsolutePath | None = None
 
 
 class ApiConfig(_Section):
@@ -79,6 +138,8 @@ class ApiConfig(_Section):
     tokens: AbsolutePath | None = None
     anonymous: Anonymous = "nobody"
     streams: Annotated[int, Field(ge=1, le=1000)] = 16
+    oidc: OidcConfig | None = None
+    keystone: KeystoneConfig | None = None
 
 
 class QuotaConfig(_Section):
@@ -350,8 +411,8 @@ def _open_doors(api: ApiConfig) -> Iterator[tuple[Where, str]]:
         host = rest.rpartition(":")[0]
         if kind == "tls" and not (api.certificate and api.key):
             yield ("api", "listen", index), f"{listen} needs certificate and key"
-        if api.tokens is None and api.anonymous == "nobody":
-            problem = f"{listen} would be unusable: set tokens, or anonymous"
+        if not (api.tokens or api.oidc or api.keystone) and api.anonymous == "nobody":
+            problem = f"{listen} would be unusable: set tokens, or anonymous, oidc or keystone"
             yield ("api", "listen", index), problem
         if api.anonymous != "nobody" and host not in ("localhost", "[::1]") and not host.startswith("127."):
             problem = (

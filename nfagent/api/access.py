@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from nfagent.api.identity import Identity
 from nfagent.api.tokens import Tokens, digest
 from nfagent.clients import Client
 from nfagent.config import Anonymous
@@ -30,14 +31,22 @@ class Access:
         tokens: the file; None: no file.
         anonymous: rights of clients without a token over TCP.
         listen: addresses as in agent.toml.
+        identities: services whose tokens are accepted, too.
 
     Raises:
         ConfigError: the file cannot be used; the message names the line.
     """
 
-    def __init__(self, tokens: Path | None, anonymous: Anonymous, listen: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        tokens: Path | None,
+        anonymous: Anonymous,
+        listen: Collection[str] = (),
+        identities: Collection[Identity] = (),
+    ) -> None:
         self._tokens = Tokens(tokens)
         self._anonymous: Anonymous = anonymous
+        self._identities = identities
         self._hosts = {_host(each[4:]) for each in listen if each.startswith(("tcp:", "tls:"))} | {"localhost"}
 
     def client(self, environ: Mapping[str, Any]) -> Client:
@@ -58,12 +67,13 @@ class Access:
         raise UnauthorizedError("token-missing", "no token; send Authorization: Bearer TOKEN (or X-Auth-Token: TOKEN)")
 
     def badge(self, token: str) -> str:
-        """Return what a browser keeps instead of a token: it opens the dashboard and nothing else.
+        """Return what a browser keeps instead of a token of the file: it opens the dashboard and nothing else.
 
         Raises:
             UnauthorizedError: the token is unknown.
         """
-        self._bearer(token)
+        if self._in_file(token) is None:
+            raise _unknown()
         return _badge(digest(token))
 
     def visitor(self, environ: Mapping[str, Any], badge: str | None) -> Client:
@@ -107,12 +117,23 @@ class Access:
             raise ForbiddenError("host-unknown", detail)
 
     def _bearer(self, token: str) -> Client:
+        found = self._in_file(token)
+        if found is not None:
+            return found
+        for each in self._identities:
+            if each.may_know(token):
+                return each.client(token)
+        raise _unknown()
+
+    def _in_file(self, token: str) -> Client | None:
         shown = digest(token)
         # Compare all of them, each in constant time, so that the duration reveals nothing.
         found = [entry.client for entry in self._tokens.entries() if hmac.compare_digest(entry.digest, shown)]
-        if not found:
-            raise UnauthorizedError("token-unknown", "the token of this request is unknown")
-        return found[0]
+        return found[0] if found else None
+
+
+def _unknown() -> UnauthorizedError:
+    return UnauthorizedError("token-unknown", "the token of this request is unknown")
 
 
 def _token(environ: Mapping[str, Any]) -> str:

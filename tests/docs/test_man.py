@@ -57,7 +57,9 @@ def commands_of_help(program: str, names: tuple[str, ...]) -> Commands:
 
 
 PROGRAMS = {
-    "unoctl.1.md": lambda: _without_common(commands_of(unoctl_cli.app), {"--format", "--pretty", "--agent"}),
+    "unoctl.1.md": lambda: _without_common(
+        commands_of(unoctl_cli.app), {"--format", "--pretty", "--agent", "--cacert"}
+    ),
     "uno-lab.1.md": lambda: commands_of(lab_cli.app),
     "nfagent.8.md": lambda: commands_of(agent_cli.app),
     "nf.1.md": lambda: commands_of_help("nf", ("run", "list", "replay")),
