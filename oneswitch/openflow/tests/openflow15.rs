@@ -88,6 +88,11 @@ fn groups_are_shown_as_they_were_written() {
         [0, 56, 1, 0, 0, 0, 0, 6, 0, 40, 0, 0, 0, 0, 0, 0]
     );
     assert_eq!(shown[32..], insertion()[16..]);
+    let lengths = [group_no::ALL, group_no::ANY].map(|number| {
+        let shown = openflow15::encode(&reply, PacketInFormat::Standard, StatsForm::Only(number));
+        shown.iter().map(Vec::len).collect::<Vec<_>>()
+    });
+    assert_eq!(lengths, [vec![16 + 2 * 56], vec![16]]);
 }
 
 #[test]

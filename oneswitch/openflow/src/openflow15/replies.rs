@@ -75,11 +75,15 @@ fn own(
                     multipart(xid, stats::AGGREGATE, more, [sums].into_iter())
                 }
                 MultipartReply::GroupDesc(list) => {
-                    let wanted = list.iter().filter(|group| is_wanted(form, group.group_id));
+                    let wanted = list
+                        .iter()
+                        .filter(|group| is_wanted(form, group.group_id, group_no::ALL));
                     multipart(xid, stats::GROUP_DESC, more, wanted.map(groups::describe))
                 }
                 MultipartReply::PortDesc(list) => {
-                    let wanted = list.iter().filter(|port| is_wanted(form, port.number));
+                    let wanted = list
+                        .iter()
+                        .filter(|port| is_wanted(form, port.number, port_no::ANY));
                     multipart(xid, stats::PORT_DESC, more, wanted.map(port))
                 }
                 _ => return None,
@@ -103,11 +107,10 @@ fn forwarded(header: Header, notification: &Experimenter) -> Option<Vec<u8>> {
     Some(message(kind::REQUEST_FORWARD, header.xid, &inner))
 }
 
-/// Tells whether a request asks for the description of this number.
-fn is_wanted(form: StatsForm, number: u32) -> bool {
+/// Tells whether a request asks for the description of this number, or for `every` one.
+fn is_wanted(form: StatsForm, number: u32, every: u32) -> bool {
     match form {
-        StatsForm::Only(port_no::ANY | group_no::ALL) => true,
-        StatsForm::Only(only) => only == number,
+        StatsForm::Only(only) => only == number || only == every,
         _ => true,
     }
 }
