@@ -122,6 +122,8 @@ def _change_buckets(draw: Draw, model: Model) -> bytes:
     inserted: list[bytes] = []
     if command == m.INSERT_BUCKET and group in model.kinds and len(kinds) == 1 and not is_indirect:
         inserted = [_bucket(draw, model, group, number) for number in _numbers(draw)[: draw(st.integers(0, 2))]]
+    if not inserted and place == m.LAST_BUCKET and command == m.INSERT_BUCKET:
+        place = m.FIRST_BUCKET  # Open vSwitch 3.1 would splice a list into itself (copy_buckets_for_insert_bucket())
     body = m.group_mod(command, kind, *inserted, group=group, place=place)
     return _DIALECT.message(of.GROUP_MOD, model.next_xid(), body)
 
