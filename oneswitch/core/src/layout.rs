@@ -6,6 +6,6 @@ pub mod messages;
 pub mod offload;
 pub mod repair;
 pub mod spelled_controller;
-pub mod spelled_learn;
+pub mod spelled_fields;
 pub mod spelling;
 pub mod translate;

@@ -4,7 +4,7 @@
 //! padding becomes zeros, deprecated actions become set-fields. Most content is reported unchanged. A difference not known here counts as
 //! another rule, which is rewritten once; `sync` then accepts it.
 
-use super::{spelled_controller, spelled_learn};
+use super::{spelled_controller, spelled_fields};
 use openflow13::{Buckets, Instructions, Match, MeterBand, OxmField};
 
 const GOTO_TABLE: u16 = 1;
@@ -201,7 +201,7 @@ fn set_field(item: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Converts NXAST_SET_TUNNEL and NXAST_SET_TUNNEL64 to a set-field of the tunnel id, and spells `learn` and `controller` anew.
+/// Converts NXAST_SET_TUNNEL and NXAST_SET_TUNNEL64 to a set-field of the tunnel id, and spells fields and `controller` anew.
 fn nicira(item: &[u8], out: &mut Vec<u8>) {
     const TUN_ID: u8 = 38;
     let subtype = u16_at(item, 8);
@@ -213,7 +213,7 @@ fn nicira(item: &[u8], out: &mut Vec<u8>) {
         }
         (Some([0, 0, 0x23, 0x20]), _, Some(id)) => put_set_field(0x8000, TUN_ID, id, out),
         (Some([0, 0, 0x23, 0x20]), _, _) => {
-            match spelled_learn::spelled(item).or_else(|| spelled_controller::spelled(item)) {
+            match spelled_fields::spelled(item).or_else(|| spelled_controller::spelled(item)) {
                 Some(spelled) => out.extend(spelled),
                 None => out.extend(item),
             }
@@ -244,7 +244,12 @@ mod tests {
     }
 
     /// What was written to Open vSwitch 3.1, and what it reported of it.
-    const REPORTED: [(&str, &str, &str); 19] = [
+    const REPORTED: [(&str, &str, &str); 20] = [
+        (
+            "field of a load",
+            "0004002000000000ffff0018000023200007021780002e0400000000000a0000",
+            "0004002000000000ffff001800002320000702170000220400000000000a0000",
+        ),
         (
             "a default property of controller",
             "0004003000000000ffff002800002320002500000000000000010006000000000003000c757365726461746100000000",

@@ -1,8 +1,12 @@
-//! The fields of learn actions as Open vSwitch reports them (lib/learn.c): in Nicira's form (NXM) where that has them, over every version.
+//! The fields in Nicira's actions as Open vSwitch reports them (lib/ofp-actions.c, lib/learn.c): in Nicira's form (NXM) where that has them, over
+//! every version.
 
 use super::spelling::u16_at;
 use openflow13::openflow10::nxm_name;
 
+const REG_MOVE: u16 = 6;
+const REG_LOAD: u16 = 7;
+const OUTPUT_REG: u16 = 15;
 const LEARN: u16 = 16;
 const LEARN2: u16 = 45;
 /// `nx_action_learn`, `nx_action_learn2`, without specifications.
@@ -20,8 +24,23 @@ const EXPERIMENTER: u16 = 0xffff;
 /// Fields that Open vSwitch keeps apart from NXM's, which have another width: in_port and ip_dscp.
 const OWN: [u8; 2] = [0, 8];
 
-/// Returns a learn action with its fields in Nicira's form; `None`: it is none, or cannot be read.
+/// Returns an action with its fields in Nicira's form; `None`: it has none, or cannot be read.
 pub fn spelled(action: &[u8]) -> Option<Vec<u8>> {
+    let (head, count) = match u16_at(action, 8)? {
+        REG_MOVE => (16, 2),
+        REG_LOAD | OUTPUT_REG => (12, 1),
+        _ => return spelled_learn(action),
+    };
+    let (start, mut rest) = action.split_at_checked(head)?;
+    let mut out = start.to_vec();
+    for _ in 0..count {
+        put_field(&mut rest, &mut out)?;
+    }
+    out.extend(rest);
+    Some(out)
+}
+
+fn spelled_learn(action: &[u8]) -> Option<Vec<u8>> {
     let (head, has_result) = match u16_at(action, 8)? {
         LEARN => (LEARN_BYTES, false),
         LEARN2 => (LEARN2_BYTES, u16_at(action, FLAGS)? & WRITES_RESULT != 0),
