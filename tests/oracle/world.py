@@ -39,6 +39,7 @@ from tests.oracle.steps import (
 )
 
 _CLEAR_MAP = 2
+_WITH_TABLE_CONFIGURATIONS = 5
 _ASYNC_MASKS = (0b111, 0b111, 0b111, 0b111, 0b1111, 0b1111)
 _BULK_TABLE = 9
 _OTHER_ADDRESS = bytes.fromhex("020000000099")
@@ -258,6 +259,13 @@ class World:
             channel.send(of.role_request(1, of.ROLE_EQUAL, 0))
             channel.barrier()
 
+    def _begin_tables(self) -> None:
+        """Reset the configurations of tables."""
+        with self._aside(_WITH_TABLE_CONFIGURATIONS) as channel:
+            body = struct.pack("!B3xI", of.ALL_TABLES, 0)
+            channel.send(channel.dialect.message(of.TABLE_MOD, 1, body))
+            channel.barrier()
+
     def restart_switch(self, switch: int) -> None:
         """Restart a switch, but not the one bridge, which would lose its rules."""
 
@@ -395,6 +403,7 @@ class World:
         for port in sorted(self._down):
             self._set_interface(port, up=True)
         self._begin_roles()
+        self._begin_tables()
         self._reset_port_configs()
         self.channel.send(of.set_config(1, 0, 0xFFFF))
         if not self._fresh:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from tests.oracle import openflow as of
-from tests.oracle.dialects import DIALECTS, messages10, messages15, openflow14
+from tests.oracle.dialects import DIALECTS, messages10, messages15
 from tests.oracle.dialects.openflow13 import OpenFlow13
-from tests.oracle.draws import bundles, flows, groups, openflow10, openflow15, packets, requests
+from tests.oracle.dialects.openflow14 import TABLE_DESC
+from tests.oracle.draws import bundles, flows, groups, openflow10, openflow14, openflow15, packets, requests
 from tests.oracle.draws.model import CONTROLLERS, Draw, Maker, Model, Sender
 
 _IN_14, _IN_15 = DIALECTS[5], DIALECTS[messages15.VERSION]
@@ -36,7 +37,7 @@ def _request_14(draw: Draw, model: Model) -> bytes:
     """Draw a request; not for descriptions of queues, which a dummy device pretends to have."""
     if draw(st.integers(0, 7)):
         return _IN_14.translated(requests.request(draw, model))
-    return _IN_14.multipart(model.next_xid(), openflow14.TABLE_DESC)
+    return _IN_14.multipart(model.next_xid(), TABLE_DESC)
 
 
 _EVERY, _LATER = (1, 4, 4, 5, 6, 6), (4, 5, 6, 6)
@@ -55,7 +56,16 @@ DRAWS = {
         (messages10.BARRIER_REQUEST, messages10.BARRIER_REQUEST, of.GET_CONFIG_REQUEST, 99),
     ),
     4: Draws(_CHANGES, packets.packet_out, requests.request, _BETWEEN),
-    5: Draws(tuple(_in(_IN_14, maker) for maker in _CHANGES), _in(_IN_14, packets.packet_out), _request_14, _BETWEEN),
+    5: Draws(
+        (
+            *(_in(_IN_14, maker) for maker in _CHANGES if maker is not flows.add_flow),
+            *(openflow14.add_flow,) * 10,
+            openflow14.change_table,
+        ),
+        _in(_IN_14, packets.packet_out),
+        _request_14,
+        _BETWEEN,
+    ),
     6: Draws(
         (
             *(openflow15.add_flow,) * 10,
