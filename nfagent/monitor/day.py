@@ -59,22 +59,31 @@ class Day:
         self._reading = threading.Lock()
 
     def take(self, sample: Measurement) -> None:
-        """Add a sample; store the last step if it belongs to the next one."""
+        """Add a sample; store the last step if it belongs to the next one.
+
+        Raises:
+            DiskFullError: the last step is lost.
+        """
         at = int(sample.at // STEP_S) * STEP_S
-        if at != self._at:
-            self.keep()
-            self._at = at
+        over, begun, sums = at != self._at, self._at, self._sums
+        if over:
+            self._at, self._sums = at, {}
         for series, value in _values(sample):
             self._sums.setdefault(series, _Sum()).add(value)
+        if over:
+            self._store_step(begun, sums)
 
     def keep(self) -> None:
         """Store the step so far."""
         sums, self._sums = self._sums, {}
+        self._store_step(self._at, sums)
+
+    def _store_step(self, at: int, sums: dict[str, _Sum]) -> None:
         if not sums:
             return
-        steps = {series: Step(self._at, each.total / each.samples, each.most) for series, each in sums.items()}
+        steps = {series: Step(at, each.total / each.samples, each.most) for series, each in sums.items()}
         with self._store.change(outlives="process") as change:
-            day.put(change, steps, self._at - DAY_S)
+            day.put(change, steps, at - DAY_S)
         with self._reading:
             self._read.clear()
 

@@ -1,6 +1,7 @@
 """Measures periodically: turns counters of switches and instances into samples."""
 
 import logging
+import sqlite3
 import threading
 import time
 from collections import deque
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 
 from nfagent.capacity import Capacity
 from nfagent.catalog import Catalog
+from nfagent.errors import DiskFullError
 from nfagent.measurement import Coefficient, LinkTotals, LinkUse, Load, LocationUse, Measurement, Rate, Step
 from nfagent.monitor.day import Day
 from nfagent.monitor.instance_load import Counted, LoadProbe, load
@@ -99,7 +101,7 @@ class ServerMonitor:
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
             self._keep()
-            self._day.keep()
+            self._remember(self._day.keep)
 
     # ---- queries
 
@@ -158,7 +160,7 @@ class ServerMonitor:
         measured = self._measurement(before, look, running)
         with self._ringing:
             self._ring.append(measured)
-        self._day.take(measured)
+        self._remember(lambda: self._day.take(measured))
         return measured
 
     def _new_layout(self, functions: Mapping[str, int]) -> Layout | None:
@@ -262,6 +264,14 @@ class ServerMonitor:
             with self._store.change() as change:
                 coefficients.put(change, changed)
             self._kept |= {(each.kind, each.location_class): each for each in changed}
+
+    def _remember(self, store: Callable[[], None]) -> None:
+        """Store figures of the day; a full disk must not stop measuring."""
+        try:
+            store()
+            self._well("the last day")
+        except (DiskFullError, sqlite3.Error) as error:
+            self._fault("the last day", str(error))
 
     def _differs(self, learnt: Coefficient) -> bool:
         kept = self._kept.get((learnt.kind, learnt.location_class))

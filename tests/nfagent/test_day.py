@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from nfagent.errors import DiskFullError
 from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Rate, Step
 from nfagent.monitor.day import DAY_S, SERVER, STEP_S, Day, cpu_series, instance_series, link_series
 from nfagent.store import Store, events
+from nfagent.store import day as day_rows
 
 START = 1_790_000_100
 """The start of a step."""
@@ -70,3 +72,19 @@ def test_a_restart_within_a_step_keeps_its_newer_part(store: Store) -> None:
         day.keep()
         day.keep()
     assert day.series(SERVER) == (Step(START, 40.0, 40.0),)
+
+
+def test_a_full_disk_costs_one_step(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    day = Day(store)
+    day.take(sample(START, 1.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(day_rows, "put", _full)
+        with pytest.raises(DiskFullError):
+            day.take(sample(START + STEP_S, 2.0))
+    for step in (1, 2):
+        day.take(sample(START + step * STEP_S, 3.0))
+    assert [step.at for step in day.series(SERVER)] == [START + STEP_S]
+
+
+def _full(*_: object) -> None:
+    raise DiskFullError("the disk is full")

@@ -21,6 +21,7 @@ function follow(old, wanted, parked) {
     if (old.nodeValue !== wanted.nodeValue) old.nodeValue = wanted.nodeValue;
     return;
   }
+  if (old.isEqualNode(wanted)) return; // most parts of most functions; the browser itself compares faster
   followAttributes(old, wanted);
   if (!("part" in wanted.dataset)) followChildren(old, wanted, parked); // otherwise another fragment fills it
 }
