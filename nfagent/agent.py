@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Self
 
 from nfagent.api.app import application
+from nfagent.api.audit import Audit
 from nfagent.api.discretion import Discretion
 from nfagent.api.making import make_access, make_certificate
 from nfagent.api.services import Services
@@ -62,6 +63,7 @@ class Agent:
         api = config.api
         access, self._certificate = make_access(api), make_certificate(api)
         switches = ServerWiring(server, self._is_cut_off)
+        self._audit = Audit(config.audit, Path(config.state))
         self._store = Store(Path(config.state))
         self._locations = Locations(self._store, switches.status, config.recovery.after_s, self._look_at)
         self._watch = Watch(self._wake)
@@ -93,6 +95,7 @@ class Agent:
             config=config,
             server=server,
             access=access,
+            audit=self._audit,
             discretion=Discretion(config, server),
             status=switches.status,
             ports=switches.ports,
@@ -145,6 +148,7 @@ class Agent:
         self._monitor.stop()
         self._watch.stop()
         self._store.close()
+        self._audit.close()
 
     def __enter__(self) -> Self:
         return self

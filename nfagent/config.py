@@ -142,6 +142,22 @@ class ApiConfig(_Section):
     keystone: KeystoneConfig | None = None
 
 
+class AuditConfig(_Section):
+    """``[audit]``: the log of changes and refusals.
+
+    Attributes:
+        to: ``file``, ``syslog`` (facility authpriv; journald reads it, too) or ``none``.
+        file: path; None: audit.log in ``state``.
+        max_mb: size at which it is rotated.
+        keep: number of rotated files.
+    """
+
+    to: Literal["file", "syslog", "none"] = "file"
+    file: AbsolutePath | None = None
+    max_mb: Annotated[int, Field(ge=1, le=10_000)] = 20
+    keep: Annotated[int, Field(ge=1, le=1000)] = 10
+
+
 class QuotaConfig(_Section):
     """``[quota]``: limits of each project."""
 
@@ -321,6 +337,7 @@ class AgentConfig(_Section):
     nf: str = "nf"
     nf_backend: Literal["auto", "xdp", "packet"] = "auto"
     api: ApiConfig = ApiConfig()
+    audit: AuditConfig = AuditConfig()
     quota: QuotaConfig = QuotaConfig()
     migrate: MigrateConfig = MigrateConfig()
     recovery: RecoveryConfig = RecoveryConfig()

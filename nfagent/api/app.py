@@ -9,6 +9,7 @@ from flask import Blueprint, g, request
 from flask.json.provider import DefaultJSONProvider
 
 from nfagent.api import (
+    audit,
     chains,
     document,
     events,
@@ -75,6 +76,7 @@ def application(known: Services, page: Blueprint) -> APIFlask:
     )
     app.url_map.strict_slashes = False
     metrics.install(app, known.desired.store)  # before what may refuse a request
+    audit.install(app, known.audit)
     app.before_request(partial(_authenticate, page.name))
     problems.install(app)
     native = APIBlueprint("v1", __name__, url_prefix="/api/v1")

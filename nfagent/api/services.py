@@ -7,6 +7,7 @@ from typing import cast
 from flask import current_app, g
 
 from nfagent.api.access import Access
+from nfagent.api.audit import Audit
 from nfagent.api.discretion import Discretion
 from nfagent.api.streams import Streams
 from nfagent.clients import Client
@@ -34,6 +35,7 @@ class Services:
     config: AgentConfig
     server: ServerConfig
     access: Access
+    audit: Audit
     discretion: Discretion
     status: Callable[[], Status]
     ports: Callable[[], list[VirtualPort]]

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flask import Blueprint, Response, json, redirect, request
+from flask import Blueprint, Response, g, json, redirect, request
 from flask.typing import ResponseReturnValue
 
 from nfagent.api.bridge import IS_GONE
@@ -89,7 +89,8 @@ class _Views:
         access = self._known.access
         try:
             badge = access.badge(token)
-            access.visitor({}, badge).require_admin("the dashboard")
+            g.client = access.visitor({}, badge)
+            g.client.require_admin("the dashboard")
         except RefusedError as error:
             return _door(error, error.status)
         response = redirect(PATH, 303)
@@ -101,6 +102,7 @@ class _Views:
 
     def _check(self) -> Client:
         who = self._known.access.visitor(request.environ, request.cookies.get(_COOKIE))
+        g.client = who
         who.require_admin("the dashboard")
         return who
 

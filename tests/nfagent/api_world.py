@@ -8,11 +8,12 @@ from flask.testing import FlaskClient
 
 from nfagent.api.access import LOCAL, Access
 from nfagent.api.app import application
+from nfagent.api.audit import Audit
 from nfagent.api.discretion import Discretion
 from nfagent.api.services import Services
 from nfagent.api.streams import Streams
 from nfagent.catalog import Catalog
-from nfagent.config import AgentConfig
+from nfagent.config import AgentConfig, AuditConfig
 from nfagent.dashboard.routes import blueprint
 from nfagent.desired import Desired
 from nfagent.errors import UnavailableError
@@ -74,7 +75,7 @@ class FakeMonitor:
 class Api:
     """The application and its clients."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, audit: Audit | None = None) -> None:
         path = write_files(directory)
         config = AgentConfig.load(path)
         server = config.load_server(path)
@@ -87,6 +88,7 @@ class Api:
             config=config,
             server=server,
             access=Access(directory / "tokens", "nobody", config.api.listen),
+            audit=audit or Audit(AuditConfig(to="none"), directory),
             discretion=Discretion(config, server),
             status=self._status,
             ports=list,
