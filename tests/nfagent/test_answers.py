@@ -501,7 +501,8 @@ def test_a_fault_has_all_its_members(api: Api, monkeypatch: pytest.MonkeyPatch) 
     assert api.get("/faults") == {"faults": [location, instance, idle]}
 
 
-def test_metrics_use_the_prometheus_text_format(api: Api) -> None:
+def test_metrics_use_the_prometheus_text_format(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database.Store, "free_bytes", 12_345)
     api.fill()
     with api.store.change() as change:
         migrations.request(change, PLAIN, "hypervisor", "snic0", "state")
@@ -533,6 +534,13 @@ def test_metrics_use_the_prometheus_text_format(api: Api) -> None:
         "# TYPE nfagent_faults gauge\n"
         'nfagent_faults{gravity="critical"} 0\n'
         'nfagent_faults{gravity="warning"} 2\n'
+        "# HELP nfagent_store_free_bytes Room on the disk of the store.\n"
+        "# TYPE nfagent_store_free_bytes gauge\n"
+        "nfagent_store_free_bytes 12345\n"
+        "# HELP nfagent_location_up Whether a location serves.\n"
+        "# TYPE nfagent_location_up gauge\n"
+        'nfagent_location_up{location="hypervisor"} 1.0\n'
+        'nfagent_location_up{location="snic0"} 1.0\n'
         "# HELP nfagent_events_total Id of the newest event.\n"
         "# TYPE nfagent_events_total counter\n"
         f"nfagent_events_total {api.store.last_event}\n"
@@ -556,7 +564,8 @@ def test_metrics_show_what_was_measured(api: Api) -> None:
     )
     text = api.client.get("/metrics", environ_overrides={LOCAL: True}).text
     labels = 'instance="lb",project="acme"'
-    assert [line for line in text.splitlines() if line.startswith(("nfagent_instance_", "nfagent_l"))][2:] == [
+    measured = ("nfagent_instance_", "nfagent_link", "nfagent_location_c")
+    assert [line for line in text.splitlines() if line.startswith(measured)][2:] == [
         f"nfagent_instance_unresponsive{{{labels}}} 0",
         f"nfagent_instance_utilisation_ratio{{{labels}}} 0.25",
         f"nfagent_instance_cpu_cores{{{labels}}} 0.3",
