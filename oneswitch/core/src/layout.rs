@@ -8,4 +8,5 @@ pub mod repair;
 pub mod spelled_controller;
 pub mod spelled_fields;
 pub mod spelling;
+pub mod tags;
 pub mod translate;

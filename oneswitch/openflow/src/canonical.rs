@@ -3,7 +3,7 @@
 
 use crate::error::{ErrorCode, Refusal};
 use crate::field::{lookup, word, Field, Kind, Prereq};
-use crate::oxm::{Match, OxmField};
+use crate::oxm::{Match, OxmField, VID_PRESENT};
 use crate::wire::Reader;
 
 /// Set in a key's bitmap when tunnel options follow its words.
@@ -66,6 +66,12 @@ impl CanonicalMatch {
     /// Tells whether every packet matches.
     pub fn is_any(&self) -> bool {
         self.bitmap() == 0
+    }
+
+    /// Tells whether every packet that matches has a VLAN tag.
+    pub fn has_tag(&self) -> bool {
+        let (value, mask) = self.word(u32::from(word::L2));
+        value & mask & u64::from(VID_PRESENT) != 0
     }
 
     /// Tells whether this match is equal to or more general than `other`:

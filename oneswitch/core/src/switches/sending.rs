@@ -2,6 +2,7 @@
 
 use super::Switches;
 use crate::api::{Bridge, Destination, SwitchIndex};
+use crate::layout::tags::in_two_steps;
 use crate::model::truth::{Changes, Request};
 use crate::switch_set::SwitchSet;
 use crate::switches::sync::WHOLE_PACKET;
@@ -36,7 +37,12 @@ impl Switches {
     }
 
     pub fn send_own_flow(&mut self, message: FlowMod, targets: SwitchSet, now: Instant) {
-        self.send_own(&Message::FlowMod(message), targets, now);
+        match in_two_steps(&message) {
+            Some(steps) => steps
+                .iter()
+                .for_each(|step| self.send_own(step, targets, now)),
+            None => self.send_own(&Message::FlowMod(message), targets, now),
+        }
     }
 
     /// Sends a message to one bridge outside of the operations; the batch's barrier covers it.
