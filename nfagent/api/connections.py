@@ -31,7 +31,7 @@ CONNECTION = "connection"
 """In the state of an ASGI scope: the `Connection` of the request."""
 
 _BATCH = 64  # this fraction of all is closed at a time, so that a flood of new ones does not search for each
-_OTHER_FILES = 512  # descriptors for everything but connections
+_OTHER_FILES = 768  # descriptors for everything but connections
 # RFC 9110, section 15.5.9.
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\nServer: nfagent\r\n\r\n"
 

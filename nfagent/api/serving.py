@@ -12,7 +12,10 @@ import os
 import socket
 import ssl
 import threading
+import time
+from asyncio import sslproto
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -25,9 +28,41 @@ _log = logging.getLogger(__name__)
 _THREADS = 8
 _GRACE_S = 5.0  # for answers in progress, when it stops
 _ENDING_S = 10.0  # for the threads of aborted answers
-_BACKLOG = 512
+_COUNT_S = 0.1  # between counts of the open connections at the limit: 10,000 take 1 ms
+_BACKLOG = 128  # also the number of connections that asyncio accepts at a time
 _HEAD_MAX = 64 << 10
+# Asyncio gives each TLS connection a buffer of 256 KiB, 2.5 GB for 10,000 of them; a record of TLS has at most 16 KiB.
+sslproto.SSLProtocol.max_size = 16 << 10
 _STALLED_MS = 60_000  # for clients that vanish; `connections.STALLED_S` is for those that do not read
+
+
+class _Listening(socket.socket):
+    """A listening socket that closes new connections above a number, so that other files can still be opened.
+
+    `Connections` makes room before, but does not know of connections whose TLS handshake is incomplete.
+    """
+
+    def __init__(self, *args: int) -> None:
+        super().__init__(*args)
+        self.most = 0
+        self._accepted: set[socket.socket] = set()  # some of them are closed
+        self._counted = 0.0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection.
+
+        Raises:
+            BlockingIOError: none is left, or it was closed.
+        """
+        made, address = super().accept()
+        if len(self._accepted) >= self.most and time.monotonic() - self._counted > _COUNT_S:
+            self._accepted = {each for each in self._accepted if each.fileno() >= 0}
+            self._counted = time.monotonic()
+        if len(self._accepted) >= self.most:
+            made.close()
+            raise BlockingIOError
+        self._accepted.add(made)
+        return made, address
 
 
 class ServingError(AgentError):
@@ -107,9 +142,10 @@ class _Listener(uvicorn.Server):
     """
 
     def __init__(
-        self, application: Application, listener: socket.socket, most: int, threads: int, tls: ssl.SSLContext | None
+        self, application: Application, listener: _Listening, most: int, threads: int, tls: ssl.SSLContext | None
     ) -> None:
         connections = Connections(most)
+        listener.most = most + _BACKLOG
         self._bridge = Bridge(application, connections, threads, is_local=listener.family == socket.AF_UNIX)
         config = ListenerConfig(
             self._bridge,
@@ -151,7 +187,7 @@ class _Listener(uvicorn.Server):
             each.transport.abort()
 
 
-def _listener(address: str) -> tuple[socket.socket, str]:
+def _listener(address: str) -> tuple[_Listening, str]:
     kind, _, rest = address.partition(":")
     try:
         return _unix(Path(rest)) if kind == "unix" else _tcp(kind, rest)
@@ -159,7 +195,7 @@ def _listener(address: str) -> tuple[socket.socket, str]:
         raise ServingError(f"cannot listen at {address}: {error.strerror or error}") from error
 
 
-def _unix(path: Path) -> tuple[socket.socket, str]:
+def _unix(path: Path) -> tuple[_Listening, str]:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
@@ -170,7 +206,7 @@ def _unix(path: Path) -> tuple[socket.socket, str]:
             pass  # usually it does not exist; bind reports other errors
         else:
             raise ServingError(f"cannot listen at unix:{path}: another process serves it")
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = _Listening(socket.AF_UNIX, socket.SOCK_STREAM)
     with contextlib.ExitStack() as undo:
         undo.callback(listener.close)
         os.fchmod(listener.fileno(), 0o600)  # before bind, which gives the file this mode
@@ -179,10 +215,10 @@ def _unix(path: Path) -> tuple[socket.socket, str]:
     return listener, f"unix:{path}"
 
 
-def _tcp(kind: str, rest: str) -> tuple[socket.socket, str]:
+def _tcp(kind: str, rest: str) -> tuple[_Listening, str]:
     host, _, port = rest.rpartition(":")
     found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    listener = socket.socket(*found[:3])  # with the protocol: asyncio sets TCP_NODELAY only where it is named
+    listener = _Listening(*found[:3])  # with the protocol: asyncio sets TCP_NODELAY only where it is named
     with contextlib.ExitStack() as undo:
         undo.callback(listener.close)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

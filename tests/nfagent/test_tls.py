@@ -1,7 +1,9 @@
 """TLS: versions, reloading, and errors that name the file."""
 
+import contextlib
 import http.client
 import logging
+import socket
 import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,12 +12,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from nfagent.api import serving
 from nfagent.api.certificate import Certificate, CertificateError
 from nfagent.api.serving import Serving
 from nfagent.config import AgentConfig
 from server.errors import ApiUnreachableError, ConfigError, ConfigFaultError
 from server.oneswitchd.rest import NFAGENT, Rest
 from tests.nfagent.certificates import write_certificate
+from tests.nfagent.world import wait_until
 from unoctl.cli import app
 
 
@@ -66,6 +70,30 @@ def test_a_new_certificate_serves_new_connections_and_old_ones_stay(directory: P
         plain.close()
     finally:
         served.stop()
+
+
+def test_unfinished_handshakes_leave_files_for_others(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "room", lambda _: 1)
+    monkeypatch.setattr(serving, "_BACKLOG", 3)
+    write_certificate(directory)
+    served = Serving(application, ["tls:127.0.0.1:0"], 1, loaded(directory).context)
+    port = int(served.addresses[0].rpartition(":")[2])
+    with contextlib.ExitStack() as stack:
+        stack.callback(served.stop)
+
+        def connect() -> socket.socket:
+            return stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+
+        held = [connect() for _ in range(5)]
+        assert held[4].recv(1) == b""
+        held[0].close()
+        wait_until(lambda: _is_answered(connect(), trusting(directory, "server")))
+
+
+def _is_answered(client: socket.socket, context: ssl.SSLContext) -> bool:
+    with contextlib.suppress(OSError), context.wrap_socket(client, server_hostname="localhost"):
+        return True
+    return False
 
 
 def test_versions_before_1_2_are_refused(directory: Path) -> None:
