@@ -16,6 +16,7 @@ mod misses;
 mod moves;
 mod nicira;
 mod notices;
+mod padding;
 mod replies;
 mod requests;
 

@@ -14,11 +14,12 @@ use crate::field::class;
 use crate::instruction::{Instruction, Instructions};
 use crate::oxm::{put_basic, OxmField};
 use crate::port::{from_openflow10, port_no};
-use crate::wire::{padded, patch_length, u16_at, u32_at, Put, Reader};
+use crate::wire::{patch_length, u16_at, u32_at, Put, Reader};
 use crate::NX_VENDOR;
 
 use super::matching::nxm_name;
 use super::moves::as_move;
+use super::padding::{pad, put_nicira};
 use super::to_port16;
 
 /// `ofp_action_type` of OpenFlow 1.0.
@@ -35,7 +36,7 @@ mod kind10 {
     pub const SET_TP_SRC: u16 = 9;
     pub const SET_TP_DST: u16 = 10;
     pub const ENQUEUE: u16 = 11;
-    pub const VENDOR: u16 = 0xffff;
+    pub(super) use crate::openflow10::padding::VENDOR;
 }
 
 /// The actions of OpenFlow 1.1 for those of 1.0 from SET_DL_SRC to SET_TP_DST.
@@ -198,23 +199,6 @@ fn put_set_field(out: &mut Vec<u8>, field: u8, value: &[u8]) {
     out.put_u16(k::SET_FIELD);
     out.put_u16(0);
     put_basic(out, field, value);
-    pad(out, start);
-}
-
-/// Pads the action that began at `start` and sets its length.
-fn pad(out: &mut Vec<u8>, start: usize) {
-    let length = out.len() - start;
-    out.zeros(padded(length) - length);
-    patch_length(out, start, 2);
-}
-
-pub(super) fn put_nicira(out: &mut Vec<u8>, subtype: u16, body: &[u8]) {
-    let start = out.len();
-    out.put_u16(kind10::VENDOR);
-    out.put_u16(0);
-    out.put_u32(NX_VENDOR);
-    out.put_u16(subtype);
-    out.put(body);
     pad(out, start);
 }
 

@@ -9,8 +9,8 @@ use crate::instruction::{raw_instructions, Instructions, APPLY_ACTIONS, HEADER, 
 use crate::wire::{padded, patch_length, u16_at, Put};
 use crate::ONF_VENDOR;
 
-use super::actions::put_nicira;
 use super::matching::nxm_name;
+use super::padding::put_nicira;
 
 /// Bytes of `onf_action_copy_field` before its numbers, and before its fields.
 const NUMBERS: usize = 12;
