@@ -82,10 +82,11 @@ impl Core {
         mut message: FlowMod,
         now: Instant,
     ) {
-        if !incoming.has_importance() {
+        let is_ours = self.switches.verdicts.is_modifying();
+        // A rule that we add again, with a new cookie, keeps that of another version.
+        if !incoming.has_importance() && !is_ours {
             message.importance = 0;
         }
-        let is_ours = self.switches.verdicts.is_modifying();
         let is_old = incoming.version() == openflow10::VERSION;
         if message.command == FlowModCommand::Add && !is_old && !is_ours {
             message.cookie_mask = 0; // which has no meaning there, except to us
