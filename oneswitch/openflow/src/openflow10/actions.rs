@@ -4,7 +4,7 @@
 //! | OpenFlow 1.0 | as OpenFlow 1.3 |
 //! |---|---|
 //! | set_vlan_vid, set_vlan_pcp | a load of the bits and of CFI: like them, it pushes a tag if there is none |
-//! | strip_vlan | a load of 0: unlike pop_vlan, it needs no match on a tag |
+//! | strip_vlan | a load of CFI, then pop_vlan, which thus needs no match on a tag |
 //! | set_nw_*, set_tp_* | the actions of OpenFlow 1.1, which Open vSwitch still takes |
 //! | enqueue | set_queue, output, pop_queue |
 
@@ -66,7 +66,7 @@ const VLAN_TCI: u32 = 0x0000_0802;
 /// The bits of VLAN id and CFI, and of CFI and priority, as offset and number.
 const VID_BITS: (u16, u16) = (0, 13);
 const PCP_BITS: (u16, u16) = (12, 4);
-const ALL_BITS: (u16, u16) = (0, 16);
+const CFI_BIT: (u16, u16) = (12, 1);
 const CFI: u16 = 0x1000;
 /// The `max_len` of the output that Open vSwitch shows for `enqueue`: others are outputs between two actions of their own.
 const ENQUEUED: u16 = u16::MAX;
@@ -126,7 +126,11 @@ fn translate(action: &[u8], out: &mut Vec<u8>) -> Result<(), Refusal> {
             ))
         }
         kind10::SET_VLAN_PCP => put_load(out, VLAN_TCI, PCP_BITS, u64::from(byte) << 1 | 1),
-        kind10::STRIP_VLAN => put_load(out, VLAN_TCI, ALL_BITS, 0),
+        // A load of 0 would keep the tag's Ethernet type for the next tag, and lose an inner tag.
+        kind10::STRIP_VLAN => {
+            put_load(out, VLAN_TCI, CFI_BIT, 1);
+            put_number(out, k::POP_VLAN, 0);
+        }
         kind10::ENQUEUE => {
             put_number(out, k::SET_QUEUE, u32_at(action, 12).unwrap_or_default());
             // As Open vSwitch shows it to later versions.
@@ -261,9 +265,24 @@ pub(super) fn to_10(list: Actions<'_>) -> Vec<u8> {
                 continue;
             }
         }
+        if is_load_of_cfi(&item) && rest.clone().next().is_some_and(|next| is_pop(&next)) {
+            // The strip_vlan that follows needs no tag.
+            continue;
+        }
         put_10(&item, &mut out);
     }
     out
+}
+
+fn is_pop(item: &ActionItem<'_>) -> bool {
+    matches!(item.action, Action::PopVlan)
+}
+
+/// Tells whether it is the load that stands before pop_vlan in place of strip_vlan.
+fn is_load_of_cfi(item: &ActionItem<'_>) -> bool {
+    let mut load = Vec::new();
+    put_load(&mut load, VLAN_TCI, CFI_BIT, 1);
+    item.raw == load
 }
 
 fn is_pop_queue(item: &ActionItem<'_>) -> bool {
@@ -352,7 +371,6 @@ fn load(raw: &[u8], out: &mut Vec<u8>) {
         PCP_BITS if is_tci && value & 1 != 0 => {
             put_short(out, kind10::SET_VLAN_PCP, value >> 1 << 8, 0)
         }
-        ALL_BITS if is_tci && value == 0 => put_short(out, kind10::STRIP_VLAN, 0, 0),
         _ => out.put(raw),
     }
 }
