@@ -28,13 +28,21 @@ pub struct Learning {
     used: Option<Instant>,
     /// Switches to compare, because messages in flight changed what they learned.
     unsure: SwitchSet,
+    /// Whether switches were made to tell what they had not told, after its last use.
+    is_told: bool,
+}
+
+impl Learning {
+    fn use_at(&mut self, now: Instant) {
+        (self.used, self.is_told) = (Some(now), false);
+    }
 }
 
 impl Core {
     /// Lets the executors tell of the rules that they change, before a message that makes them do so.
     pub(in crate::core) fn begin_learning(&mut self, facts: &Facts, now: Instant) {
         if facts.learns() {
-            self.learning.used = Some(now);
+            self.learning.use_at(now);
             self.switches.watch_rules(self.server.executors.all());
         }
     }
@@ -184,7 +192,7 @@ impl Core {
             return;
         }
         if self.truth.learns() {
-            self.learning.used = Some(now);
+            self.learning.use_at(now);
             self.switches.watch_rules(self.server.executors.all());
         }
         if !self.learning.unsure.is_empty() && !self.switches.verdicts.changes_in_flight() {
@@ -197,7 +205,9 @@ impl Core {
 
     pub(in crate::core) fn learning_deadline(&self) -> Option<Instant> {
         let is_over = |_: &Instant| !self.truth.learns();
-        let is_quiet = |_: &Instant| !self.switches.verdicts.changes_in_flight();
+        let is_quiet = |_: &Instant| {
+            !self.switches.verdicts.changes_in_flight() && !self.switches.reads_rules()
+        };
         let used = self.learning.used.filter(is_over).filter(is_quiet);
         used.map(|used| used + REST)
     }
@@ -206,6 +216,9 @@ impl Core {
     pub(in crate::core) fn end_learning(&mut self, now: Instant) {
         if self.learning_deadline().is_none_or(|end| end > now) {
             return;
+        }
+        if !std::mem::replace(&mut self.learning.is_told, true) {
+            return self.switches.make_tell(now);
         }
         let Some(used) = self.learning.used.take() else {
             return;

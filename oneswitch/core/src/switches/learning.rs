@@ -3,10 +3,12 @@
 //! The switch tells of such rules (flow monitors of Nicira), in order with its answers to our messages. It does not tell everything about
 //! them, so each is read.
 
+use super::session::Switch;
 use super::Switches;
 use crate::api::{Bridge, SwitchIndex};
 use crate::layout::messages::everything;
 use crate::model::facts;
+use crate::model::hidden::FLOOD_GROUP;
 use crate::model::rule::{Rule, RuleKey};
 use crate::model::tables::{Filter, ALL_TABLES};
 use crate::model::truth::Request;
@@ -16,8 +18,10 @@ use crate::switches::verdict::Verdicts;
 use foldhash::{HashMap, HashSet};
 use openflow13::flow_watch::{unwatch, watch, FlowUpdate};
 use openflow13::{
-    group_no, FlowModCommand, FlowStatsRequest, GroupModCommand, Match, MultipartRequest,
+    group_no, port_no, FlowMod, FlowModCommand, FlowStatsRequest, GroupModCommand, Match,
+    MultipartRequest,
 };
+use std::time::Instant;
 
 /// The number of our flow monitor on each `virt`.
 const MONITOR: u32 = 1;
@@ -80,6 +84,25 @@ impl Switches {
             self.list[switch].virt.unread = Unread::default();
             self.send_to(switch, Bridge::Virt, &unwatch(MONITOR));
         }
+    }
+
+    /// Makes the watched switches tell of what packet-outs have made them learn: Open vSwitch keeps it until the next flow-mod
+    /// (`ofmonitor_flush()`, ofproto/connmgr.c). This one deletes nothing.
+    pub fn make_tell(&mut self, now: Instant) {
+        let nothing = FlowMod {
+            out_group: FLOOD_GROUP,
+            out_port: port_no::CONTROLLER,
+            cookie: u64::MAX,
+            cookie_mask: u64::MAX,
+            ..FlowMod::new(FlowModCommand::DeleteStrict, 0, 0, Match::any())
+        };
+        self.send_own_flow(nothing, self.watched(), now);
+    }
+
+    /// Tells whether a switch has written rules that are not read yet.
+    pub fn reads_rules(&self) -> bool {
+        let unread = |switch: &Switch| !switch.virt.unread.asked.is_empty();
+        self.list.iter().any(unread)
     }
 
     /// Reads a rule that `switch` has written: at once, or with others if it owes an answer.

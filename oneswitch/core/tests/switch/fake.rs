@@ -59,6 +59,8 @@ pub struct FakeBridge {
     pub broken_dumps: usize,
     /// Flow-removed messages come after the barrier reply, as from Open vSwitch (they wait for an RCU grace period).
     late: Vec<Vec<u8>>,
+    /// Reports about what packet-outs have made it learn, which wait for the next flow-mod, as in Open vSwitch.
+    pub untold: Vec<Vec<u8>>,
     bundles: BTreeMap<u32, Vec<Vec<u8>>>,
     /// State-changing messages that were accepted.
     pub accepted: usize,
@@ -274,6 +276,7 @@ impl FakeBridge {
                 self.remove(&chosen, FlowRemoved::DELETE);
             }
         }
+        self.output.append(&mut self.untold);
         self.accepted += 1;
         Ok(())
     }

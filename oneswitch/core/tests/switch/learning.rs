@@ -1,6 +1,6 @@
 //! Rules that a switch makes by itself are virtual rules.
 
-use crate::build::{add, any, delete, from, output};
+use crate::build::{add, any, delete, from, output, packet_out};
 use crate::fake::{FakeBridge, Flow};
 use crate::lab::Lab;
 use oneswitch_core::Bridge;
@@ -15,13 +15,17 @@ const LONG: Duration = Duration::from_secs(60);
 const FLOW_MONITOR: u32 = 1870;
 const LEARNED: u64 = 77;
 
-/// NXAST_LEARN of nothing into table 1.
+/// The addition of a rule that learns.
 fn learner(cookie: u64) -> Message {
+    Message::FlowMod(add(cookie, any(), &learn_action()))
+}
+
+/// NXAST_LEARN of nothing into table 1.
+fn learn_action() -> ActionList {
     let head = [0xff, 0xff, 0, 32, 0, 0, 0x23, 0x20, 0, 16];
     let mut rest = [0; 22];
     rest[17] = 1;
-    let list = ActionList::from_bytes([&head[..], &rest].concat()).unwrap();
-    Message::FlowMod(add(cookie, any(), &list))
+    ActionList::from_bytes([&head[..], &rest].concat()).unwrap()
 }
 
 fn learned(matching: Match, flags: u16) -> FlowMod {
@@ -213,6 +217,21 @@ fn what_was_learned_follows_the_ports_home_as_an_ordinary_rule() {
     let foreign = Message::FlowMod(learned(from(1), 0));
     lab.switches[0].virt.handle(&encode(0, &foreign).unwrap());
     assert_eq!(audit(&mut lab), 1);
+}
+
+#[test]
+fn what_a_packet_out_has_made_a_switch_learn_follows_the_ports_home() {
+    let mut lab = Lab::gathering(2, &[0, 1, 0], None);
+    lab.send(1, 1, &packet_out(1, learn_action()));
+    lab.wait(SOON);
+    let virt = &mut lab.switches[0].virt;
+    learn(virt, &learned(any(), 0));
+    virt.untold = std::mem::take(&mut virt.output);
+    lab.run();
+    assert_eq!(virtual_rules(&lab), 0);
+    lab.wait(LONG);
+    assert_eq!(lab.cookies(), [vec![LEARNED], vec![LEARNED]]);
+    assert_eq!(audit(&mut lab), 0);
 }
 
 /// A controller adds a rule where its switch has just removed one, or which goes with another one at once.
