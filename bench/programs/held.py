@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer requests")
     parser.add_argument("--held", type=int, default=10_000, help="connections")
     options = parser.parse_args()
-    rounds, count = (1, 1500) if options.quick else (4, 2500)
+    rounds, count = (1, 1000) if options.quick else (4, 2500)
     raise_file_limit()
     alone: list[float] = []
     beside: list[float] = []
