@@ -49,10 +49,15 @@ def header(name: str) -> bytes:
 
 
 def actions(data: bytes) -> bytes:
-    """Return actions of OpenFlow 1.3 in this version, which has Nicira's loads and moves as actions of its own."""
+    """Return actions of OpenFlow 1.3 in this version, which has Nicira's loads and moves as actions of its own.
+
+    Known difference: earlier versions read a set_field of more bits than one load sets otherwise; it sets all bits.
+    """
     return b"".join(map(_action, parts(data)))
 
 
+_LOADED_BITS = 64
+"""The largest number of bits that one of Nicira's loads sets."""
 _LOADED = [header(name)[:3] for name in ("reg0", "metadata", "tunnel_id")]
 """Fields that OpenFlow 1.0 has no action for but Nicira's load."""
 
@@ -63,9 +68,15 @@ def without_masks(data: bytes) -> bytes:
 
 
 def _without_mask(data: bytes) -> bytes:
-    is_masked = data[:2] == struct.pack("!H", _SET_FIELD) and len(data) > 8 and data[6] & 1
-    if not is_masked or data[4:6] + bytes([data[6] - 1]) in _LOADED:
-        return data
+    return _whole(data) if _is_masked(data) and data[4:6] + bytes([data[6] - 1]) not in _LOADED else data
+
+
+def _is_masked(data: bytes) -> bool:
+    return data[:2] == struct.pack("!H", _SET_FIELD) and len(data) > 8 and data[6] & 1 == 1
+
+
+def _whole(data: bytes) -> bytes:
+    """Return an action that sets all bits of a field, not some."""
     size = data[7] // 2
     return _of_kind(_SET_FIELD, data[4:6] + bytes([data[6] - 1, size]) + data[8 : 8 + size])
 
@@ -78,6 +89,8 @@ def _action(data: bytes) -> bytes:
                 return copy_field(bits, data[16:20], data[20:24], (offsets[0], offsets[1]))
             case nicira.REG_LOAD:
                 return _load(data)
+    if _is_masked(data) and int.from_bytes(data[8 + data[7] // 2 : 8 + data[7]]).bit_count() > _LOADED_BITS:
+        return _whole(data)
     return data
 
 

@@ -1,7 +1,8 @@
 """Messages of OpenFlow 1.5: those of 1.3 in its form, with what only 1.5 has.
 
-Known differences: meters behind other actions, set_field of scattered bits, or of bits of a packet's
-field where controllers of 1.0 read it, Netronome's methods of selecting buckets.
+Known differences: meters behind other actions, set_field of scattered bits, of more than 64 bits but
+not all, or of bits of a packet's field where controllers of 1.0 read it, Netronome's methods of
+selecting buckets.
 """
 
 import struct
