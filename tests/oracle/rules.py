@@ -137,8 +137,9 @@ def actions(
     groups: tuple[int, ...] = pools.GROUPS,
     table: int = 0,
     stateful: bool = False,
+    odd: bool = True,
 ) -> bytes:
-    """A list of actions for packets that match ``fields``, in ``table`` at the latest.
+    """A list of actions for packets that match ``fields``, in ``table`` at the latest; mostly valid, or not `odd`.
 
     Each group is named once (known differences, docs/oracle.md).
     """
@@ -148,7 +149,7 @@ def actions(
     for kind in draw(st.lists(st.integers(0, 23), max_size=most)):
         if stateful and draw(st.integers(0, 4)) == 0:
             result += draw(stateful_action(table))
-        elif kind == 0:
+        elif kind == 0 and odd:
             result += draw(odd_action())
         elif kind == 1:
             result += nicira.action(draw, nicira.later_tables(table))
