@@ -255,10 +255,12 @@ impl Engine {
             }
             Peer::Misses(_) => _ = handle.write(openflow10::subscribe_to_misses()),
             Peer::Ages(switch) => {
+                _ = handle.write(openflow10::decline_misses(version));
                 self.ages.insert(*switch, connection);
                 self.core.ages_up(*switch);
             }
             Peer::Properties(switch) => {
+                _ = handle.write(openflow10::decline_misses(version));
                 self.properties.insert(*switch, connection);
                 self.core.properties_up(*switch, now);
             }

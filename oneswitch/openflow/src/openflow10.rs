@@ -32,7 +32,7 @@ pub(crate) use notices::put_padded;
 pub use ages::{decode_ages, encode_ages_request, Age};
 pub use later::decode_later_flow_mod;
 pub use matching::nxm_name;
-pub use misses::{decode_miss, subscribe_to_misses};
+pub use misses::{decline_misses, decode_miss, subscribe_to_misses};
 pub use notices::encode_packet_in;
 pub(crate) use notices::put_property;
 pub use replies::{encode, encode_features};

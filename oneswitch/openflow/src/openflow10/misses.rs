@@ -39,6 +39,21 @@ pub fn subscribe_to_misses() -> Vec<u8> {
     .concat()
 }
 
+/// Returns the message of a version after which an Open vSwitch no longer takes
+/// its connection for one that wants packets that meet no rule. It does so if
+/// the connection's controller id is 0 and its version is 1.0, or not noticed
+/// yet, which it is with the first message (`update_want_packet_in_on_miss`).
+pub fn decline_misses(version: u8) -> Vec<u8> {
+    let mut id = notices::start(subtype::SET_CONTROLLER_ID);
+    id.zeros(6);
+    id.put_u16(u16::MAX);
+    let mut declining = message(k::EXPERIMENTER, 1, &id);
+    if let Some(slot) = declining.first_mut() {
+        *slot = version;
+    }
+    declining
+}
+
 /// Decodes a message on a connection with that subscription; `None` if it is
 /// about a packet that met a rule, or something else.
 pub fn decode_miss(frame: &[u8]) -> Result<Option<PacketIn>, Refusal> {
