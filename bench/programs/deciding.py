@@ -19,7 +19,7 @@ from nfagent.capacity import Capacity
 from nfagent.catalog import Catalog
 from nfagent.config import DecideConfig, QuotaConfig
 from nfagent.decide.decider import PlacementDecider
-from nfagent.measurement import Coefficient, Load, LocationUse, Measurement, Rate
+from nfagent.measurement import Coefficient, Load, LocationUse, Measurement, Rate, Step
 from nfagent.model import Flavor, Instance, InstancePort, Kind, Running
 from nfagent.monitor.layout import Layout, SwitchLayout
 from nfagent.store import Store, instances, migrations, processes
@@ -66,6 +66,10 @@ class _Traffic:
 
     def history(self) -> list[Measurement]:
         return list(self._ring)
+
+    def day(self, series: str) -> list[Step]:
+        del series
+        return []
 
     def coefficients(self) -> list[Coefficient]:
         costs = {"host": 0.5, "nic": 1.0}
