@@ -1,5 +1,5 @@
-//! The fields in Nicira's actions as Open vSwitch reports them (lib/ofp-actions.c, lib/learn.c): in Nicira's form (NXM) where that has them, over
-//! every version.
+//! The fields in actions as Open vSwitch reports them (lib/ofp-actions.c, lib/learn.c): in Nicira's actions in Nicira's form (NXM) where that has them,
+//! over every version; in ONF's copies in OpenFlow's form (OXM).
 
 use super::spelling::u16_at;
 use openflow13::openflow10::nxm_name;
@@ -21,6 +21,10 @@ const KIND: u16 = 3 << 11;
 const OUTPUT: u16 = 2 << 11;
 const BASIC: u16 = 0x8000;
 const EXPERIMENTER: u16 = 0xffff;
+/// `onf_action_copy_field`: its type, its bytes before the fields, and the last field of OpenFlow's basic class.
+const COPY_FIELD: u16 = 3200;
+const COPY_BYTES: usize = 20;
+const LAST_BASIC: u8 = 44;
 /// Fields that Open vSwitch keeps apart from NXM's, which have another width: in_port and ip_dscp.
 const OWN: [u8; 2] = [0, 8];
 
@@ -35,6 +39,35 @@ pub fn spelled(action: &[u8]) -> Option<Vec<u8>> {
     let mut out = start.to_vec();
     for _ in 0..count {
         put_field(&mut rest, &mut out)?;
+    }
+    out.extend(rest);
+    Some(out)
+}
+
+/// Returns a copy in ONF's form with its fields in OpenFlow's form; `None`: another action.
+pub fn spelled_copy(action: &[u8]) -> Option<Vec<u8>> {
+    if u16_at(action, 8)? != COPY_FIELD {
+        return None;
+    }
+    let (start, mut rest) = action.split_at_checked(COPY_BYTES)?;
+    let mut out = start.to_vec();
+    for _ in 0..2 {
+        let class = u16_at(rest, 0)?;
+        let number = *rest.get(2)? >> 1;
+        let is_same =
+            |field: &u8| !OWN.contains(field) && nxm_name(*field) == Some((class, number));
+        match (0..=LAST_BASIC).find(is_same) {
+            Some(field) => {
+                out.extend(BASIC.to_be_bytes());
+                out.extend([field << 1, *rest.get(3)?]);
+                rest = rest.get(4..)?;
+            }
+            None => take(
+                if class == EXPERIMENTER { 8 } else { 4 },
+                &mut rest,
+                &mut out,
+            )?,
+        }
     }
     out.extend(rest);
     Some(out)

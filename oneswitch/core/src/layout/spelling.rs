@@ -166,7 +166,7 @@ fn action(item: &[u8], ports: Option<u8>, out: &mut Vec<u8>) {
         17 | 19 | 20 | 26 => put_padded(item, 6, out), // PUSH_VLAN, PUSH_MPLS, POP_MPLS, PUSH_PBB
         11 | 12 | 16 | 18 | 24 | 27 => put_padded(item, 4, out), // COPY_TTL_*, DEC_*_TTL, POP_*
         SET_FIELD => set_field(item, out),
-        0xffff => nicira(item, out),
+        0xffff => experimenter(item, out),
         _ => out.extend(item),
     }
 }
@@ -201,8 +201,8 @@ fn set_field(item: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Converts NXAST_SET_TUNNEL and NXAST_SET_TUNNEL64 to a set-field of the tunnel id, and spells fields and `controller` anew.
-fn nicira(item: &[u8], out: &mut Vec<u8>) {
+/// Converts NXAST_SET_TUNNEL and NXAST_SET_TUNNEL64 to a set-field of the tunnel id, and spells fields and `controller` anew; also fields in ONF's copies.
+fn experimenter(item: &[u8], out: &mut Vec<u8>) {
     const TUN_ID: u8 = 38;
     let subtype = u16_at(item, 8);
     let short = item.get(12..16).filter(|_| subtype == Some(2));
@@ -218,6 +218,10 @@ fn nicira(item: &[u8], out: &mut Vec<u8>) {
                 None => out.extend(item),
             }
         }
+        (Some([0x4f, 0x4e, 0x46, 0]), _, _) => match spelled_fields::spelled_copy(item) {
+            Some(spelled) => out.extend(spelled),
+            None => out.extend(item),
+        },
         _ => out.extend(item),
     }
 }
@@ -244,7 +248,12 @@ mod tests {
     }
 
     /// What was written to Open vSwitch 3.1, and what it reported of it.
-    const REPORTED: [(&str, &str, &str); 20] = [
+    const REPORTED: [(&str, &str, &str); 21] = [
+        (
+            "fields of a copy",
+            "0004002800000000ffff00204f4e46000c8000000030000000000000000004060000020600000000",
+            "0004002800000000ffff00204f4e46000c8000000030000000000000800008068000060600000000",
+        ),
         (
             "field of a load",
             "0004002000000000ffff0018000023200007021780002e0400000000000a0000",
