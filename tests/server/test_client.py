@@ -214,7 +214,7 @@ def test_a_broken_connection_is_reported(lab_dir: Path) -> None:
 
 
 def test_a_malformed_address_is_refused() -> None:
-    with pytest.raises(ConfigError, match="expected unix:PATH or tcp:HOST:PORT"):
+    with pytest.raises(ConfigError, match="expected unix:PATH, tcp:HOST:PORT or tls:HOST:PORT"):
         Client("http://localhost")
 
 
