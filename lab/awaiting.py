@@ -20,7 +20,7 @@ _ASK_S = 2.0
 
 
 def wait(lab: Lab, program: str, controllers: int, timeout_s: float) -> str:
-    """Wait until oneswitchd has all switches and so many controllers, or nfagent answers; return what was found.
+    """Wait until oneswitchd has all switches and the wanted controllers, or nfagent answers; return the state.
 
     Raises:
         ControlError: it is unknown, is not running, or the time limit expired; with the reason.

@@ -151,10 +151,10 @@ def capture_command(
     file: Annotated[
         Path | None, typer.Option("--write", metavar="FILE", help="Write a pcap file; default: to stdout.")
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", min=1, help="End after so many packets.")] = None,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="End after this number of packets.")] = None,
     seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="End after this time.")] = None,
     megabytes: Annotated[
-        int, typer.Option("--megabytes", min=1, help="End after so much; 1 is a million bytes.")
+        int, typer.Option("--megabytes", min=1, help="End after this size; 1 is a million bytes.")
     ] = 100,
     snaplen: Annotated[int, typer.Option("--snaplen", min=14, max=262144, help="Bytes of each packet.")] = 65535,
     entering: Annotated[

@@ -17,7 +17,7 @@ from lab.demo.site import DATA_VIP, SECOND, WEB_VIP, Site, balancer_config
 from lab.http_traffic import HttpClient
 
 _KEPT, _NEW = 2, 20
-"""Requests per second; each of the latter over a connection of its own, so that it finds the service anew."""
+"""Requests per second; each new one opens a connection of its own, as a new client does."""
 _REQUEST_S = 1.0
 _CALM_S = 30.0
 _POLL_S = 0.05

@@ -108,7 +108,7 @@ FORGED = {
     "not yet valid": (lambda: signed({"nbf": time.time() + 600}), "not yet valid"),
     "a changed body": (lambda: "e30".join(signed().partition(".")[::2]).replace("e30", ".e30"), ""),
     "no token": (lambda: "a.b.c", ""),
-    "a kid that is no text": (lambda: signed(kid="x") + "=", ""),
+    "a kid that is not text": (lambda: signed(kid="x") + "=", ""),
 }
 
 

@@ -9,7 +9,7 @@ from tests.oracle import openflow as of
 from tests.oracle.compare import Comparison
 from tests.oracle.conftest import binary
 from tests.oracle.dialects import nicira
-from tests.oracle.peer import ask, frame
+from tests.oracle.peer import ask, frame, in_version
 from tests.oracle.test_openflow14 import role
 from tests.oracle.world import clear_messages
 
@@ -82,16 +82,6 @@ MESSAGES = {
 def comparison() -> Iterator[Comparison]:
     with Comparison(2, binary()) as comparison:
         yield comparison
-
-
-def in_version(messages: bytes, version: int) -> bytes:
-    """Return messages of OpenFlow 1.3 as those of another version."""
-    out = b""
-    while messages:
-        length = int.from_bytes(messages[2:4])
-        out += bytes([version]) + messages[1:length]
-        messages = messages[length:]
-    return out
 
 
 @pytest.mark.parametrize("version", [4, 5, 6])
