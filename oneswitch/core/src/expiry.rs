@@ -1,5 +1,6 @@
 //! The end of rules: removed ones, whose copies report, and those whose idle timeout runs here.
 
+pub mod early;
 pub mod idle;
 pub mod removed;
 

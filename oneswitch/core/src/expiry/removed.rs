@@ -1,6 +1,7 @@
 //! One flow_removed per virtual rule, with the summed counters of all its copies.
 
 use crate::api::SwitchIndex;
+use crate::expiry::early::{Early, EarlyReports};
 use crate::layout::translate::removal_of;
 use crate::model::facts::Facts;
 use crate::model::rule::{copy_flags, Counters, Rule, RuleKey};
@@ -53,6 +54,7 @@ pub struct Removals {
     /// Notifications for controllers.
     pub told: Vec<Told>,
     pending: HashMap<RuleKey, Vec<Pending>>,
+    early: EarlyReports,
     /// When to check for copies that do not report.
     next: Option<Instant>,
     /// All copies of some rule have reported, but its batch is not settled.
@@ -168,15 +170,26 @@ impl Removals {
         if self.report_removal(below, switch, &key, message) {
             return;
         }
-        if below.switches.is_watched(switch) && below.truth.tables.get(&key).is_none() {
-            // It was learned, and ended before its switch could be asked.
-            return self.tell_as_told(message);
-        }
-        if matches!(
+        // Whether it was learned, and ended before its switch could be asked.
+        let was_learned =
+            below.switches.is_watched(switch) && below.truth.tables.get(&key).is_none();
+        let has_expired = matches!(
             message.reason,
             FlowRemoved::IDLE_TIMEOUT | FlowRemoved::HARD_TIMEOUT
-        ) {
+        );
+        let verdicts = &mut below.switches.verdicts;
+        if has_expired && !was_learned {
             self.copy_expired(below, switch, &key, message);
+        } else if verdicts.changes_in_flight() {
+            let report = Early {
+                switch,
+                message: message.clone(),
+                was_learned,
+                until: verdicts.current_batch(),
+            };
+            self.early.keep(key, report);
+        } else if was_learned {
+            self.tell_as_told(message);
         }
     }
 
@@ -395,7 +408,15 @@ impl Removals {
             if let Some(index) = cancelled.iter().position(same) {
                 pending.take_over(cancelled.remove(index));
             }
+            for early in self.early.take(&pending.rule) {
+                if pending.waiting.contains(early.switch) {
+                    pending.report(early.switch, &early.message);
+                }
+            }
             self.await_pending(below, pending);
+        }
+        for message in self.early.end(below.switches.verdicts.settled()) {
+            self.tell_as_told(&message);
         }
     }
 

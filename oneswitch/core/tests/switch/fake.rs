@@ -57,7 +57,9 @@ pub struct FakeBridge {
     pub is_monitored: bool,
     /// So many flow dumps of several parts end with an error behind the first one.
     pub broken_dumps: usize,
-    /// Flow-removed messages come after the barrier reply, as from Open vSwitch (they wait for an RCU grace period).
+    /// Whether flow-removed messages come before the barrier reply.
+    pub reports_at_once: bool,
+    /// Flow-removed messages otherwise come after the barrier reply, as mostly from Open vSwitch (they wait for an RCU grace period).
     late: Vec<Vec<u8>>,
     /// Reports about what packet-outs have made it learn, which wait for the next flow-mod, as in Open vSwitch.
     pub untold: Vec<Vec<u8>>,
@@ -79,6 +81,9 @@ impl FakeBridge {
     pub fn work(&mut self) {
         while let Some(frame) = self.input.pop_front() {
             self.handle(&frame);
+            if self.reports_at_once {
+                self.output.append(&mut self.late);
+            }
         }
         self.output.append(&mut self.late);
     }

@@ -264,6 +264,28 @@ fn a_removal_is_before_or_behind_a_message_in_flight() {
     }
 }
 
+/// The virtual tables have the refused rule until the switch has answered, and then none.
+#[test]
+fn a_rule_behind_a_refused_one_is_not_taken_for_a_learned_one() {
+    let mut lab = with_learned(0);
+    let rule = FlowMod {
+        flags: FlowMod::SEND_FLOW_REM,
+        ..add(2, from(1), &output(1))
+    };
+    lab.ask(2, &Message::FlowMod(rule));
+    lab.virt(0).reports_at_once = true;
+    let to_group = ActionList::default().group(9);
+    lab.send(1, 3, &Message::FlowMod(add(3, from(1), &to_group)));
+    lab.send(1, 4, &Message::FlowMod(delete(from(1))));
+    lab.run();
+    assert!(matches!(
+        lab.take(1)[..],
+        [(_, Message::Error(_)), (_, Message::FlowRemoved(_))]
+    ));
+    lab.wait(LONG);
+    assert_eq!(lab.take(1), []);
+}
+
 #[test]
 fn rules_that_are_learned_at_once_are_read_together() {
     let mut lab = with_learned(0);

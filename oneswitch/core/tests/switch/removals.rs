@@ -322,6 +322,30 @@ fn what_was_reported_before_a_refusal_is_told_of_the_right_rule() {
 }
 
 #[test]
+fn a_report_before_the_refusal_of_an_untold_successor_counts_for_its_rule() {
+    for late in [false, true] {
+        let mut lab = Lab::new(2, &[0, 1]);
+        lab.ask(1, &Message::FlowMod(told(1, any())));
+        (0..2).for_each(|s| {
+            count(&mut lab, s, 1, 4);
+            lab.virt(s).reports_at_once = true;
+        });
+        let to_group = ActionList::default().group(9);
+        lab.virt(1).slow = late;
+        lab.send(1, 3, &Message::FlowMod(add(2, any(), &to_group)));
+        lab.send(1, 4, &Message::FlowMod(delete(any())));
+        lab.run();
+        lab.virt(1).slow = false;
+        lab.run();
+        let answers = lab.take(1);
+        assert!(matches!(answers[0], (_, Message::Error(_))), "{answers:?}");
+        assert_eq!(removed(&answers[1..]), [(1, DELETE, 8, 80)]);
+        lab.wait(seconds(60));
+        assert_eq!(lab.take(1), []);
+    }
+}
+
+#[test]
 fn a_copy_whose_age_was_rounded_up_ends_its_rule() {
     let mut lab = Lab::new(2, &[0, 1]);
     lab.ask(1, &timed(1, from(1), 0, 1));
