@@ -6,6 +6,7 @@ mod routes;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod timing;
 mod wait;
 
 use std::convert::Infallible;

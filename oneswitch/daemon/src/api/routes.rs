@@ -17,6 +17,7 @@ use super::json::{
     AddPort, BeginMove, ChangeExecutor, ContinueMove, Markers, Ownership, Port, SendMarkers,
 };
 use super::shared::Shared;
+use super::timing::Timing;
 use super::wait::Wait;
 use crate::events::{Answer, Problem, Request};
 
@@ -27,6 +28,15 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Answers one request; never fails.
 pub async fn respond(shared: &Shared, request: hyper::Request<Incoming>) -> Response<Full<Bytes>> {
+    let timing = Timing::begin(request.headers());
+    let mut response = answer(shared, request).await;
+    if let Some(told) = timing.and_then(Timing::end) {
+        response.headers_mut().insert(Timing::HEADER, told);
+    }
+    response
+}
+
+async fn answer(shared: &Shared, request: hyper::Request<Incoming>) -> Response<Full<Bytes>> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     match handle(shared, request).await {
         Ok((status, body)) => {

@@ -179,3 +179,23 @@ async fn what_is_not_http_harms_nobody() {
     }
     assert_eq!(fixture.get("/v1/status").await.status, 200);
 }
+
+#[tokio::test]
+async fn a_client_that_traces_its_request_is_told_when_it_was_processed() {
+    let fixture = Fixture::new().await;
+    let parent = |flags: &str| {
+        format!("traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-{flags}\r\n")
+    };
+    for (headers, path, told) in [
+        (parent("01"), "/v1/ports", true),
+        (parent("01"), "/v1/ports/99", true), // refused
+        (parent("00"), "/v1/ports", false),
+        ("traceparent: é--\r\n".to_owned(), "/v1/ports", false),
+        (String::new(), "/v1/ports", false),
+    ] {
+        let answer = fixture.send("GET", path, &headers, "").await;
+        let timing = "server-timing: oneswitchd;dur=0.";
+        let starts = answer.head.contains(timing) && answer.head.contains(";start=1");
+        assert_eq!(starts, told, "{headers}{}", answer.head);
+    }
+}
