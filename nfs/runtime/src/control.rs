@@ -5,6 +5,7 @@
 
 mod line;
 mod socket;
+mod span;
 mod verbs;
 
 use std::{
@@ -22,6 +23,7 @@ use std::{
 use serde_json::{json, Value};
 
 use crate::Refusal;
+use span::Span;
 
 pub use self::line::{parse, Lines, MAX_LINE};
 pub use self::socket::{bind, receive, send, MAX_DESCRIPTORS};
@@ -110,7 +112,7 @@ fn welcome(client: UnixStream, idle: Duration, verbs: &Arc<Verbs>, clients: &Arc
         let detail = format!("{MAX_CLIENTS} clients are connected; close one");
         let _ = send(
             &client,
-            &answer_line(&Err(Refusal::new("too-many-clients", detail))),
+            &answer_line(&Err(Refusal::new("too-many-clients", detail)), None),
             &[],
         );
         return;
@@ -145,7 +147,9 @@ fn converse(client: &UnixStream, verbs: &Verbs) -> io::Result<()> {
             } else {
                 Vec::new()
             };
-            let answer = parse(line).and_then(|(verb, arguments)| {
+            let mut span = None;
+            let answer = parse(line).and_then(|(verb, mut arguments)| {
+                span = Span::begin(&mut arguments);
                 if own.len() > MAX_DESCRIPTORS {
                     let detail = format!(
                         "{} file descriptors with one line, expected at most {MAX_DESCRIPTORS}",
@@ -159,7 +163,8 @@ fn converse(client: &UnixStream, verbs: &Verbs) -> io::Result<()> {
                     descriptors: own,
                 })
             });
-            let (line, reply) = (answer_line(&answer), answer.unwrap_or_default());
+            let line = answer_line(&answer, span.map(Span::end));
+            let reply = answer.unwrap_or_default();
             send(client, &line, &reply.descriptors)?;
             if let Some(then) = reply.then {
                 then();
@@ -167,24 +172,27 @@ fn converse(client: &UnixStream, verbs: &Verbs) -> io::Result<()> {
         }
         if let Err(refusal) = lines.check() {
             // The start of the next line is unknown, so the connection ends.
-            return send(client, &answer_line(&Err(refusal)), &[]);
+            return send(client, &answer_line(&Err(refusal), None), &[]);
         }
         if descriptors.len() > MAX_DESCRIPTORS {
             let detail = format!("more than {MAX_DESCRIPTORS} file descriptors with one line");
             return send(
                 client,
-                &answer_line(&Err(Refusal::new("malformed", detail))),
+                &answer_line(&Err(Refusal::new("malformed", detail)), None),
                 &[],
             );
         }
     }
 }
 
-fn answer_line(answer: &Result<Reply, Refusal>) -> Vec<u8> {
-    let value: Value = match answer {
+fn answer_line(answer: &Result<Reply, Refusal>, span: Option<Value>) -> Vec<u8> {
+    let mut value = match answer {
         Ok(reply) => json!({ "ok": reply.value }),
         Err(refusal) => json!({ "error": { "code": refusal.code, "detail": refusal.detail } }),
     };
+    if let Some(span) = span {
+        value["span"] = span;
+    }
     let mut line = value.to_string().into_bytes();
     line.push(b'\n');
     line
