@@ -19,7 +19,7 @@ COPY placement placement
 COPY server server
 COPY unoctl unoctl
 # `make build` links the programs into .venv; the image has them there, without the rest of target/.
-RUN make build EXTRAS=examples \
+RUN make build EXTRAS=examples,tracing \
     && for program in oneswitchd nf; do cp --remove-destination "$(readlink -f .venv/bin/$program)" .venv/bin/$program; done \
     && .venv/bin/python -m compileall -q lab nfagent placement server unoctl \
     && rm -rf target /root/.cargo /var/lib/apt/lists/*

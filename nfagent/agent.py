@@ -31,6 +31,7 @@ from nfagent.protocols import Wiring
 from nfagent.reconcile import Reconciler
 from nfagent.starter import Starter
 from nfagent.store import Store
+from nfagent.tracing import Tracing
 from nfagent.watch import Watch
 from nfagent.wiring import ServerWiring
 from server.config import ServerConfig
@@ -64,6 +65,7 @@ class Agent:
         access, self._certificate = make_access(api), make_certificate(api)
         switches = ServerWiring(server, self._is_cut_off)
         self._audit = Audit(config.audit, Path(config.state))
+        self._tracing = Tracing.from_environment()
         self._store = Store(Path(config.state))
         self._locations = Locations(self._store, switches.status, config.recovery.after_s, self._look_at)
         self._watch = Watch(self._wake)
@@ -87,7 +89,14 @@ class Agent:
             config.decide,
         )
         self._reconciler = Reconciler(
-            self._store, catalog, starter, self._decider, migrator, self._locations, self._monitor.flows
+            self._store,
+            catalog,
+            starter,
+            self._decider,
+            migrator,
+            self._locations,
+            self._monitor.flows,
+            self._tracing,
         )
         self._health = Health(self._store, starter, self._is_cut_off, config.recovery.hung_after_s)
         services = Services(
@@ -103,6 +112,7 @@ class Agent:
             monitor=self._monitor,
             logs=LogReader(launchers, self._is_cut_off),
             streams=Streams(config.api.streams),
+            tracing=self._tracing,
         )
         self._watch.start()
         try:
@@ -149,6 +159,8 @@ class Agent:
         self._watch.stop()
         self._store.close()
         self._audit.close()
+        if self._tracing is not None:
+            self._tracing.stop()
 
     def __enter__(self) -> Self:
         return self

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from nfagent.errors import ControlRefusedError, ControlUnreachableError
+from server import tracing
 
 LINE_MAX = 4 << 20
 """Maximum length of a line, as in the instance."""
@@ -88,9 +89,14 @@ class Connection:
             meanwhile: called after every second without an answer; its exceptions end the wait.
             arguments: of the verb.
         """
+        with tracing.step(verb, "client") as span:
+            if span is not None:
+                arguments["traceparent"] = span.traceparent
+            return self._exchange(verb, arguments, descriptors, _Wait(timeout_s or self._timeout_s, meanwhile))
+
+    def _exchange(self, verb: str, arguments: dict[str, Any], descriptors: Sequence[int], wait: "_Wait") -> Answer:
         line = json.dumps({"do": verb, **arguments}).encode() + b"\n"
         received: list[int] = []
-        wait = _Wait(timeout_s or self._timeout_s, meanwhile)
         try:
             self._socket.settimeout(wait.left())
             _send(self._socket, line, descriptors)
@@ -216,6 +222,9 @@ def _line(connection: socket.socket, received: list[int], wait: _Wait) -> bytes:
 
 def _value(verb: str, line: bytes) -> dict[str, Any]:
     answer = json.loads(line)
+    span = tracing.current()
+    if span is not None and isinstance(answer, dict) and isinstance(told := answer.get("span"), dict):
+        span.tell("nf", verb, int(told["start_ns"]), int(told["end_ns"]))
     if isinstance(answer, dict) and isinstance(answer.get("ok"), dict):
         return answer["ok"]
     if isinstance(answer, dict) and isinstance(answer.get("error"), dict):

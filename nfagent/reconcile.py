@@ -23,6 +23,8 @@ from nfagent.reasons import REFUSED
 from nfagent.schedule import Schedule
 from nfagent.starter import Starter
 from nfagent.store import Store, events, instances, migrations, processes
+from nfagent.tracing import Tracing
+from server.tracing import step
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Reconciler:
         migrator: moves state.
         locations: knows which ones are disconnected.
         flows: of an instance, in the last measurement before a moment (seconds since 1970).
+        tracing: of steps; None: they are not traced.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Reconciler:
         migrator: Migrator,
         locations: Locations,
         flows: Callable[[str, float], int | None],
+        tracing: Tracing | None = None,
     ) -> None:
         self._store = store
         self._catalog = catalog
@@ -87,6 +91,8 @@ class Reconciler:
         self._migrator = migrator
         self._locations = locations
         self._flows = flows
+        self._tracing = tracing
+        self._causes: dict[str, str | None] = {}  # traces that the next steps belong to, by instance; None: new ones
         self._rewire: set[str] = set()  # instances whose ports may be missing on a switch that is back
         self._unswept: set[str] = set()  # locations where ending strays failed
         self._failures: defaultdict[str, _Failures] = defaultdict(_Failures)
@@ -159,7 +165,10 @@ class Reconciler:
                 continue
             for event in found:
                 if event.type.startswith(WAKING):
-                    self._schedule.wake(event.payload.get("instance", event.subject))
+                    woken = event.payload.get("instance", event.subject)
+                    if self._tracing is not None:
+                        self._causes[woken] = event.payload.get("traceparent")
+                    self._schedule.wake(woken)
             if len(found) < _BATCH:
                 self._store.wait(last, _FOLLOW_S)
 
@@ -174,10 +183,20 @@ class Reconciler:
     # ---- steps: each returns the maximum number of seconds until the next one
 
     def step(self, key: str) -> float | None:
-        """Do what is missing for an instance."""
+        """Do what is missing for an instance, as a part of the trace of what has changed it."""
+        if self._tracing is None or key not in self._causes:
+            return self._step(key)
+        cause = self._causes.pop(key)
+        with self._tracing.begin("reconcile", "internal", cause, instance=key):
+            delay = self._step(key)
+        if delay is not None and delay < _AGAIN_S:
+            self._causes.setdefault(key, cause)
+        return delay
+
+    def _step(self, key: str) -> float | None:
         instance = instances.find(self._store.read, key)
         if instance is None:
-            for known in (self._failures, self._refused, self._setbacks, self._held_back):
+            for known in (self._failures, self._refused, self._setbacks, self._held_back, self._causes):
                 known.pop(key, None)
             self._rewire.discard(key)
             return None
@@ -337,7 +356,8 @@ class Reconciler:
             return self._catalog.home
         if wanted is None:
             try:
-                wanted = self._decider.place(instance)
+                with step("place"):
+                    wanted = self._decider.place(instance)
             except UnavailableError as error:
                 _log.info("instance %s (%s) starts at %s: %s", instance.name, instance.id, self._catalog.home, error)
         return wanted or self._catalog.home

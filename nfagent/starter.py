@@ -23,6 +23,7 @@ from nfagent.model import Instance, InstancePort, Kind, Role, Running, Slot
 from nfagent.protocols import Wiring
 from nfagent.reasons import ENDED
 from nfagent.store import Store, processes
+from server.tracing import step
 
 _log = logging.getLogger(__name__)
 
@@ -133,6 +134,7 @@ class Starter:
         with self._store.change() as change:
             return processes.update(change, running, reason=reason, since=time.time())
 
+    @step("launch")
     def launch(
         self, instance: Instance, running: Running, *, hold: bool = False, adopt: tuple[int, int] | None = None
     ) -> Running:
@@ -175,6 +177,7 @@ class Starter:
         with self._store.change() as change:
             return processes.update(change, running, phase="active", reason=None, since=time.time())
 
+    @step("connect")
     def connect(self, instance: Instance, running: Running) -> None:
         """Connect the instance's ports to this process.
 
@@ -281,6 +284,7 @@ class Starter:
         with self._store.change() as change:
             processes.remove(change, running)
 
+    @step("halt")
     def halt(self, running: Running, grace_s: float = _GRACE_S) -> Running:
         """End a process and keep its row."""
         if running.phase != "stopping":
@@ -292,6 +296,7 @@ class Starter:
         self._killed.pop(key, None)
         return running
 
+    @step("disconnect")
     def disconnect(self, instance: Instance) -> None:
         """Disconnect the instance's ports.
 

@@ -22,6 +22,7 @@ from nfagent.api import (
     offer,
     placement,
     problems,
+    traces,
 )
 from nfagent.api.openstack import routes
 from nfagent.api.services import Services, services
@@ -76,6 +77,8 @@ def application(known: Services, page: Blueprint) -> APIFlask:
     )
     app.url_map.strict_slashes = False
     metrics.install(app, known.desired.store)  # before what may refuse a request
+    if known.tracing is not None:
+        traces.install(app, known.tracing)
     audit.install(app, known.audit)
     app.before_request(partial(_authenticate, page.name))
     problems.install(app)

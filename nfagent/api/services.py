@@ -15,6 +15,7 @@ from nfagent.config import AgentConfig
 from nfagent.desired import Desired
 from nfagent.log_reader import LogReader
 from nfagent.protocols import Decider, Monitor
+from nfagent.tracing import Tracing
 from server.config import ServerConfig
 from server.oneswitchd.answers import Status, VirtualPort
 
@@ -29,6 +30,7 @@ class Services:
         status: queries oneswitchd; raises `ServerError`.
         ports: queries oneswitchd for the virtual ports; raises `ServerError`.
         streams: places for clients that follow events or the dashboard.
+        tracing: of requests; None: they are not traced.
     """
 
     desired: Desired
@@ -43,6 +45,7 @@ class Services:
     monitor: Monitor
     logs: LogReader
     streams: Streams
+    tracing: Tracing | None = None
 
     def install(self) -> dict[str, object]:
         """Return the entries for a Flask application's ``extensions``."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from nfagent.model import Migration, Outcome
 from nfagent.store import Change, Outlives, Store, migrations
+from server import tracing
 
 COMMIT = "COMMIT"
 COMMITTED = (COMMIT, "flip", "drain", "done")
@@ -120,7 +121,8 @@ class Journal:
         """Record start and duration of an action; of several tries, the last one."""
         at, start = time.time(), time.monotonic()
         try:
-            yield
+            with tracing.step(effect):
+                yield
         finally:
             took = round((time.monotonic() - start) * 1e6)
             # Otherwise a row that waits for days for a switch would grow, and with it every event.

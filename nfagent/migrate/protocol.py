@@ -5,6 +5,7 @@ nfs/README.md, "Migration", describes the verbs; docs/nfagent.md the journalled 
 """
 
 import contextlib
+import contextvars
 import gc
 import logging
 import random
@@ -185,7 +186,7 @@ def flip(move: RunningMigration) -> None:
         move.journal.reach("drain")
 
     with ThreadPoolExecutor(1) as beside:
-        quiet = beside.submit(switch_over)
+        quiet = beside.submit(contextvars.copy_context().run, switch_over)
         try:
             let_go(move, flipped, quiet.done)
         except AgentError as error:

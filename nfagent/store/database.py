@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nfagent.errors import DiskFullError, StoreError
+from server import tracing
 
 _BUSY_MS = 10_000
 _KEPT_EVENTS = 100_000
@@ -37,7 +38,9 @@ class Change:
         self.last_event = 0
 
     def event(self, kind: str, subject: str, project: str | None, payload: dict[str, Any]) -> None:
-        """Append an event; see `nfagent.model.Event`."""
+        """Append an event; see `nfagent.model.Event`. It names its trace, which what follows joins."""
+        if (span := tracing.current()) is not None:
+            payload = payload | {"traceparent": span.traceparent}
         row = (time.time(), kind, subject, project, json.dumps(payload))
         cursor = self.db.execute(
             "INSERT INTO event (time, type, subject, project, payload) VALUES (?, ?, ?, ?, ?)", row

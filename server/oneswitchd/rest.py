@@ -1,6 +1,7 @@
 """A REST interface on a unix socket or TCP: requests, answers as typed data, errors as in :mod:`server.errors`."""
 
 import json
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from server import tracing
 from server.errors import ApiAnswerError, ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, ConfigError
 from server.oneswitchd.answers import Refusal
 from server.oneswitchd.kept import KeptConnection
@@ -23,6 +25,9 @@ T = TypeVar("T")
 _ONE_EACH = httpx.Limits(max_keepalive_connections=0)
 # For addresses without TLS. Without this httpx reads all certificates of the machine for each client: 15 ms of CPU.
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+_NUMBER = re.compile(r"/\d+\b")
+_TIMING = re.compile(r"^(?P<service>\w+);dur=(?P<dur>[\d.]+);start=(?P<start>\d+)$")  # what oneswitchd answers
 
 
 @cache
@@ -152,8 +157,14 @@ class Rest:
         """
         self._knock()
         timeout_s = timeout_s or self.timeout_s
-        with self._reached(method, path, timeout_s):
-            response = self._http.request(method, path, json=body, timeout=timeout_s)
+        route = f"{method} {_NUMBER.sub('/{number}', path.partition('?')[0])}"
+        with tracing.step(route, "client", **{"url.path": path}) as span, self._reached(method, path, timeout_s):
+            headers = {} if span is None else {"traceparent": span.traceparent}
+            response = self._http.request(method, path, json=body, timeout=timeout_s, headers=headers)
+            told = _TIMING.search(response.headers.get("Server-Timing", ""))
+            if span is not None and told is not None:
+                start = int(told["start"]) * 1000
+                span.tell(told["service"], route, start, start + round(float(told["dur"]) * 1e6))
         if response.is_success:
             return response
         raise self._refusal(response)
