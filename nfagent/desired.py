@@ -167,6 +167,38 @@ class Desired:
                 instances.pin(change, instance.id, pin)
         return self.show(client, instance.id)
 
+    def resize(self, client: Client, reference: str, flavor: str) -> None:
+        """Give an instance another flavor, until its owner confirms or reverts that. It restarts, without its state."""
+        client.require_change("resizing an instance")
+        self.catalog.flavor(flavor, "flavorRef")
+        instance = self.show(client, reference).instance
+        with self.store.change() as change:
+            current = instances.view(change.db, instance.id)
+            if current is None or current.status != "active":
+                status = current.status if current else "deleting"
+                raise ConflictError("instance-not-active", f"instance {instance.name!r} is {status}, not active")
+            instance = current.instance
+            if instance.resized_from is not None:
+                detail = f"instance {instance.name!r} was resized from {instance.resized_from}; confirm or revert that"
+                raise ConflictError("resize-unconfirmed", detail)
+            if flavor == instance.flavor:
+                raise InvalidError("flavor-same", f"instance {instance.name!r} has the flavor {flavor}", "flavorRef")
+            self._check_workers(change, instance, flavor)
+            instances.resize(change, instance.id, flavor, instance.flavor)
+
+    def confirm_resize(self, client: Client, reference: str, *, keep: bool) -> None:
+        """Confirm a resize (``keep``), or revert it, which restarts the instance again."""
+        client.require_change("confirming a resize" if keep else "reverting a resize")
+        instance = self.show(client, reference).instance
+        with self.store.change() as change:
+            instance = _current(change, instance)
+            if instance.resized_from is None:
+                raise ConflictError("not-resized", f"instance {instance.name!r} has no resize to confirm or to revert")
+            flavor = instance.flavor if keep else instance.resized_from
+            if not keep and flavor in self.catalog.flavors:  # agent.toml may lack it by now
+                self._check_workers(change, instance, flavor)
+            instances.resize(change, instance.id, flavor, None)
+
     def delete(self, client: Client, reference: str) -> View:
         """Mark an instance for deletion; repeated requests get the same answer."""
         client.require_change("deleting an instance")
@@ -291,6 +323,13 @@ class Desired:
         more = {"instances": 1, "ports": ports, "workers": self.catalog.flavors[flavor].workers}
         for what, usage in self._usage(change.db, project).items():
             _check_room(project, what, usage.used, more[what], usage.limit)
+
+    def _check_workers(self, change: Change, instance: Instance, flavor: str) -> None:
+        before, after = self.catalog.flavors.get(instance.flavor), self.catalog.flavors[flavor]
+        more = after.workers - (before.workers if before else 1)
+        usage = self._usage(change.db, instance.project)["workers"]
+        if more > 0:
+            _check_room(instance.project, "workers", usage.used, more, usage.limit)
 
     def _usage(self, db: sqlite3.Connection, project: str) -> dict[str, Usage]:
         quota, used, flavors = self.catalog.quota, instances.usage(db, project), self.catalog.flavors

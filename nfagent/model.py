@@ -91,6 +91,7 @@ class Instance:
         present: False once deletion was requested.
         generation: counts configurations, from 1.
         created: seconds since 1970.
+        resized_from: the flavor before a resize that its owner has neither confirmed nor reverted.
     """
 
     id: str
@@ -106,6 +107,7 @@ class Instance:
     generation: int
     created: float
     ports: tuple[InstancePort, ...] = ()
+    resized_from: str | None = None
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ class Running:
         since: when phase or reason last changed, seconds since 1970.
         silent: since when it has not answered, seconds since 1970; None if it answers.
         own_pid: of the network function itself, if ``pid`` is a wrapper that entered its namespaces.
+        flavor: with which it was started.
     """
 
     incarnation: str
@@ -139,6 +142,7 @@ class Running:
     reason: str | None = None
     silent: float | None = None
     own_pid: int | None = None
+    flavor: str = ""
 
 
 @dataclass(frozen=True)

@@ -238,6 +238,8 @@ class Reconciler:
             return self._go_on(instance, serving)
         if self._starter.find(serving) is None:
             return self._fail(instance, serving.location, serving, self._starter.ending(serving))
+        if serving.flavor != instance.flavor:
+            return self._start(instance, serving.location, self._starter.halt(serving))
         if serving.location != self._wanted(instance, serving):
             return self._relocate(instance, serving)
         if serving.generation < instance.generation:

@@ -107,6 +107,7 @@ class Starter:
                 since=time.time(),
                 control=control,
                 reason=before.reason if before else None,
+                flavor=instance.flavor,
             )
             processes.add(change, running)
         return running

@@ -270,6 +270,7 @@ def _because(words: str, payload: Mapping[str, Any]) -> str:
 
 _TOLD: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "instance.created": lambda payload: f"created, a {payload.get('kind')}",
+    "instance.resized": lambda payload: f"got the size {payload.get('flavor')}",
     "instance.configured": lambda payload: f"got configuration {payload.get('generation')}",
     "instance.described": lambda _: "renamed or labelled",
     "instance.pinned": _place,

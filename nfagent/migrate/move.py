@@ -124,8 +124,8 @@ class RunningMigration:
             raise TurnBackError("the instance is being deleted", "cancelled")
 
     def as_running(self, config: dict[str, Any], old: Running) -> Instance:
-        """Return the instance with the configuration in force, which the new process needs, too."""
-        return replace(self.instance, config=config, generation=old.generation)
+        """Return the instance with the configuration and the flavor in force, which the new process needs, too."""
+        return replace(self.instance, config=config, generation=old.generation, flavor=old.flavor)
 
     def note_wait(self, why: str) -> None:
         """Record what it waits for, if that has changed."""

@@ -66,6 +66,12 @@ def describe(change: Change, instance: str, name: str, labels: dict[str, str]) -
     _tell(change, "instance.described", instance)
 
 
+def resize(change: Change, instance: str, flavor: str, resized_from: str | None) -> None:
+    """Change the flavor, and what it was before; None: that is confirmed."""
+    change.db.execute("UPDATE instance SET flavor = ?, resized_from = ? WHERE id = ?", (flavor, resized_from, instance))
+    _tell(change, "instance.resized", instance)
+
+
 def pin(change: Change, instance: str, location: str | None) -> None:
     """Pin the instance to a location; None unpins it."""
     change.db.execute("UPDATE instance SET pin = ? WHERE id = ?", (location, instance))
@@ -218,6 +224,7 @@ def _instance(row: sqlite3.Row, ports: tuple[InstancePort, ...]) -> Instance:
         generation=row["generation"],
         created=row["created"],
         ports=ports,
+        resized_from=row["resized_from"],
     )
 
 

@@ -174,6 +174,37 @@ def test_addresses_are_those_of_the_configuration(world: World) -> None:
     assert interface["fixed_ips"] == [{"ip_address": "10.0.0.2"}, {"ip_address": "fd00::2"}]
 
 
+def test_a_resize_restarts_the_server_and_waits_for_its_owner(world: World) -> None:
+    tenant = world.tenant
+    path = f"{ROOT}/servers/{tenant.post(f'{ROOT}/servers', json=order(name='grows')).json()['server']['id']}"
+
+    def status() -> str:
+        shown = tenant.get(path, headers=microversion("2.47")).json()["server"]
+        return f"{shown['status']} {shown['flavor']['original_name']} {shown['flavor']['vcpus']}"
+
+    def act(action: str, wanted: dict[str, Any] | None = None) -> httpx.Response:
+        return tenant.post(f"{path}/action", json={action: wanted})
+
+    world.wait(lambda: status() == "ACTIVE small 1")
+    pid = world.show("acme/grows")["placement"]["pid"]
+    fault(act("confirmResize"), 409, "conflictingRequest", "grows", "no resize")
+    fault(act("resize", {"flavorRef": "small"}), 400, "badRequest", "has the flavor small")
+    fault(act("resize", {"flavorRef": "huge"}), 400, "badRequest", "huge", "medium")
+    assert act("resize", {"flavorRef": "large"}).status_code == 202
+    world.wait(lambda: status() == "VERIFY_RESIZE large 4")
+    assert world.show("acme/grows")["placement"]["pid"] != pid
+    fault(act("resize", {"flavorRef": "medium"}), 409, "conflictingRequest", "resized from small")
+    assert act("revertResize").status_code == 202
+    world.wait(lambda: status() == "ACTIVE small 1")
+    assert act("resize", {"flavorRef": "medium"}).status_code == 202
+    world.wait(lambda: status() == "VERIFY_RESIZE medium 2")
+    assert act("confirmResize").status_code == 204
+    assert status() == "ACTIVE medium 2"
+    events = tenant.get(f"{path}/os-instance-actions").json()["instanceActions"]
+    assert {each["action"] for each in events} == {"create", "resize"}
+    tenant.delete(path)
+
+
 def test_locations_quotas_and_limits_are_shown(world: World) -> None:
     tenant, admin = world.tenant, world.admin
     detail = tenant.get(f"{ROOT}/os-quota-sets/acme/detail").json()["quota_set"]
@@ -263,7 +294,7 @@ def test_the_stock_command_works_with_a_token(world: World) -> None:
 
 @needs_openstack
 @pytest.mark.soak
-def test_the_stock_command_shows_locations_and_limits(directory: Path) -> None:
+def test_the_stock_command_shows_limits_and_resizes(directory: Path) -> None:
     world, as_json = World(directory, anonymous="admin"), ("-f", "json")
     try:
         (listed, _) = openstack(world, "hypervisor", "list", *as_json)
@@ -284,5 +315,14 @@ def test_the_stock_command_shows_locations_and_limits(directory: Path) -> None:
         assert openstack(world, "server", "show", "labelled", *as_json)["properties"] == {"tier": "front"}
         openstack(world, "server", "unset", "--property", "tier", "labelled")
         assert openstack(world, "server", "show", "labelled", *as_json)["properties"] == {}
+        openstack(world, "server", "resize", "--flavor", "medium", "--wait", "labelled")
+        resized = openstack(world, "server", "show", "labelled", *as_json)
+        assert (resized["status"], resized["flavor"]["original_name"]) == ("VERIFY_RESIZE", "medium")
+        openstack(world, "server", "resize", "revert", "labelled")
+        world.wait(lambda: world.show("labelled")["status"] == "active")
+        openstack(world, "server", "resize", "--flavor", "large", "--wait", "labelled")
+        openstack(world, "server", "resize", "confirm", "labelled")
+        resized = openstack(world, "server", "show", "labelled", *as_json)
+        assert (resized["status"], resized["flavor"]["original_name"]) == ("ACTIVE", "large")
     finally:
         world.close()

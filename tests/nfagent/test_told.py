@@ -415,7 +415,7 @@ def test_a_connection_has_the_required_pragmas(store: Store, tmp_path: Path) -> 
         2,
         1,
         10_000,
-        7,
+        8,
     ]
     assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "store/nfagent.lock").stat().st_mode & 0o777 == 0o600
@@ -465,7 +465,7 @@ def test_a_store_of_a_newer_agent_is_left_unchanged(tmp_path: Path, store: Store
     made = Store(tmp_path / "new")
     made.read.execute("PRAGMA user_version = 8")
     made.close()
-    expected = rf"^{tmp_path}/new/nfagent.db has version 8; this nfagent supports up to 7: use a newer nfagent$"
+    expected = rf"^{tmp_path}/new/nfagent.db has version 9; this nfagent supports up to 8: use a newer nfagent$"
     for _ in range(2):  # the lock is released
         with pytest.raises(StoreError, match=expected):
             Store(tmp_path / "new")

@@ -104,6 +104,13 @@ class LiveMigrate(_In):
     force: bool = False
 
 
+class Resize(_In):
+    """``resize``; the disk's configuration does not matter, because an NF has no disk."""
+
+    flavor: Annotated[str, Field(alias="flavorRef")]
+    disk_config: Annotated[Literal["AUTO", "MANUAL"] | None, Field(alias="OS-DCF:diskConfig")] = None
+
+
 class Console(_In):
     """``os-getConsoleOutput``; the ``openstack`` command sends the length as a text, and -1 for all lines."""
 

@@ -33,7 +33,8 @@ T = TypeVar("T")
 
 _PAGE_MAX = 1000
 _CONSOLE = "os-getConsoleOutput"
-_ACTIONS = ("migrate", "os-migrateLive", _CONSOLE)
+_RESIZE, _CONFIRM, _REVERT = "resize", "confirmResize", "revertResize"
+_ACTIONS = ("migrate", "os-migrateLive", _RESIZE, _CONFIRM, _REVERT, _CONSOLE)
 _STATUSES: dict[str, Status] = {"BUILD": "building", "ACTIVE": "active", "MIGRATING": "migrating", "ERROR": "error"}
 
 
@@ -102,7 +103,7 @@ def delete_server(server: str) -> ResponseReturnValue:
 
 @blueprint.post("/servers/<string:server>/action")
 def act(server: str) -> ResponseReturnValue:
-    """Migrate an instance, or show its output; other actions are not supported."""
+    """Migrate or resize an instance, or show its output; other actions are not supported."""
     view = _find(server)
     body = request.get_json()
     action = next(iter(body)) if isinstance(body, dict) and len(body) == 1 else None
@@ -111,9 +112,16 @@ def act(server: str) -> ResponseReturnValue:
         raise InvalidError("action-unknown", f"{named}; expected one of {', '.join(_ACTIONS)}")
     if action == _CONSOLE:
         return {"output": _console(view, bodies.check(bodies.Console, body[action] or {}).length)}
+    desired = services().desired
+    if action == _RESIZE:
+        desired.resize(client(), view.instance.id, bodies.check(bodies.Resize, body[action]).flavor)
+        return "", 202
+    if action in (_CONFIRM, _REVERT):
+        desired.confirm_resize(client(), view.instance.id, keep=action == _CONFIRM)
+        return "", 204 if action == _CONFIRM else 202
     model = bodies.Migrate if action == "migrate" else bodies.LiveMigrate
     wanted = bodies.check(model, body[action] or {})
-    services().desired.migrate(client(), view.instance.id, wanted.host)
+    desired.migrate(client(), view.instance.id, wanted.host)
     return "", 202
 
 
@@ -169,6 +177,7 @@ def list_actions(server: str) -> ResponseReturnValue:
     instance = _find(server).instance
     db = services().desired.store.read
     named = {"instance.created": "create", "instance.deleting": "delete", "instance.configured": "rebuild"}
+    named["instance.resized"] = "resize"
     actions: list[dict[str, Any]] = [
         _action(instance.id, named[event.type], f"req-{event.id}", event.time, None)
         for event in events.after(db, 0, _PAGE_MAX, instance.project, instance.id)

@@ -16,6 +16,7 @@ from nfagent.model import Flavor, Instance, Kind, Migration, View
 _STATUS = {"building": "BUILD", "active": "ACTIVE", "migrating": "MIGRATING", "deleting": "ACTIVE", "error": "ERROR"}
 _VM_STATE = {"building": "building", "active": "active", "migrating": "active", "deleting": "active", "error": "error"}
 _TASK = {"building": "spawning", "migrating": "migrating", "deleting": "deleting"}
+_RESIZING, _RESIZED = "RESIZE", "VERIFY_RESIZE"
 _RUNNING = 1
 _NO_STATE = 0
 
@@ -33,9 +34,10 @@ def brief_server(instance: Instance) -> dict[str, Any]:
 def server(view: View, reason: str | None, flavor: Flavor | None, who: Client, datapath_id: str) -> dict[str, Any]:
     """Return a server. Only administrators learn where it runs; ``reason`` is already filtered for this client."""
     instance, status = view.instance, view.status
+    task, resize = _TASK.get(status), _resize(view)
     shown = {
         **brief_server(instance),
-        "status": _STATUS[status],
+        "status": resize or _STATUS[status],
         "tenant_id": instance.project,
         "user_id": instance.project,
         "metadata": instance.labels,
@@ -55,8 +57,8 @@ def server(view: View, reason: str | None, flavor: Flavor | None, who: Client, d
         "OS-DCF:diskConfig": "MANUAL",
         "OS-EXT-AZ:availability_zone": "nova",
         "OS-EXT-STS:power_state": _RUNNING if status in ("active", "migrating") else _NO_STATE,
-        "OS-EXT-STS:task_state": _TASK.get(status),
-        "OS-EXT-STS:vm_state": _VM_STATE[status],
+        "OS-EXT-STS:task_state": "resize_finish" if resize == _RESIZING else task,
+        "OS-EXT-STS:vm_state": "resized" if resize == _RESIZED else _VM_STATE[status],
         "OS-SRV-USG:launched_at": time(view.running.since) if view.running else None,
         "OS-SRV-USG:terminated_at": None,
         "os-extended-volumes:volumes_attached": [],
@@ -66,6 +68,17 @@ def server(view: View, reason: str | None, flavor: Flavor | None, who: Client, d
     if who.admin:
         shown |= _whereabouts(view)
     return shown | _later(instance)
+
+
+def _resize(view: View) -> str | None:
+    """Return the status of an instance that is being resized, or was and waits for its owner; None: neither."""
+    if view.running is None or view.status not in ("active", "building"):
+        return None
+    if view.status == "active" and view.running.flavor != view.instance.flavor:
+        return _RESIZING
+    if view.instance.resized_from is None:
+        return None
+    return _RESIZED if view.status == "active" else _RESIZING
 
 
 def _whereabouts(view: View) -> dict[str, Any]:
