@@ -463,7 +463,7 @@ def test_an_impossible_store_is_reported(tmp_path: Path, store: Store) -> None:
 
 def test_a_store_of_a_newer_agent_is_left_unchanged(tmp_path: Path, store: Store) -> None:
     made = Store(tmp_path / "new")
-    made.read.execute("PRAGMA user_version = 8")
+    made.read.execute("PRAGMA user_version = 9")
     made.close()
     expected = rf"^{tmp_path}/new/nfagent.db has version 9; this nfagent supports up to 8: use a newer nfagent$"
     for _ in range(2):  # the lock is released
