@@ -84,8 +84,9 @@ def resume(xid: int, paused: bytes) -> bytes:
 def removed(frame: bytes) -> str:
     """Describe a flow_removed in Nicira's format without its duration."""
     cookie, priority, reason, table = struct.unpack_from("!QHBB", frame, COOKIE)
-    idle, _, packets, octets = struct.unpack_from("!HHQQ", frame, 36)
-    head = f"nxt table+1 {table} priority {priority} match {frame[56:].hex()} cookie {cookie:#x} reason {reason}"
+    idle, length, packets, octets = struct.unpack_from("!HHQQ", frame, 36)
+    matched = frame[56 : 56 + length].hex()
+    head = f"nxt table+1 {table} priority {priority} match {matched} cookie {cookie:#x} reason {reason}"
     return f"{head} idle {idle} packets {packets} bytes {octets}"
 
 

@@ -66,6 +66,9 @@ class OpenFlow10(OpenFlow13):
         told = super().packet_in(frame)
         return f"{NO_MATCH}{told}" if _reason(frame) == 0 else told
 
+    def removed(self, frame: bytes) -> str:
+        return super().removed(frame).replace(_NO_VID.hex(), _NO_TAG.hex())
+
     def _packet_in(self, frame: bytes) -> str:
         total, in_port, reason = struct.unpack_from("!HHB", frame, 12)
         head = f"buffer {frame[8:12].hex()} xid {xid(frame)} total {total} in_port {in_port} reason {reason}"
