@@ -117,6 +117,12 @@ def match(draw: st.DrawFn) -> tuple[Oxm, ...]:
     return tuple(items)
 
 
+def fulfilled(fields: tuple[Oxm, ...]) -> tuple[Oxm, ...]:
+    """Leave out what lacks its prerequisite, which comes first: the priority of a tag that may not be there."""
+    is_tagged = [name == "vlan_vid" and bool(value & 0x1000) for name, value, _ in fields]
+    return tuple(item for at, item in enumerate(fields) if item[0] != "vlan_pcp" or any(is_tagged[:at]))
+
+
 @st.composite
 def broken_match(draw: st.DrawFn) -> tuple[Oxm, ...]:
     """Draw a match that may lack prerequisites, repeat a field, or have value bits outside the mask."""

@@ -49,6 +49,7 @@ def _monitor(draw: Draw, model: Model) -> Monitor:
             return dataclasses.replace(wanted, table=draw(st.sampled_from(pools.TABLES)))
         case "match":
             in_port = (("in_port", draw(st.sampled_from(pools.PORTS)), None),)
-            return dataclasses.replace(wanted, fields=in_port if model.sender.version == 1 else draw(pools.match()))
+            fields = in_port if model.sender.version == 1 else pools.fulfilled(draw(pools.match()))
+            return dataclasses.replace(wanted, fields=fields)
         case _:
             return wanted
