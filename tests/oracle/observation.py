@@ -19,7 +19,8 @@ from tests.oracle.dialects.openflow13 import OpenFlow13, xid
 TO_CONTROLLER = "to controller "
 """Begins what others than the first controller were told."""
 _BUCKETS = re.compile(r"group (\d+) references .*")
-_COUNTERS = re.compile(r" packets \d+ bytes \d+.*| counters .*| aggregate .*|(?<=: )(aggregate|table \d) .*")
+_COUNTERS = re.compile(r" packets \d+ bytes \d+.*| counters .*| aggregate .*|(?<=: )aggregate .*| lookups \d+ .*")
+_EMPTY_TABLE = re.compile(r"(.*: )?table \d+ active 0")
 
 
 @dataclass
@@ -48,9 +49,12 @@ class Observation:
 
     def without_counters(self) -> "Observation":
         """Return a copy without packet counters."""
-        strip = lambda lines: [_COUNTERS.sub("", line) for line in lines if not line.startswith("table")]  # noqa: E731
-        counts = lambda name: name.startswith(("aggregate", "tables"))  # noqa: E731
-        state = {name: strip(lines) for name, lines in self.state.items() if not counts(name)}
+
+        def strip(lines: Iterable[str]) -> list[str]:
+            stripped = (_COUNTERS.sub("", line) for line in lines)
+            return [line for line in stripped if not _EMPTY_TABLE.fullmatch(line)]
+
+        state = {name: strip(lines) for name, lines in self.state.items() if not name.startswith("aggregate")}
         removed = Counter(strip(self.removed.elements()))
         return dataclasses.replace(self, replies=strip(self.replies), removed=removed, state=state)
 
@@ -130,7 +134,7 @@ def replies(messages: Iterable[bytes], dialect: OpenFlow13, baseline: Baseline) 
             continue
         parts.append(frame)
         if not dialect.has_more(frame):
-            lines = dialect.multipart_lines(parts, baseline) or ["MULTIPART_REPLY, empty"]
+            lines = "MULTIPART_REPLY", *dialect.multipart_lines(parts, baseline)
             told += [f"xid {xid(parts[0])}: {line}" for line in lines]
             parts = []
     if parts:

@@ -17,12 +17,12 @@ class Baseline:
         """Describe what a port has counted since."""
         return f"port {number} counters {_since(counters, self.ports.get(number))}"
 
-    def table(self, number: int, active: int, counters: Iterable[int], rest: str = "") -> list[str]:
+    def table(self, number: int, active: int, counters: Iterable[int]) -> list[str]:
         """Describe a table with activity since."""
         lookups, matched = _since(counters, self.tables.get(number))
         if not (active or lookups or matched):
             return []
-        return [f"table {number} active {active} lookups {lookups} matched {matched}{rest}"]
+        return [f"table {number} active {active} lookups {lookups} matched {matched}"]
 
 
 def _since(now: Iterable[int], then: Iterable[int] | None) -> list[int]:
