@@ -138,6 +138,8 @@ class Comparison:
             seen, expected = seen.without_counters(), expected.without_counters()
         if self._changed_buckets:
             seen, expected = (each.without_buckets(self._changed_buckets) for each in (seen, expected))
+        if self.script.switches > 1:
+            seen = seen.without_tags_at_meters(expected)
         differences = seen.differences(expected)
         if differences and self._is_known(step, expected):
             self._counters_differ = True

@@ -21,6 +21,8 @@ TO_CONTROLLER = "to controller "
 _BUCKETS = re.compile(r"group (\d+) references .*")
 _COUNTERS = re.compile(r" packets \d+ bytes \d+.*| counters .*| aggregate .*|(?<=: )aggregate .*| lookups \d+ .*")
 _EMPTY_TABLE = re.compile(r"(.*: )?table \d+ active 0")
+_METER, _NUMBER = re.compile(r"(.*\bmeter \d+ flows \d+) (packets .*)"), re.compile(r"\d+")
+_TAG_BYTES = 4
 
 
 @dataclass
@@ -68,6 +70,11 @@ class Observation:
         state = {name: sorted(map(strip, lines)) for name, lines in self.state.items()}
         return dataclasses.replace(self, replies=[*map(strip, self.replies)], state=state)
 
+    def without_tags_at_meters(self, reference: "Observation") -> "Observation":
+        """Return a copy with the reference's bytes at meters that may have counted tags of PCIe links, too."""
+        state = {name: _without_tags(lines, reference.state.get(name, [])) for name, lines in self.state.items()}
+        return dataclasses.replace(self, replies=_without_tags(self.replies, reference.replies), state=state)
+
     def with_link_states(self) -> "Observation":
         """Of port-status only which ports were reported down, which up: how a link goes down is not compared."""
         states = Counter({_link_state(line): 1 for line in self.port_status})
@@ -89,6 +96,27 @@ class Observation:
             if ours != theirs:
                 found += _listed(name, ours, theirs)
         return found
+
+
+def _without_tags(lines: list[str], reference: list[str]) -> list[str]:
+    wanted = {found[1]: found for found in map(_METER.fullmatch, reference) if found}
+
+    def corrected(line: str) -> str:
+        found = _METER.fullmatch(line)
+        other = wanted.get(found[1]) if found else None
+        return other[0] if found and other and _may_differ_by_tags(found[2], other[2]) else line
+
+    return [corrected(line) for line in lines]
+
+
+def _may_differ_by_tags(ours: str, theirs: str) -> bool:
+    """Tell whether counters, in turn of packets and of bytes, are of the same packets, some of them with a tag."""
+    seen, expected = ([int(number) for number in _NUMBER.findall(each)] for each in (ours, theirs))
+    packets = seen[::2]
+    if packets != expected[::2]:
+        return False
+    tags = (more - less for more, less in zip(seen[1::2], expected[1::2], strict=True))
+    return all(each in range(0, _TAG_BYTES * most + 1, _TAG_BYTES) for each, most in zip(tags, packets, strict=True))
 
 
 def _by_controller(told: list[str] | Counter[str]) -> list[str] | Counter[str]:
