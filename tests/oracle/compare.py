@@ -36,7 +36,8 @@ from tests.oracle.world import World, clear_messages
 
 _TURN_S, _LATE_TURNS = 0.05, 60
 _BUSY_S, _ALIVE_S, _PACE_S, _STALL_S, _END_S = 2.2, 8.0, 0.2, 0.6, 8.0
-_NO_RECV = 4
+_NO_RECV = 4 | 8
+"""Also that of Spanning Tree Protocol."""
 _TAGS = (b"\x81\x00", b"\x88\xa8")
 
 

@@ -29,8 +29,8 @@ from tests.oracle.steps import (
     Step,
 )
 
-_PORT_CONFIG = (0, 1, 4, 32, 64, 0x65, 2)
-"""The last one only OpenFlow 1.0 has."""
+_PORT_CONFIG = (0, 1, 4, 32, 64, 0x65, 2, 8, 16, 24)
+"""The last ones only OpenFlow 1.0 has."""
 
 
 @st.composite
@@ -117,7 +117,7 @@ def _monitor(draw: Draw, model: Model) -> Step:
 
 
 def _port_mod(draw: Draw, model: Model) -> Step:
-    """Draw a port-mod. Known difference: OpenFlow 1.0 has two more bits that oneswitchd refuses."""
+    """Draw a port-mod."""
     port = draw(st.sampled_from((*pools.PORTS, *pools.PORTS, 7, 0)))
     config, mask = draw(st.sampled_from(_PORT_CONFIG)), draw(st.sampled_from(_PORT_CONFIG))
     return PortMod(port, config, mask, draw(st.integers(0, 9)) > 0, model.next_xid())

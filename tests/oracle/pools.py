@@ -17,13 +17,14 @@ BUCKETS = (0, 1, 2, 3, 7, 0xFFFFFF00)
 METERS = (1, 2, 3)
 
 _MACS = (0x020000000001, 0x020000000002, 0x020000000003, 0xFFFFFFFFFFFF, 0x01005E000001)
+_STP = 0x0180C2000000
 _IPV4 = (0x0A000001, 0x0A000002, 0x0A000103, 0xE0000001)
 _IPV6 = (0xFD000000000000000000000000000001, 0xFD000000000000000000000000000002, 0xFF020000000000000000000000000001)
 
 VALUES: dict[str, tuple[int, ...]] = {
     "in_port": PORTS,
     "metadata": (0, 1, 2, 3),
-    "eth_dst": _MACS,
+    "eth_dst": (*_MACS, _STP),
     "eth_src": _MACS[:3],
     "eth_type": (frames.IPV4, frames.ARP, frames.IPV6, frames.MPLS, frames.LLDP),
     "vlan_vid": (0, 0x1000 | 10, 0x1000 | 20, 0x1000),

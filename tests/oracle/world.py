@@ -47,7 +47,7 @@ _MARKER, _MARKER_TABLE = 0x6D61726B6572, 200
 _MARKER_BYTES = _MARKER.to_bytes(8)
 # Generation ids that return from near 0 to 0 without decreasing: they wrap and are compared by signed distance.
 _AROUND = (1 << 62, 2 << 62, 3 << 62, 0)
-_ALL_PORT_CONFIG = 0b1100111
+_ALL_PORT_CONFIG = 0b1111111
 NOTICE_S, POLL_S = 60.0, 0.005
 
 

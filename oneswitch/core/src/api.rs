@@ -52,8 +52,8 @@ impl Bridge {
 pub enum Destination {
     Controller(ControllerId),
     Switch(SwitchIndex, Bridge),
-    /// The connection to `virt` of a switch that tells the ages of rules.
-    Ages(SwitchIndex),
+    /// The connection of OpenFlow 1.0 to `virt` of a switch.
+    Version10(SwitchIndex),
     /// The connection of OpenFlow 1.5 to it.
     Properties(SwitchIndex),
 }

@@ -8,6 +8,7 @@ pub mod extensions;
 pub mod groups;
 pub mod held;
 pub mod learning;
+pub mod links;
 pub mod management;
 pub mod monitors;
 pub mod northbound;
@@ -15,7 +16,7 @@ pub mod offload;
 pub mod openflow10;
 pub mod openflow14;
 pub mod openflow15;
-pub mod properties;
+pub mod port_mods;
 pub mod restarts;
 pub mod southbound;
 pub mod tick;
@@ -57,7 +58,7 @@ pub struct Core {
     commit: Option<bundles::Commit>,
     collectors: collectors::Collectors,
     ages: ages::Ages,
-    property_links: properties::PropertyLinks,
+    links: links::Links,
     journal: Journal,
     /// Writers that wait for the switches of their ports.
     offload_hellos: Vec<(WriterId, OffloadHello)>,
@@ -125,7 +126,7 @@ impl Core {
             commit: None,
             collectors: collectors::Collectors::default(),
             ages: ages::Ages::default(),
-            property_links: properties::PropertyLinks::default(),
+            links: links::Links::default(),
             journal: Journal::default(),
             offload_hellos: Vec::new(),
             discarded: Vec::new(),
@@ -164,6 +165,7 @@ impl Core {
         self.advance_gathering(now);
         self.advance_learning(now);
         self.switches.begin_rounds();
+        self.switches.begin_port_flags();
         self.advance_commit(now);
     }
 

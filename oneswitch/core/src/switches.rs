@@ -10,8 +10,10 @@ pub mod markers;
 pub mod offload;
 pub mod paths;
 pub mod port_config;
+pub mod port_flags;
 pub mod properties;
 pub mod reads;
+pub mod rounds;
 pub mod sending;
 pub mod session;
 pub mod sync;
@@ -49,6 +51,7 @@ pub struct Switches {
     next_xid: u32,
     audit: Option<Audit>,
     pub properties: properties::GroupProperties,
+    pub port_flags: port_flags::PortFlags,
 }
 
 impl Switches {
@@ -67,6 +70,7 @@ impl Switches {
             next_xid: 1,
             audit: None,
             properties: properties::GroupProperties::default(),
+            port_flags: port_flags::PortFlags::default(),
         }
     }
 }

@@ -73,8 +73,8 @@ pub struct Engine {
     writers: Writers,
     journal: Option<Journal>,
     subscriptions: Subscriptions,
-    /// The connections that tell the ages of rules, by switch; and those that are told the properties of groups.
-    ages: HashMap<SwitchIndex, u64>,
+    /// The connections of OpenFlow 1.0, by switch; and those that are told the properties of groups.
+    version10: HashMap<SwitchIndex, u64>,
     properties: HashMap<SwitchIndex, u64>,
     /// Signalled when all switches are in sync for the first time.
     in_step: Option<watch::Sender<bool>>,
@@ -105,7 +105,7 @@ impl Engine {
             writers: Writers::default(),
             journal: None,
             subscriptions: Subscriptions::default(),
-            ages: HashMap::new(),
+            version10: HashMap::new(),
             properties: HashMap::new(),
             in_step: None,
         }
@@ -254,10 +254,10 @@ impl Engine {
                 self.core.switch_up(*switch, *bridge, now);
             }
             Peer::Misses(_) => _ = handle.write(openflow10::subscribe_to_misses()),
-            Peer::Ages(switch) => {
+            Peer::Version10(switch) => {
                 _ = handle.write(openflow10::decline_misses(version));
-                self.ages.insert(*switch, connection);
-                self.core.ages_up(*switch);
+                self.version10.insert(*switch, connection);
+                self.core.version10_up(*switch, now);
             }
             Peer::Properties(switch) => {
                 _ = handle.write(openflow10::decline_misses(version));
@@ -311,10 +311,10 @@ impl Engine {
                 }
                 session.handle.resume();
             }
-            Peer::Ages(switch) => {
+            Peer::Version10(switch) => {
                 for (header, frame) in messages(&bytes) {
                     if !is_echo(header) {
-                        self.core.ages_told(switch, frame, now);
+                        self.core.version10_told(switch, frame, now);
                     }
                 }
                 session.handle.resume();
@@ -399,7 +399,7 @@ impl Engine {
             Destination::Switch(switch, bridge) => self
                 .bridge_mut(switch, bridge)
                 .and_then(|slot| slot.connection),
-            Destination::Ages(switch) => self.ages.get(&switch).copied(),
+            Destination::Version10(switch) => self.version10.get(&switch).copied(),
             Destination::Properties(switch) => self.properties.get(&switch).copied(),
         };
         // The core learns from an own event that a peer has disconnected since it wrote this.
@@ -431,9 +431,9 @@ impl Engine {
                 self.core.switch_down(switch, bridge, now);
             }
             Peer::Misses(switch) => self.core.misses_down(switch),
-            Peer::Ages(switch) => {
-                self.ages.remove(&switch);
-                self.core.ages_down(switch, now);
+            Peer::Version10(switch) => {
+                self.version10.remove(&switch);
+                self.core.version10_down(switch, now);
             }
             Peer::Properties(switch) => {
                 self.properties.remove(&switch);
@@ -452,7 +452,7 @@ impl Engine {
             } => Dialled::Controller(*index),
             Peer::Controller { dialled: None, .. }
             | Peer::Misses(_)
-            | Peer::Ages(_)
+            | Peer::Version10(_)
             | Peer::Properties(_)
             | Peer::Collector(..) => return,
             Peer::Switch(switch, bridge) => Dialled::Switch(*switch, *bridge),

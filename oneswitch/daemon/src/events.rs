@@ -122,8 +122,8 @@ pub enum Peer {
     Switch(SwitchIndex, Bridge),
     /// The bridge `virt` of a switch, which sends the packets that meet no rule.
     Misses(SwitchIndex),
-    /// The same bridge, which tells the ages of rules.
-    Ages(SwitchIndex),
+    /// The same bridge over OpenFlow 1.0, which tells the ages of rules, and gets the flags of ports.
+    Version10(SwitchIndex),
     /// The same bridge, which gets the properties of groups.
     Properties(SwitchIndex),
     /// The same bridge, which sends the packet-ins of actions with this id.

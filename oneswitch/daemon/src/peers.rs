@@ -102,9 +102,9 @@ pub async fn dial_beside(
     tasks.spawn(keep_while(
         context.clone(),
         target.clone(),
-        whom("ages of rules"),
-        Peer::Ages(switch),
-        subscribed.ages,
+        whom("ages of rules and flags of ports"),
+        Peer::Version10(switch),
+        subscribed.version10,
         |wanted| *wanted,
     ));
     tasks.spawn(keep_while(

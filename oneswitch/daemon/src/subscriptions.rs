@@ -1,5 +1,5 @@
-//! What needs connections of their own to Open vSwitch: packets that meet no rule, ages of rules, properties of groups, and packet-ins by
-//! their id.
+//! What needs connections of their own to Open vSwitch: packets that meet no rule, what only OpenFlow 1.0 says, properties of groups, and
+//! packet-ins by their id.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use crate::events::Peer;
 pub struct Subscriptions {
     /// Packets that meet no rule.
     misses: watch::Sender<bool>,
-    /// Ages of rules.
-    ages: watch::Sender<bool>,
+    /// What only OpenFlow 1.0 says: ages of rules and flags of ports.
+    version10: watch::Sender<bool>,
     /// Properties of groups, which it gets.
     properties: watch::Sender<bool>,
     /// Packet-ins of actions with these ids.
@@ -25,7 +25,7 @@ pub struct Subscriptions {
 #[derive(Clone)]
 pub struct Subscribed {
     pub misses: watch::Receiver<bool>,
-    pub ages: watch::Receiver<bool>,
+    pub version10: watch::Receiver<bool>,
     pub properties: watch::Receiver<bool>,
     pub ids: watch::Receiver<BTreeSet<u16>>,
 }
@@ -34,7 +34,7 @@ impl Subscriptions {
     /// Begins or ends connections, as the core's controllers want them.
     pub fn follow(&self, core: &Core) {
         replace(&self.misses, core.wants_misses());
-        replace(&self.ages, core.wants_ages());
+        replace(&self.version10, core.wants_version10());
         replace(&self.properties, core.wants_group_properties());
         replace(&self.ids, core.collected_ids());
     }
@@ -43,7 +43,7 @@ impl Subscriptions {
     pub fn are_over_for(&self, peer: &Peer) -> bool {
         match peer {
             Peer::Misses(_) => !*self.misses.borrow(),
-            Peer::Ages(_) => !*self.ages.borrow(),
+            Peer::Version10(_) => !*self.version10.borrow(),
             Peer::Properties(_) => !*self.properties.borrow(),
             Peer::Collector(_, id) => !self.ids.borrow().contains(id),
             Peer::Controller { .. } | Peer::Switch(..) => false,
@@ -53,7 +53,7 @@ impl Subscriptions {
     pub fn subscribed(&self) -> Subscribed {
         Subscribed {
             misses: self.misses.subscribe(),
-            ages: self.ages.subscribe(),
+            version10: self.version10.subscribe(),
             properties: self.properties.subscribe(),
             ids: self.ids.subscribe(),
         }

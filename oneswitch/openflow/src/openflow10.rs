@@ -17,6 +17,7 @@ mod moves;
 mod nicira;
 mod notices;
 mod padding;
+mod ports;
 mod replies;
 mod requests;
 
@@ -35,6 +36,7 @@ pub use matching::nxm_name;
 pub use misses::{decline_misses, decode_miss, subscribe_to_misses};
 pub use notices::encode_packet_in;
 pub(crate) use notices::put_property;
+pub use ports::{decode_ports, encode_barrier, encode_port_mod, encode_port_request};
 pub use replies::{encode, encode_features};
 pub use requests::{decode, is_write};
 

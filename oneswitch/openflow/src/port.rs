@@ -68,6 +68,8 @@ pub mod config {
     pub const ALL: u32 = PORT_DOWN | NO_RECV | NO_FWD | NO_PACKET_IN;
     /// The bits that only OpenFlow 1.0 defines (`OFPPC10_ALL`).
     pub const ONLY_10: u32 = NO_STP | NO_RECV_STP | NO_FLOOD;
+    /// Those of them that Open vSwitch heeds.
+    pub const HEEDED_10: u32 = NO_RECV_STP | NO_FLOOD;
 }
 
 /// Bits of [`Port::state`] (`ofp_port_state`).

@@ -42,24 +42,24 @@ struct Waiting {
 
 impl Core {
     /// Tells whether some controller may ask for the ages of rules.
-    pub fn wants_ages(&self) -> bool {
+    pub(in crate::core) fn wants_ages(&self) -> bool {
         self.controllers.speak(openflow10::VERSION) || self.controllers.speak(openflow15::VERSION)
     }
 
-    pub fn ages_up(&mut self, switch: SwitchIndex) {
+    pub(in crate::core) fn ages_up(&mut self, switch: SwitchIndex) {
         self.ages.links.insert(switch);
         for waiting in &mut self.ages.waiting {
             if waiting.unasked.contains(switch) {
                 waiting.unasked.remove(switch);
-                let to = Destination::Ages(switch);
+                let to = Destination::Version10(switch);
                 self.switches.outbox.put(to, &waiting.frame);
             }
         }
     }
 
-    pub fn ages_down(&mut self, switch: SwitchIndex, now: Instant) {
+    pub(in crate::core) fn ages_down(&mut self, switch: SwitchIndex, now: Instant) {
         self.ages.links.remove(switch);
-        self.switches.outbox.discard(Destination::Ages(switch));
+        self.switches.outbox.discard(Destination::Version10(switch));
         for waiting in &mut self.ages.waiting {
             if !waiting.unasked.contains(switch) {
                 waiting.missing.remove(switch);
@@ -69,7 +69,7 @@ impl Core {
     }
 
     /// Handles a message on such a connection.
-    pub fn ages_told(&mut self, switch: SwitchIndex, frame: &[u8], now: Instant) {
+    pub(in crate::core) fn ages_told(&mut self, switch: SwitchIndex, frame: &[u8], now: Instant) {
         let xid = Header::parse(frame).map(|header| header.xid);
         let mut waiting = self.ages.waiting.iter_mut();
         let Some(waiting) = waiting.find(|w| Some(w.xid) == xid) else {
@@ -126,7 +126,9 @@ impl Core {
         let frame = encode_ages_request(xid, filter.table_id, &filter.matching);
         let linked = from.intersection(self.ages.links);
         for switch in linked.iter() {
-            self.switches.outbox.put(Destination::Ages(switch), &frame);
+            self.switches
+                .outbox
+                .put(Destination::Version10(switch), &frame);
         }
         self.ages.waiting.push(Waiting {
             xid,

@@ -7,6 +7,7 @@
 use crate::api::{Bridge, ControllerRole, SwitchIndex};
 use crate::controllers::bundles::Part;
 use crate::controllers::Incoming;
+use crate::core::links::Link;
 use crate::core::Core;
 use crate::model::facts::Facts;
 use crate::model::truth::{Changes, Request};
@@ -181,7 +182,7 @@ impl Core {
         if is_stateful && self.holds(incoming, now) {
             return;
         }
-        if has_properties && self.holds_until_linked(incoming, now) {
+        if has_properties && self.holds_until_linked(incoming, Link::Version15, now) {
             return;
         }
         if facts.iter().any(|facts| facts.moves_in_port) {

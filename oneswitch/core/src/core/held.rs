@@ -56,11 +56,12 @@ impl Core {
     }
 
     pub(in crate::core) fn is_holding(&self) -> bool {
-        let waits = [self.held.since, self.property_links.since];
-        waits.iter().any(Option::is_some)
+        self.held.since.is_some()
+            || self.links.are_awaited()
             || self.held.until.is_some()
             || self.commit.is_some()
             || self.switches.tells_properties()
+            || self.switches.tells_port_flags(&self.server)
     }
 
     /// Holds a message until the messages of a batch are settled.

@@ -185,7 +185,7 @@ impl Core {
                 self.operate(incoming, None, Request::Other, targets, now);
             }
             Message::PacketOut(m) => self.packet_out(incoming, m, now),
-            Message::PortMod(m) => self.port_mod(incoming, &m),
+            Message::PortMod(m) => self.port_mod(incoming, &m, now),
             Message::MultipartRequest(request) => self.multipart_request(incoming, request, now),
             Message::BarrierRequest => self.reply(incoming, Message::BarrierReply),
             Message::FeaturesRequest => {

@@ -5,6 +5,8 @@ use crate::core::Core;
 use crate::journal::records::{Clock, JournalError, Settings};
 use crate::journal::restore::replay;
 use crate::server::flood::Flood;
+use crate::server::ports::VirtualPort;
+use openflow13::config;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -99,6 +101,8 @@ impl Core {
             .derive_executors_with(self.truth.moves_in_port());
         // Watch rules whose copies have no idle timers of their own again.
         self.expiry.idle.start(now);
+        let flagged = |port: &VirtualPort| port.config & config::HEEDED_10 != 0;
+        self.switches.port_flags.are_needed = self.server.ports.iter().any(flagged);
         Ok(Restored {
             flows: self.truth.tables.len(),
             groups: self.truth.groups.len(),

@@ -266,7 +266,12 @@ impl Core {
             match bridge {
                 Bridge::Edge => drop(self.switches.update_edge(&mut self.server, switch)),
                 // A recreated patch port has no configuration.
-                Bridge::Virt => self.switches.refresh_patch_config(&self.server, number),
+                Bridge::Virt => {
+                    self.switches.refresh_patch_config(&self.server, number);
+                    if status.reason == PortStatus::ADD {
+                        self.switches.require_port_flags(SwitchSet::of(switch));
+                    }
+                }
             }
         }
         self.announce_ports(None);

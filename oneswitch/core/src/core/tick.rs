@@ -22,7 +22,7 @@ impl Core {
             .chain(self.controllers.bundle_deadline())
             .chain(self.collectors_deadline())
             .chain(self.ages_deadline())
-            .chain(self.property_links_deadline())
+            .chain(self.links_deadline())
             .min()
     }
 
@@ -42,7 +42,7 @@ impl Core {
         self.time_bundles_out(now);
         self.stop_awaiting_collectors(now);
         self.end_waiting_for_ages(now);
-        self.stop_awaiting_property_links(now);
+        self.stop_awaiting_links(now);
         self.switches.resync_overdue(now);
         self.switches.audit_overdue(now);
         self.switches.verdicts.hurry_overdue(now);

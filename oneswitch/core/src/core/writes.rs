@@ -1,7 +1,8 @@
 //! Messages that change the virtual switch or send packets.
 
-use crate::api::{ControllerId, SwitchIndex};
+use crate::api::SwitchIndex;
 use crate::controllers::Incoming;
+use crate::core::links::Link;
 use crate::core::Core;
 use crate::layout::messages::group_removal;
 use crate::layout::translate::{
@@ -20,10 +21,13 @@ use crate::wire::wire;
 use openflow13::openflow10;
 use openflow13::{
     config, group_no, group_type, port_no, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
-    GroupMod, GroupModCommand, Message, PacketOut, PortMod,
+    GroupMod, GroupModCommand, Message, PacketOut,
 };
 use std::time::Instant;
 use tracing::warn;
+
+/// The destination of frames of the Spanning Tree Protocol.
+const STP: [u8; 6] = [0x01, 0x80, 0xc2, 0, 0, 0];
 
 impl Core {
     /// Sends a controller's message, or `changed` instead, to `targets` and applies it to the virtual tables; the verdict follows.
@@ -315,10 +319,11 @@ impl Core {
         if self.holds_until_gathered(incoming, &facts, now) {
             return;
         }
-        if message.selection.is_some() && self.holds_until_linked(incoming, now) {
+        if message.selection.is_some() && self.holds_until_linked(incoming, Link::Version15, now) {
             return;
         }
-        if message.selection.is_some() && self.refuses_properties() {
+        let what = "a group with selection_method";
+        if message.selection.is_some() && self.refuses_unlinked(Link::Version15, what) {
             return self.refuse(incoming, ErrorCode::TABLE_FEATURES_FAILED_BAD_ARGUMENT);
         }
         if let Some(error) = self.refuse_by_facts(incoming, "a group", &facts) {
@@ -427,7 +432,11 @@ impl Core {
             warn!(target: "northbound", controller = incoming.origin.controller.0, in_port = message.in_port, switch = %self.switches.list[switch].name, "refuses a packet-out: the switch that executes for its in_port is not connected");
             return self.refuse(incoming, ErrorCode::BAD_REQUEST_EPERM);
         }
-        let receives = |port: &VirtualPort| port.config & config::NO_RECV == 0;
+        let drops = match message.data.starts_with(&STP) {
+            true => config::NO_RECV_STP,
+            false => config::NO_RECV,
+        };
+        let receives = |port: &VirtualPort| port.config & drops == 0;
         let is_port = self.server.ports.get(message.in_port).is_some_and(receives);
         let changed = (facts.floods || is_port).then(|| {
             let translated = physical_packet_out(message, is_port);
@@ -457,44 +466,6 @@ impl Core {
                     .of_packet_out(&self.server.ports, message.in_port)
             }
         }
-    }
-
-    pub(in crate::core) fn port_mod(&mut self, incoming: Incoming<'_>, message: &PortMod) {
-        let settable = match incoming.version() {
-            openflow10::VERSION => config::ALL | config::ONLY_10,
-            _ => config::ALL,
-        };
-        let message = &PortMod {
-            mask: message.mask & settable,
-            ..*message
-        };
-        match self.port_of_mod(message) {
-            Ok(()) => self.change_port(incoming.origin.controller, message),
-            Err(error) => self.refuse(incoming, error),
-        }
-    }
-
-    /// # Errors
-    /// `BAD_PORT`, `BAD_HW_ADDR`.
-    pub(in crate::core) fn port_of_mod(&self, message: &PortMod) -> Result<(), ErrorCode> {
-        let port = self.server.ports.get(message.port);
-        let port = port.ok_or(ErrorCode::PORT_MOD_FAILED_BAD_PORT)?;
-        match port.hw_addr.is_some_and(|mac| mac != message.hw_addr) {
-            true => Err(ErrorCode::PORT_MOD_FAILED_BAD_HW_ADDR),
-            false => Ok(()),
-        }
-    }
-
-    /// Changes a port's configuration for a controller.
-    pub(in crate::core) fn change_port(&mut self, by: ControllerId, message: &PortMod) {
-        let Some(port) = self.server.ports.get_mut(message.port) else {
-            return;
-        };
-        port.config = (port.config & !message.mask) | (message.config & message.mask);
-        self.server.unsettled = true;
-        self.switches.apply_port_config(&self.server, message.port);
-        self.switches.refresh_paths(&mut self.server);
-        self.announce_ports(Some(by));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::api::SwitchIndex;
 use crate::layout::translate::physical_buckets;
-use crate::model::hidden::{Pairs, FLOOD_GROUP};
+use crate::model::hidden::{Pairs, ALL_GROUP, FLOOD_GROUP};
 use crate::model::rule::RuleKey;
 use crate::model::tables::ALL_TABLES;
 use crate::model::truth::Group;
@@ -12,15 +12,18 @@ use openflow13::{
     GroupMod, GroupModCommand, Match,
 };
 
-/// Builds the hidden flood group of `switch` (flood.rs), as an addition.
-pub fn flood_group(list: &Generation, switch: SwitchIndex) -> GroupMod {
-    GroupMod {
-        command: GroupModCommand::Add,
-        group_type: group_type::ALL,
-        group_id: FLOOD_GROUP,
-        buckets: Buckets::from_bytes(list.buckets(switch)).unwrap_or_default(),
-        selection: None,
-    }
+/// Builds the hidden groups for FLOOD and ALL at `switch` (flood.rs), as additions.
+pub fn flood_groups(list: &Generation, switch: SwitchIndex) -> [GroupMod; 2] {
+    [FLOOD_GROUP, ALL_GROUP].map(|group_id| {
+        let buckets = list.buckets(switch, group_id == ALL_GROUP);
+        GroupMod {
+            command: GroupModCommand::Add,
+            group_type: group_type::ALL,
+            group_id,
+            buckets: Buckets::from_bytes(buckets).unwrap_or_default(),
+            selection: None,
+        }
+    })
 }
 
 pub fn key_of(flow: &FlowStats) -> Option<RuleKey> {

@@ -1,7 +1,7 @@
 //! The few translations of a controller's messages for the switches: floods (flood.rs), watched ports (liveness.rs) and the timers of rules
 //! that have several copies.
 
-use crate::model::hidden::{watched_for, watched_instead, Pairs, Watch, FLOOD_GROUP};
+use crate::model::hidden::{watched_for, watched_instead, Pairs, Watch, ALL_GROUP, FLOOD_GROUP};
 use crate::model::rule::{copy_flags, Rule, MESSAGE_FLAGS};
 use openflow13::{
     port_no, ActionList, FlowMod, FlowModCommand, Instruction, Instructions, PacketOut, NX_VENDOR,
@@ -47,19 +47,23 @@ fn split_tlv(list: &[u8], length_at: usize) -> Option<(&[u8], &[u8])> {
     (length > 0 && length <= list.len()).then(|| list.split_at(length))
 }
 
-fn is_flood(action: &[u8]) -> bool {
-    u16_at(action, 0) == Some(OUTPUT)
-        && matches!(u32_at(action, 4), Some(port_no::FLOOD | port_no::ALL))
+/// Returns the hidden group for an output to FLOOD or ALL.
+fn flood_group_for(action: &[u8]) -> Option<u32> {
+    match (u16_at(action, 0)?, u32_at(action, 4)?) {
+        (OUTPUT, port_no::FLOOD) => Some(FLOOD_GROUP),
+        (OUTPUT, port_no::ALL) => Some(ALL_GROUP),
+        _ => None,
+    }
 }
 
-/// Replaces outputs to FLOOD and ALL by the flood group.
+/// Replaces outputs to FLOOD and ALL by their hidden groups.
 pub fn actions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len());
     while let Some((action, rest)) = split_tlv(list, 2) {
-        if is_flood(action) {
+        if let Some(group) = flood_group_for(action) {
             result.extend(GROUP.to_be_bytes());
             result.extend(8u16.to_be_bytes());
-            result.extend(FLOOD_GROUP.to_be_bytes());
+            result.extend(group.to_be_bytes());
         } else {
             result.extend(action);
         }
@@ -161,7 +165,7 @@ fn actions_with_floods(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
     let mut floods = std::iter::from_fn(|| {
         while let Some((action, rest)) = split_tlv(original, 2) {
             original = rest;
-            if is_flood(action) {
+            if flood_group_for(action).is_some() {
                 return Some(action);
             }
         }
@@ -169,7 +173,8 @@ fn actions_with_floods(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
     });
     let mut result = Vec::with_capacity(list.len() + 16);
     while let Some((action, rest)) = split_tlv(list, 2) {
-        let is_group = u16_at(action, 0) == Some(GROUP) && u32_at(action, 4) == Some(FLOOD_GROUP);
+        let floods_by = |group| matches!(group, Some(FLOOD_GROUP | ALL_GROUP));
+        let is_group = u16_at(action, 0) == Some(GROUP) && floods_by(u32_at(action, 4));
         let flood = if is_group { floods.next() } else { None };
         result.extend(flood.unwrap_or(action));
         list = rest;

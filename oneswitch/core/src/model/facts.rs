@@ -39,7 +39,7 @@ pub const OFPP_IN_PORT_16: u16 = 0xfff8;
 /// Facts about one rule or group, kept with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Outputs to FLOOD or ALL (equivalent for an OpenFlow 1.3 controller, which cannot set NO_FLOOD).
+    /// Outputs to FLOOD or ALL.
     pub floods: bool,
     /// Changes in_port for later lookups, so rules of other ports can apply at this executor.
     pub moves_in_port: bool,

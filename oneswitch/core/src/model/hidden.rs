@@ -1,14 +1,16 @@
-//! Groups that exist on the switches only: the flood group (flood.rs), and one per watched port, and one per port and group that a bucket
+//! Groups that exist on the switches only: those for FLOOD and ALL (flood.rs), and one per watched port, and one per port and group that a bucket
 //! watches together (liveness.rs).
 
 use openflow13::{group_no, port_no, Bucket};
 use std::collections::BTreeMap;
 
-/// Group id of the hidden flood group in every `virt`; refused to controllers.
+/// Group id of the hidden group for FLOOD in every `virt`; refused to controllers.
 pub const FLOOD_GROUP: u32 = 0xffff_fe00;
 /// The first of the hidden groups of ports in every `virt`; refused to controllers, as the flood group is.
 pub const LIVE_GROUPS: u32 = 0xfffe_0000;
 const PORT_BITS: u32 = 0xffff;
+/// Group id of the hidden group for ALL in every `virt`.
+pub const ALL_GROUP: u32 = LIVE_GROUPS | PORT_BITS;
 /// The hidden group that no switch has: ports begin at 1.
 const NO_GROUP: u32 = LIVE_GROUPS;
 /// Numbers above are reserved ports.
@@ -28,7 +30,7 @@ pub struct Pairs(BTreeMap<Watch, u32>);
 
 impl Pairs {
     const FIRST: u32 = LIVE_GROUPS | (LAST_PORT + 1);
-    const COUNT: u32 = PORT_BITS - LAST_PORT;
+    const COUNT: u32 = PORT_BITS - LAST_PORT - 1;
 
     /// Gives a watch a group, the same after a restart unless others have it. Returns its number if it is new; `None` also if there are too
     /// many, so that the port counts as live as long as it is mapped.
@@ -163,7 +165,8 @@ mod tests {
         let mut different = given.clone();
         different.sort_unstable();
         different.dedup();
-        assert_eq!((given.len(), different.len()), (256, 256));
+        assert_eq!((given.len(), different.len()), (255, 255));
+        assert!(!given.contains(&ALL_GROUP));
         assert!(given.iter().all(|number| is_hidden(*number)));
         assert_eq!(pairs.assign((1, 7)), None, "it has one");
         assert_eq!(pairs.assign((1, NONE)), None, "there is no group");

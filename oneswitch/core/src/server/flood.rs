@@ -1,6 +1,6 @@
 //! Floods cross each PCIe link once.
 //!
-//! FLOOD and ALL in rules, groups and packet-outs become a hidden group per switch: a bucket per local port and one that marks the packet
+//! FLOOD and ALL in rules, groups and packet-outs become two hidden groups per switch: a bucket per local port and one that marks the packet
 //! and sends it to `virt-mc`; `edge` converts the mark to a multicast flow-id. The mark also distinguishes such a packet from the copy that
 //! a FLOOD in an action set (which cannot be a group without changing its meaning) sends to `virt-mc`: that copy is dropped.
 //!
@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 /// pkt_mark of a packet to be multicast: this, plus the flow-id.
 const MARK_BASE: u32 = 0x6f6e_0000;
 const FIRST_ID: u16 = 4087;
-/// The port configuration that excludes a port from floods.
-const UNFLOODED: u32 = config::NO_FWD | config::PORT_DOWN;
+/// The port configuration that excludes a port from some floods, or from all.
+const UNFLOODED: u32 = config::NO_FWD | config::PORT_DOWN | config::NO_FLOOD;
 /// Ids in rotation: none is reused while packets of its last use may be in flight.
 const IDS: u64 = 8;
 
@@ -28,6 +28,8 @@ pub struct Member {
     /// whatever has flipped; if their configuration, which is on the patch ports, forbids floods; and if their pipeline runs elsewhere,
     /// because their own floods come back to their home, where only their patch port recognises them.
     pub unicast: bool,
+    /// It gets what is sent to ALL, and not what is sent to FLOOD (NO_FLOOD).
+    pub only_all: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,13 +65,14 @@ impl Generation {
             .any(|m| m.location.switch != switch && !m.unicast)
     }
 
-    /// Returns the flood group's buckets at `switch`, as in OFPT_GROUP_MOD.
-    pub fn buckets(&self, switch: SwitchIndex) -> Vec<u8> {
+    /// Returns the buckets at `switch`, as in OFPT_GROUP_MOD, of the group for FLOOD or, if `to_all`, for ALL.
+    pub fn buckets(&self, switch: SwitchIndex, to_all: bool) -> Vec<u8> {
         let mut buckets = Vec::new();
         for member in self
             .members
             .iter()
             .filter(|m| m.unicast || m.location.switch == switch)
+            .filter(|m| to_all || !m.only_all)
         {
             put_bucket(&mut buckets, &output(member.port));
         }
@@ -160,6 +163,7 @@ impl Flood {
                 port: p.number,
                 location: p.home.clone(),
                 unicast: p.moving.is_some() || p.config & UNFLOODED != 0 || p.executes_away(),
+                only_all: p.config & config::NO_FLOOD != 0,
             })
             .collect();
         if members == self.current().members {

@@ -87,7 +87,8 @@ impl Switches {
     /// Tells whether a bridge is known to have its wanted state, apart from the open batches.
     pub fn is_confirmed(&self, switch: SwitchIndex, bridge: Bridge) -> bool {
         let session = self.list[switch].session(bridge);
-        let is_told = bridge == Bridge::Edge || !self.tells_properties_to(switch);
+        let is_told = bridge == Bridge::Edge
+            || !self.tells_properties_to(switch) && !self.tells_port_flags_to(switch);
         session.is_up() && session.doubt.is_none() && is_told
     }
 

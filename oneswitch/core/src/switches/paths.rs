@@ -3,7 +3,7 @@
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::layout::edge::{self, EdgeInput, EdgeRule, EdgeRules, COOKIE};
 use crate::layout::findings::{lacking, Findings, FOREIGN};
-use crate::layout::messages::{flood_group, removal};
+use crate::layout::messages::{flood_groups, removal};
 use crate::layout::offload;
 use crate::layout::repair::{self, diff};
 use crate::server::flood::Step;
@@ -191,11 +191,10 @@ impl Switches {
             Some(Step::InForce) if !self.all_confirmed(Bridge::Virt) => {}
             Some(Step::PointSenders) => {
                 for switch in self.up().iter() {
-                    let group = GroupMod {
-                        command: GroupModCommand::Modify,
-                        ..flood_group(server.flood.current(), switch)
-                    };
-                    self.send_hidden(switch, group);
+                    for group in flood_groups(server.flood.current(), switch) {
+                        let command = GroupModCommand::Modify;
+                        self.send_hidden(switch, GroupMod { command, ..group });
+                    }
                 }
                 let batch = self.verdicts.current_batch();
                 server.flood.senders_pointed(batch);

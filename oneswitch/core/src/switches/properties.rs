@@ -1,9 +1,7 @@
 //! What OpenFlow 1.3 cannot say about groups: how a select group selects buckets, and the numbers of these. A connection of OpenFlow 1.5 to each
 //! `virt` says it, once the group is there.
-//!
-//! A *round* at a switch reads its groups over OpenFlow 1.5, modifies those that differ, and ends with a barrier. It begins when no change is in
-//! flight, and controllers wait until it has ended. So the order of the two connections to a switch does not matter.
 
+use super::rounds::Rounds;
 use crate::api::{Destination, SwitchIndex};
 use crate::layout::messages::group_with_properties;
 use crate::model::hidden::Pairs;
@@ -16,58 +14,38 @@ use openflow13::openflow15::{
     error_numbers, DescribedGroup,
 };
 use openflow13::{kind, GroupMod, Header};
-use std::collections::BTreeMap;
 use tracing::error;
 
 #[derive(Debug, Default)]
 pub struct GroupProperties {
-    /// Switches with such a connection.
-    links: SwitchSet,
-    /// Switches whose groups may differ.
-    due: SwitchSet,
-    rounds: BTreeMap<SwitchIndex, Round>,
+    pub rounds: Rounds<DescribedGroup>,
     /// Whether some group has had such properties.
     pub are_needed: bool,
-}
-
-#[derive(Debug)]
-struct Round {
-    /// xid of the request; then that of the barrier.
-    awaited: u32,
-    described: Vec<DescribedGroup>,
 }
 
 impl Switches {
     /// Makes these switches get the properties of their groups.
     pub fn require_properties(&mut self, switches: SwitchSet) {
         if self.properties.are_needed {
-            self.properties.due = self.properties.due.union(switches);
+            self.properties.rounds.require(switches);
         }
     }
 
-    /// Returns the switches that could not get them now.
-    pub fn without_properties(&self, switches: SwitchSet) -> SwitchSet {
-        let connected = switches.intersection(self.up());
-        connected.minus(self.properties.links)
-    }
-
     pub fn properties_up(&mut self, switch: SwitchIndex) {
-        self.properties.links.insert(switch);
+        self.properties.rounds.link_up(switch);
         self.require_properties(SwitchSet::of(switch));
     }
 
     pub fn properties_down(&mut self, switch: SwitchIndex) {
         self.outbox.discard(Destination::Properties(switch));
-        self.properties.links.remove(switch);
-        self.properties.rounds.remove(&switch);
+        self.properties.rounds.link_down(switch);
         self.require_properties(SwitchSet::of(switch));
     }
 
     /// Tells whether a switch will get the properties of its groups soon.
     pub fn tells_properties_to(&self, switch: SwitchIndex) -> bool {
-        let properties = &self.properties;
-        let is_due = properties.due.contains(switch) && properties.links.contains(switch);
-        properties.rounds.contains_key(&switch) || is_due && self.list[switch].virt.is_up()
+        let is_up = self.list[switch].virt.is_up();
+        self.properties.rounds.include(switch, is_up)
     }
 
     pub fn tells_properties(&self) -> bool {
@@ -79,18 +57,11 @@ impl Switches {
         if self.verdicts.changes_in_flight() {
             return;
         }
-        let due = self.properties.due.intersection(self.properties.links);
-        for switch in due.intersection(self.up()).iter() {
-            if self.properties.rounds.contains_key(&switch) {
-                continue;
-            }
+        for switch in self.properties.rounds.startable(self.up()) {
             let awaited = self.fresh_xid();
             let request = encode_description_request(awaited);
             self.outbox.put(Destination::Properties(switch), &request);
-            self.properties.due.remove(switch);
-            let described = Vec::new();
-            let round = Round { awaited, described };
-            self.properties.rounds.insert(switch, round);
+            self.properties.rounds.begin(switch, awaited);
         }
     }
 
@@ -110,23 +81,22 @@ impl Switches {
             error!(target: "southbound", switch = %name, kind, code, "refuses the properties of a group with this error of OpenFlow 1.5");
         }
         let rounds = &mut self.properties.rounds;
-        let Some(round) = rounds.get_mut(&switch).filter(|r| r.awaited == header.xid) else {
+        let Some(round) = rounds.awaiting(switch, header.xid) else {
             return;
         };
         if header.kind == kind::BARRIER_REPLY {
-            rounds.remove(&switch);
-            return;
+            return rounds.end(switch);
         }
         match decode_descriptions(frame) {
             Ok((groups, has_more)) => {
-                round.described.extend(groups);
+                round.told.extend(groups);
                 if !has_more {
-                    let described = std::mem::take(&mut round.described);
+                    let described = std::mem::take(&mut round.told);
                     self.write_properties(truth, server, switch, &described);
                 }
             }
             Err(refusal) => {
-                rounds.remove(&switch);
+                rounds.end(switch);
                 let name = &self.list[switch].name;
                 error!(target: "southbound", switch = %name, detail = %refusal, "does not describe its groups over OpenFlow 1.5");
             }
@@ -159,9 +129,7 @@ impl Switches {
         }
         let barrier = self.fresh_xid();
         self.outbox.put(to, &encode_barrier(barrier));
-        if let Some(round) = self.properties.rounds.get_mut(&switch) {
-            round.awaited = barrier;
-        }
+        self.properties.rounds.begin(switch, barrier);
     }
 }
 

@@ -3,9 +3,8 @@
 use crate::api::{Bridge, SwitchIndex};
 use crate::layout::compare::{Comparison, Expired};
 use crate::layout::findings::{Findings, CHANGED, FOREIGN, MISSING};
-use crate::layout::messages::{everything, flood_group, physical_group};
+use crate::layout::messages::{everything, flood_groups, physical_group};
 use crate::layout::repair::{self, before_flight};
-use crate::model::hidden::FLOOD_GROUP;
 use crate::model::in_flight::InFlight;
 use crate::model::rule::Rule;
 use crate::model::tlv_table::TlvTable;
@@ -301,6 +300,7 @@ impl Switches {
             self.send_own(message, here, now);
         }
         self.require_properties(here);
+        self.require_port_flags(here);
         for copy in flows.missing.into_iter().chain(flows.changed) {
             self.send_own_flow(copy, here, now);
         }
@@ -334,9 +334,9 @@ impl Switches {
                     .map(|g| (g.id, physical_group(g, &server.pairs))),
             );
         }
-        let floods = flood_group(server.flood.of_senders(), switch);
-        wanted.insert(FLOOD_GROUP, floods);
-        wanted.extend(live.into_iter().map(|group| (group.group_id, group)));
+        let floods = flood_groups(server.flood.of_senders(), switch);
+        let hidden = floods.into_iter().chain(live);
+        wanted.extend(hidden.map(|group| (group.group_id, group)));
         wanted
     }
 }

@@ -31,9 +31,9 @@ fn lab() -> Lab {
     let mut lab = Lab::new(2, &[0, 1]);
     lab.ask(1, &Message::FlowMod(add(1, any(), &output(1))));
     lab.wait(Duration::from_secs(3));
-    assert!(!lab.core.wants_ages());
+    assert!(!lab.core.wants_version10());
     lab.controller_of_version(OLD, openflow10::VERSION);
-    assert!(lab.core.wants_ages());
+    assert!(lab.core.wants_version10());
     lab
 }
 
@@ -57,13 +57,13 @@ fn statistics_wait_a_moment_for_ages() {
 fn a_connection_that_ends_is_not_waited_for() {
     let mut lab = lab();
     for switch in [0, 1] {
-        lab.core.ages_up(switch);
+        lab.core.version10_up(switch, lab.now);
     }
     ask(&mut lab);
-    lab.core.ages_down(0, lab.now);
+    lab.core.version10_down(0, lab.now);
     while lab.round() {}
     assert_eq!(told(&mut lab), None);
-    lab.core.ages_down(1, lab.now);
+    lab.core.version10_down(1, lab.now);
     lab.run();
     assert!(told(&mut lab).is_some());
 }

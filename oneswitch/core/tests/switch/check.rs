@@ -9,6 +9,7 @@ use openflow13::{
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const FLOOD_GROUP: u32 = 0xffff_fe00;
+pub const ALL_GROUP: u32 = 0xfffe_ffff;
 
 /// Where every virtual port executes: at one switch, while it moves at two.
 pub type Executors = BTreeMap<u32, BTreeSet<usize>>;
@@ -82,8 +83,10 @@ impl Lab {
                 .filter(|_| executes)
                 .map(|(id, (kind, buckets))| (*id, (*kind, physical_buckets(buckets))))
                 .collect();
-            let flood = virt.groups.get(&FLOOD_GROUP).expect("the flood group");
-            groups.insert(FLOOD_GROUP, flood.clone());
+            for hidden in [FLOOD_GROUP, ALL_GROUP] {
+                let flood = virt.groups.get(&hidden).expect("the group of floods");
+                groups.insert(hidden, flood.clone());
+            }
             assert_eq!(virt.groups, groups, "groups of switch {switch}");
             let meters = if executes {
                 one.meters.clone()
@@ -143,9 +146,20 @@ impl Lab {
 
     /// The interfaces, in order, that a packet with `tags` leaves by which `virt` of a switch floods, and which entered at `in_port`.
     pub fn flooded(&self, from: usize, in_port: u32, tags: &[u16]) -> Vec<(usize, u32)> {
+        self.sent_by(FLOOD_GROUP, from, in_port, tags)
+    }
+
+    /// As [`Self::flooded`], by one of the two groups.
+    pub fn sent_by(
+        &self,
+        group: u32,
+        from: usize,
+        in_port: u32,
+        tags: &[u16],
+    ) -> Vec<(usize, u32)> {
         let walk = |port, mark| self.walk(from, port, tags.to_vec(), mark, 0);
         let mut left = Vec::new();
-        let (_, buckets) = &self.switches[from].virt.groups[&FLOOD_GROUP];
+        let (_, buckets) = &self.switches[from].virt.groups[&group];
         for bucket in buckets.iter() {
             let mut mark = 0;
             for item in bucket.actions.iter() {
@@ -316,9 +330,12 @@ fn with_flood_group<'a>(actions: impl Iterator<Item = (Action<'a>, &'a [u8])>) -
     for (action, raw) in actions {
         match action {
             Action::Output {
-                port: port_no::FLOOD | port_no::ALL,
+                port: port_no::FLOOD,
                 ..
             } => bytes.extend(ActionList::new().group(FLOOD_GROUP).as_bytes()),
+            Action::Output {
+                port: port_no::ALL, ..
+            } => bytes.extend(ActionList::new().group(ALL_GROUP).as_bytes()),
             _ => bytes.extend(raw),
         }
     }

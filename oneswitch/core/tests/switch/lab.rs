@@ -34,6 +34,8 @@ pub struct Lab {
     pub disconnects: usize,
     /// What switches got on connections of OpenFlow 1.5.
     pub properties: Vec<(usize, Vec<u8>)>,
+    /// Messages over OpenFlow 1.0 to switches.
+    pub version10: Vec<(usize, Vec<u8>)>,
     shared_state: SharedState,
     /// As the daemon keeps it.
     pub journal: Vec<u8>,
@@ -167,6 +169,7 @@ impl Lab {
             inboxes: BTreeMap::new(),
             disconnects: 0,
             properties: Vec::new(),
+            version10: Vec::new(),
         }
     }
 
@@ -289,7 +292,7 @@ impl Lab {
                         .get_mut(&id.0)
                         .expect("a controller that is there")
                         .push(frame),
-                    Destination::Ages(_) => {}
+                    Destination::Version10(switch) => self.version10.push((switch, frame)),
                     Destination::Properties(switch) => self.properties.push((switch, frame)),
                     Destination::Switch(switch, bridge) => {
                         let fake = self.bridge(switch, bridge);

@@ -26,6 +26,7 @@ mod offload_random;
 mod offload_writers;
 mod openflow10;
 mod openflow14;
+mod port_flags;
 mod ports;
 mod properties;
 mod questions;

@@ -428,6 +428,7 @@ fn what_a_rounds_end_sends_is_covered_by_a_barrier() {
         kinds,
         [
             openflow13::kind::GROUP_MOD,
+            openflow13::kind::GROUP_MOD,
             openflow13::kind::BARRIER_REQUEST
         ]
     );

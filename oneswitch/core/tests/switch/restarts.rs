@@ -1,7 +1,7 @@
 //! Switches that are missing, go and come back, and what was done behind the core's back.
 
 use crate::build::{add, any, from, group, meter, output};
-use crate::check::FLOOD_GROUP;
+use crate::check::{ALL_GROUP, FLOOD_GROUP};
 use crate::fake::FakeBridge;
 use crate::lab::Lab;
 use crate::verdicts::{cookies, refuse_cookie};
@@ -104,7 +104,7 @@ fn rules_that_went_with_their_group_come_back() {
     lab.run();
     assert_eq!(cookies(lab.virt(1)), [1, 3]);
     let groups = lab.virt(1).groups.keys().copied();
-    assert_eq!(groups.collect::<Vec<_>>(), [FLOOD_GROUP]);
+    assert_eq!(groups.collect::<Vec<_>>(), [ALL_GROUP, FLOOD_GROUP]);
 }
 
 #[test]

@@ -295,7 +295,7 @@ fn the_hidden_group_does_not_exist_for_controllers() {
     );
     assert_eq!(
         lab.virt(0).groups.keys().collect::<Vec<_>>(),
-        [&0xffff_fe00]
+        [&0xfffe_ffff, &0xffff_fe00]
     );
 }
 

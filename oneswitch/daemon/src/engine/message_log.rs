@@ -19,7 +19,7 @@ pub fn log_messages(direction: &str, connection: u64, peer: &Peer, bytes: &[u8])
         Peer::Controller { target, .. } => target.to_string(),
         Peer::Switch(switch, bridge) => format!("switch {switch} {bridge:?}").to_lowercase(),
         Peer::Misses(switch) => format!("switch {switch} misses"),
-        Peer::Ages(switch) => format!("switch {switch} ages"),
+        Peer::Version10(switch) => format!("switch {switch} version10"),
         Peer::Properties(switch) => format!("switch {switch} properties"),
         Peer::Collector(switch, id) => format!("switch {switch} id {id}"),
     };

@@ -8,7 +8,7 @@ use crate::events::Peer;
 const SOUTHBOUND: u32 = 1 << VERSION;
 /// The versions on connections for packet-ins by their id; the later one has more reasons.
 const COLLECTING: u32 = 1 << VERSION | 1 << openflow14::VERSION;
-/// The version on connections for packets that meet no rule, and for ages of rules: Open vSwitch tells them only before OpenFlow 1.3.
+/// The version on connections for packets that meet no rule, which Open vSwitch sends only before OpenFlow 1.3, and for what only it says.
 const OLD: u32 = 1 << openflow10::VERSION;
 /// The version on connections for the properties of groups, which earlier versions lack.
 const GROUPS: u32 = 1 << openflow15::VERSION;
@@ -31,7 +31,7 @@ pub fn supported(peer: &Peer) -> u32 {
         Peer::Controller { .. } => NORTHBOUND,
         Peer::Switch(..) => SOUTHBOUND,
         Peer::Collector(..) => COLLECTING,
-        Peer::Misses(_) | Peer::Ages(_) => OLD,
+        Peer::Misses(_) | Peer::Version10(_) => OLD,
         Peer::Properties(_) => GROUPS,
     }
 }

@@ -134,13 +134,6 @@ fn port_mod(reader: &mut Reader<'_>) -> Result<Message, Refusal> {
     let (wanted, mask) = (reader.u32()?, reader.u32()?);
     let advertise = reader.u32()?;
     let mask = mask & (config::ALL | config::ONLY_10);
-    if mask & (config::NO_FLOOD | config::NO_RECV_STP) != 0 {
-        // Switches cannot be told over OpenFlow 1.3, and silence would be a lie.
-        return refuse(
-            ErrorCode::BAD_REQUEST_EPERM,
-            format!("port-mod of the bits {mask:#x}; NO_FLOOD and NO_RECV_STP cannot be set"),
-        );
-    }
     Ok(Message::PortMod(PortMod {
         port,
         hw_addr,

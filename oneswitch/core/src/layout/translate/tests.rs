@@ -31,7 +31,7 @@ fn floods_in_a_list_become_the_group_and_the_rest_stays() {
     let wanted = ActionList::new()
         .push_vlan(0x8100)
         .output(3, 0)
-        .group(FLOOD_GROUP)
+        .group(ALL_GROUP)
         .group(FLOOD_GROUP)
         .group(7);
     assert_eq!(actions_with_flood_group(list.as_bytes()), wanted.as_bytes());

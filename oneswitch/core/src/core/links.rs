@@ -1,0 +1,157 @@
+//! Connections of other versions than OpenFlow 1.3 to each `virt`: messages of controllers that need them wait for them.
+
+use crate::api::SwitchIndex;
+use crate::controllers::Incoming;
+use crate::core::Core;
+use crate::switch_set::SwitchSet;
+use openflow13::openflow15;
+use std::time::{Duration, Instant};
+use tracing::error;
+
+/// The time that messages of controllers wait for connections.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The version of such a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// OpenFlow 1.0, for the flags of ports (switches/port_flags.rs).
+    Version10,
+    /// OpenFlow 1.5, for properties of groups (switches/properties.rs).
+    Version15,
+}
+
+#[derive(Debug, Default)]
+pub struct Links {
+    /// Messages of controllers wait for these since then.
+    awaited: Option<(Link, Instant)>,
+    /// Switches that messages have waited for in vain, for each kind of connection.
+    given_up: [SwitchSet; 2],
+}
+
+impl Links {
+    pub fn are_awaited(&self) -> bool {
+        self.awaited.is_some()
+    }
+}
+
+impl Core {
+    /// Tells whether groups may have properties that only OpenFlow 1.5 can say.
+    pub fn wants_group_properties(&self) -> bool {
+        self.switches.properties.are_needed || self.controllers.speak(openflow15::VERSION)
+    }
+
+    /// Tells whether OpenFlow 1.0 may have to say, or ask, something.
+    pub fn wants_version10(&self) -> bool {
+        self.switches.port_flags.are_needed || self.wants_ages()
+    }
+
+    /// A connection of OpenFlow 1.5 to `virt` of a switch is there.
+    pub fn properties_up(&mut self, switch: SwitchIndex, now: Instant) {
+        self.switches.properties_up(switch);
+        self.link_up(Link::Version15, switch, now);
+    }
+
+    pub fn properties_down(&mut self, switch: SwitchIndex, now: Instant) {
+        self.switches.properties_down(switch);
+        self.settle(now);
+    }
+
+    /// Handles a message on such a connection.
+    pub fn properties_told(&mut self, switch: SwitchIndex, frame: &[u8], now: Instant) {
+        self.switches
+            .properties_told(&self.truth, &self.server, switch, frame);
+        self.settle(now);
+    }
+
+    /// A connection of OpenFlow 1.0 to `virt` of a switch is there.
+    pub fn version10_up(&mut self, switch: SwitchIndex, now: Instant) {
+        self.ages_up(switch);
+        self.switches.port_flags.rounds.link_up(switch);
+        self.switches.require_port_flags(SwitchSet::of(switch));
+        self.link_up(Link::Version10, switch, now);
+    }
+
+    pub fn version10_down(&mut self, switch: SwitchIndex, now: Instant) {
+        self.ages_down(switch, now);
+        self.switches.port_flags.rounds.link_down(switch);
+        self.switches.require_port_flags(SwitchSet::of(switch));
+        self.settle(now);
+    }
+
+    /// Handles a message on such a connection.
+    pub fn version10_told(&mut self, switch: SwitchIndex, frame: &[u8], now: Instant) {
+        self.ages_told(switch, frame, now);
+        self.switches.port_flags_told(&self.server, switch, frame);
+        self.settle(now);
+    }
+
+    fn link_up(&mut self, link: Link, switch: SwitchIndex, now: Instant) {
+        self.links.given_up[link as usize].remove(switch);
+        let is_awaited = self.links.awaited.is_some_and(|(of, _)| of == link);
+        if is_awaited && self.unlinked(link).is_empty() {
+            self.links.awaited = None;
+        }
+        self.settle(now);
+    }
+
+    /// Holds a message until the switches can get what only such connections say. Returns false if it can be handled, or refused, now.
+    pub(in crate::core) fn holds_until_linked(
+        &mut self,
+        incoming: Incoming<'_>,
+        link: Link,
+        now: Instant,
+    ) -> bool {
+        match link {
+            Link::Version10 => self.switches.port_flags.are_needed = true,
+            Link::Version15 => self.switches.properties.are_needed = true,
+        }
+        let lacking = self.unlinked(link);
+        let is_hopeless = lacking.minus(self.links.given_up[link as usize]).is_empty();
+        if is_hopeless || self.commit.is_some() {
+            return false;
+        }
+        let frame = (incoming.origin.controller, incoming.sent.into());
+        self.held.put(frame);
+        self.links.awaited = Some((link, now));
+        true
+    }
+
+    /// Returns the switches that execute rules and lack such a connection.
+    fn unlinked(&self, link: Link) -> SwitchSet {
+        let linked = match link {
+            Link::Version10 => self.switches.port_flags.rounds.links(),
+            Link::Version15 => self.switches.properties.rounds.links(),
+        };
+        let executors = self.server.executors.all();
+        executors.intersection(self.switches.up()).minus(linked)
+    }
+
+    /// Tells whether some switch lacks such a connection, and tells the operator what to do. `what`: that which is refused.
+    pub(in crate::core) fn refuses_unlinked(&self, link: Link, what: &str) -> bool {
+        let lacking = self.unlinked(link);
+        if !lacking.is_empty() {
+            let switches = self.switches.switch_names(lacking);
+            let (version, protocol) = match link {
+                Link::Version10 => ("1.0", "OpenFlow10"),
+                Link::Version15 => ("1.5", "OpenFlow15"),
+            };
+            error!(target: "northbound", %switches, "refuses {what}: no connection of OpenFlow {version} to the bridge virt of these switches; if its protocols are set there, add {protocol}");
+        }
+        !lacking.is_empty()
+    }
+
+    pub(in crate::core) fn links_deadline(&self) -> Option<Instant> {
+        self.links.awaited.map(|(_, since)| since + PATIENCE)
+    }
+
+    /// Ends the waiting that has taken too long.
+    pub(in crate::core) fn stop_awaiting_links(&mut self, now: Instant) {
+        if self.links_deadline().is_none_or(|at| now < at) {
+            return;
+        }
+        if let Some((link, _)) = self.links.awaited.take() {
+            self.links.given_up[link as usize] = self.unlinked(link);
+        }
+        self.handle_settled_holds(now);
+    }
+}
