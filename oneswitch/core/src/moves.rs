@@ -1,6 +1,7 @@
 //! Moves of virtual ports and of their executors, and the copies of rules, groups and meters that follow them.
 
 pub mod copies;
+pub mod folding;
 pub mod gather;
 pub mod requests;
 pub mod resume;
@@ -8,7 +9,6 @@ pub mod stages;
 pub mod traffic;
 
 use crate::api::PortError;
-use crate::switches::fold::Fold;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub struct Moves {
     outcomes: BTreeMap<u32, Result<(), PortError>>,
     /// Received statistics, per moving port. They count once all are received, together with the end of the move, or a restart in between
     /// would count them twice.
-    folds: BTreeMap<u32, Vec<Fold>>,
+    folds: BTreeMap<u32, folding::Folding>,
     pub gathering: gather::Gathering,
     pub traffic: traffic::Traffic,
     /// A move has ended: controllers may see its port differently.

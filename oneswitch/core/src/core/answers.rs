@@ -200,16 +200,17 @@ impl Core {
                 let stats = first_port_stats(parts);
                 self.folded(number, stats.map(Fold::Port), now);
             }
-            Purpose::FoldRules { moving, old, new } => {
+            Purpose::FoldRules {
+                moving: Some(number),
+                ..
+            } => self.folded(number, Some(Fold::Rules(last, parts)), now),
+            Purpose::FoldRules { old, new, .. } => {
                 let lost = LostCopies {
                     switch: last,
                     parts,
                     old,
                     new,
                 };
-                if let Some(number) = moving {
-                    return self.folded(number, Some(Fold::Rules(lost)), now);
-                }
                 // The copies were removed right after the request.
                 let (truth, journal) = (&mut self.truth, &mut self.journal);
                 self.switches.fold_rules(truth, journal, lost, question)

@@ -5,13 +5,10 @@
 
 use crate::api::{Bridge, MoveStage, MoveUntil, PortError, SwitchIndex};
 use crate::moves::Moves;
-use crate::server::counters::{combine_ports, minus, plus};
 use crate::server::ports::{Move, VirtualPort};
 use crate::switch_set::SwitchSet;
-use crate::switches::fold::{Fold, PAUSE, TRIES};
-use crate::switches::reads::Purpose;
 use crate::switches::Below;
-use openflow13::{ErrorCode, MultipartRequest};
+use openflow13::ErrorCode;
 use tracing::{info, warn};
 
 /// Whether a stage may be left.
@@ -207,119 +204,6 @@ impl Moves {
         for number in failed.map(|p| p.number).collect::<Vec<_>>() {
             let reason = format!("{names} refused a copy of a rule, group or meter: {error}");
             self.fail_move(below, number, reason);
-        }
-    }
-
-    /// Reads the old copies' counters, then removes the copies.
-    fn fold_counters(&mut self, below: &mut Below<'_>, number: u32) {
-        let Some(port) = below.server.ports.get_mut(number) else {
-            return;
-        };
-        let Some(moving) = port.moving.as_mut() else {
-            return;
-        };
-        let (old, to) = (port.home.clone(), moving.to.clone());
-        moving.folding = 1;
-        if old != to && below.switches.list[old.switch].edge.is_up() {
-            let edge = &below.switches.list[old.switch].edge;
-            if let Some(port) = edge.number_of(&old.interface) {
-                self.expect_fold(below, number);
-                let request = MultipartRequest::PortStats { port };
-                let (purpose, from) = (Purpose::FoldPort(number), SwitchSet::of(old.switch));
-                below.switches.read(purpose, Bridge::Edge, from, request);
-            }
-        }
-        let (truth, server) = (&*below.truth, &*below.server);
-        let before = &server.executors;
-        // Ports that leave a switch at the same time take its copies away together.
-        let mut after = before.clone();
-        for port in server.ports.iter() {
-            if let Some(moving) = port.moving.as_ref().filter(|moving| moving.folding > 0) {
-                let executor = moving.executor.of(&moving.to);
-                after = after.moved(port.number, executor, server.default_executor);
-            }
-        }
-        let switches = &mut below.switches;
-        let questions = switches.read_lost_counters(truth, before, &after, Some(number));
-        (0..questions).for_each(|_| self.expect_fold(below, number));
-        self.folded(below, number, None);
-    }
-
-    fn expect_fold(&mut self, below: &mut Below<'_>, number: u32) {
-        if let Some(moving) = below.server.moving_mut(number) {
-            moving.folding += 1;
-        }
-    }
-
-    /// Handles a missing statistic: its bridge disconnected, or refused with `error`.
-    pub fn fold_missed(&mut self, below: &mut Below<'_>, number: u32, error: Option<ErrorCode>) {
-        let Some(moving) = below.server.moving_mut(number) else {
-            return;
-        };
-        moving.fold_missed = true;
-        if let Some(error) = error {
-            moving.refusals += 1;
-            moving.deadline = Some(below.now + PAUSE);
-            let is_lost = moving.refusals >= TRIES;
-            warn!(target: "core", port = number, %error, is_lost, "move: the old home does not tell what it has counted");
-        }
-        self.folded(below, number, None);
-    }
-
-    /// Handles a received statistic. With the last one the move ends, or asks once more if one is missing.
-    pub fn folded(&mut self, below: &mut Below<'_>, number: u32, fold: Option<Fold>) {
-        let Some(moving) = below.server.moving_mut(number) else {
-            return;
-        };
-        let folds = self.folds.entry(number).or_default();
-        folds.extend(fold);
-        moving.folding = moving.folding.saturating_sub(1);
-        if moving.folding > 0 {
-            return;
-        }
-        let may_ask = !moving.forced && moving.refusals < TRIES;
-        if std::mem::take(&mut moving.fold_missed) && may_ask {
-            // The counters advance until the copies are removed, so all are requested again.
-            return folds.clear();
-        }
-        moving.deadline = None;
-        let (to, executor) = (moving.to.clone(), moving.executor);
-        let (folds, before) = (std::mem::take(folds), moving.counted_before);
-        for fold in folds {
-            self.fold(below, number, fold);
-        }
-        let Some(port) = below.server.ports.get_mut(number) else {
-            return;
-        };
-        if let Some(before) = before {
-            port.base = combine_ports(&port.base, &before, minus);
-        }
-        port.arrive(to, executor);
-        let done = port.moving.take();
-        self.end_move(below, number, true);
-        let revision = below.server.ports.revision;
-        if let Some(port) = below.server.ports.get_mut(number) {
-            port.unsaved = done.map(|moving| (revision, moving));
-        }
-        self.outcomes.insert(number, Ok(()));
-        info!(target: "core", port = number, "move: done");
-    }
-
-    /// Adds an awaited statistic, right before the old copies are removed.
-    pub fn fold(&mut self, below: &mut Below<'_>, number: u32, fold: Fold) {
-        match fold {
-            Fold::Port(stats) => {
-                if let Some(port) = below.server.ports.get_mut(number) {
-                    port.base = combine_ports(&port.base, &stats, plus);
-                }
-            }
-            Fold::Rules(lost) => {
-                let (truth, journal) = (&mut *below.truth, &mut *below.journal);
-                below.switches.fold_rules(truth, journal, lost, u64::MAX)
-            }
-            Fold::Counted(parts) => below
-                .switches
-                .fold_counted(below.truth, below.journal, parts),
         }
     }
 

@@ -43,8 +43,8 @@ pub struct LostCopies {
 pub enum Fold {
     /// Of a port's old interface.
     Port(PortStats),
-    /// Of copies to be removed.
-    Rules(LostCopies),
+    /// Of copies of rules at a switch, some of which are to be removed.
+    Rules(SwitchIndex, Parts),
     /// Of groups or meters.
     Counted(Parts),
 }

@@ -7,8 +7,10 @@ use crate::build::{
 use crate::executors::check_paths;
 use crate::fake::Refuser;
 use crate::lab::{switch_name, Lab};
+use crate::removals::count;
+use crate::statistics::counted;
 use oneswitch_core::{ControllerId, MoveUntil, HOME};
-use openflow13::{decode, port_no, ErrorCode, GroupModCommand, Message, MeterModCommand};
+use openflow13::{decode, port_no, ErrorCode, FlowMod, GroupModCommand, Message, MeterModCommand};
 use std::time::Duration;
 
 const REST: Duration = Duration::from_secs(30);
@@ -112,6 +114,33 @@ fn ports_go_home_a_while_after_the_last_such_rule() {
     lab.send(1, 3, &normal(4));
     lab.wait(SOON);
     assert_eq!(executed_at(&lab), vec![switch_name(2); 3]);
+}
+
+#[test]
+fn ports_that_leave_together_take_their_counters_along_once() {
+    for goal in 0..3 {
+        let mut lab = Lab::gathering(3, &[0, 0, 1, 1, 2, 2], Some(goal));
+        let rules = (1..=6).map(|port| add(port.into(), from(port), &output(1)));
+        for rule in rules.chain([add(7, any(), &output(1))]) {
+            lab.ask(1, &Message::FlowMod(rule));
+        }
+        (1..=6).for_each(|port| count(&mut lab, (port - 1) / 2, port as u64, 10 * port as u64));
+        (0..3).for_each(|switch| count(&mut lab, switch, 7, 1));
+        let expected: Vec<_> = (1..=6)
+            .map(|port| (port, 10 * port))
+            .chain([(7, 3)])
+            .collect();
+        assert_eq!(counted(&mut lab), expected);
+        let rule = FlowMod {
+            table_id: 1,
+            ..add(8, any(), &output(port_no::NORMAL))
+        };
+        lab.send(1, 2, &Message::FlowMod(rule));
+        lab.wait(SOON);
+        assert_eq!(executed_at(&lab), vec![switch_name(goal); 6]);
+        assert_eq!(counted(&mut lab)[..7], expected);
+        lab.check_journal();
+    }
 }
 
 #[test]

@@ -182,6 +182,40 @@ fn counters_that_broke_off_are_asked_again_when_the_old_home_is_back() {
     }
 }
 
+/// Port 3 has gone last from switch 1, but did not know so when it asked for the counters there.
+#[test]
+fn a_move_that_ends_after_others_takes_the_counters_that_they_have_left() {
+    let mut lab = Lab::new(2, &[0, 0, 1, 1]);
+    for (cookie, matching) in [(1, from(3)), (2, from(4)), (3, any())] {
+        lab.ask(1, &Message::FlowMod(add(cookie, matching, &output(1))));
+        count(&mut lab, 1, cookie, 10 * cookie);
+    }
+    lab.ask(2, &group(GroupModCommand::Add, 5, &[1]));
+    lab.virt(1).group_packets.insert(5, 7);
+    let expected = [(1, 10), (2, 20), (3, 30)];
+    lab.begin_move(3, 0, 5, MoveUntil::Flipped);
+    lab.begin_executor_change(4, Some(0), MoveUntil::Flipped);
+    lab.wait(2 * GRACE);
+    assert_eq!(counted(&mut lab), expected);
+    lab.edge(1).slow = true;
+    lab.continue_move(3, MoveUntil::Done);
+    lab.continue_move(4, MoveUntil::Done);
+    lab.wait(2 * GRACE);
+    assert_eq!(
+        (stage(&lab, 3), stage(&lab, 4)),
+        (Some(MoveStage::Quiescing), None)
+    );
+    assert_eq!(counted(&mut lab), expected);
+    count(&mut lab, 1, 3, 31);
+    lab.edge(1).slow = false;
+    lab.wait(2 * GRACE);
+    assert_eq!(stage(&lab, 3), None);
+    assert_eq!(cookies(lab.virt(1)), []);
+    assert_eq!(counters(&mut lab), (7, 10, 0));
+    assert_eq!(counted(&mut lab), [(1, 10), (2, 20), (3, 31)]);
+    lab.check_journal();
+}
+
 #[test]
 fn what_a_new_interface_has_counted_is_asked_again_where_it_was_refused() {
     let mut lab = Lab::new(2, &[0, 1]);
