@@ -72,7 +72,7 @@ class Agent:
         offload = None if server.oneswitchd.offload is None else server.oneswitchd.offload.removeprefix("unix:")
         local = LocalLauncher(Path(config.runtime), Path(config.state) / "log", offload)
         launchers = _launchers(config, catalog, local, offload)
-        self._logs = LogKeeper(self._store, launchers, self._is_cut_off)
+        self._logs = LogKeeper(self._store, launchers, local, self._is_cut_off)
         starter = Starter(self._store, catalog, config, launchers, wiring or switches, self._watch.add)
         capacity = capacities(config, server)
         self._monitor = make_monitor(config, server, self._store, catalog, capacity, launchers, switches)

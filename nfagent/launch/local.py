@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from nfagent.errors import LaunchError
@@ -181,6 +181,10 @@ class LocalLauncher:
                     path.unlink()
                 elif path.suffix == ".log":
                     logs.cut(path)
+
+    def name_logs(self, keys: Mapping[tuple[str, str], str]) -> None:
+        """Let people find these logs, and no others, by project and name of the function; see `logs.name`."""
+        logs.name(self._logs, keys)
 
     def ending(self, process: Process) -> str:
         return _ending(process.pid)

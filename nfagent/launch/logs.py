@@ -1,18 +1,22 @@
 """Processes' logs: bounded while they run, and removed with their instance.
 
 Processes append to their logs directly, which needs no further process. Hence a log is truncated from time to time, and
-its end is kept beside it as ``KEY.log.1``.
+its end is kept beside it as ``KEY.log.1``. People find it by the function's name, below ``by-name``.
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 MOST = 4 << 20
 """Bytes above which a log is truncated when checked."""
 
 KEPT = 256 << 10
 """Bytes of the end to keep."""
+
+_NAMES = "by-name"
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,34 @@ def cut(path: Path) -> None:
         older.write_bytes(tail(path, KEPT))
         older.chmod(0o600)
         os.truncate(path, 0)
+
+
+def name(directory: Path, keys: Mapping[tuple[str, str], str]) -> None:
+    """Make the links ``by-name/PROJECT/NAME.log``, and ``.log.1``, to the logs of these keys, and remove all others.
+
+    Raises:
+        OSError: a link cannot be made or removed.
+    """
+    wanted = {
+        directory / _NAMES / _safe(project) / f"{function}{suffix}": f"../../{key}{suffix}"
+        for (project, function), key in keys.items()
+        for suffix in (".log", ".log.1")
+    }
+    for link in (directory / _NAMES).glob("*/*"):
+        if link not in wanted or str(link.readlink()) != wanted[link]:
+            link.unlink()
+    for link, target in wanted.items():
+        if not link.is_symlink():
+            link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            link.symlink_to(target)
+    for project in (directory / _NAMES).glob("*"):
+        if not any(project.iterdir()):
+            project.rmdir()
+
+
+def _safe(project: str) -> str:
+    """Spell a project, which identity services may name anything, as the name of a directory."""
+    return quote(project, safe=" ").replace(".", "%2E") if project.startswith(".") else quote(project, safe=" ")
 
 
 def key_of(name: str) -> str:

@@ -52,6 +52,15 @@ def everything(db: sqlite3.Connection) -> list[Running]:
     return [_running(row) for row in db.execute("SELECT * FROM running")]
 
 
+def serving(db: sqlite3.Connection) -> list[tuple[tuple[str, str], str, str]]:
+    """Return where each instance runs: its project and name, its id, the location."""
+    rows = db.execute(
+        "SELECT project, name, instance, location FROM running JOIN instance ON instance.id = running.instance"
+        " WHERE role = 'serving'"
+    )
+    return [((row["project"], row["name"]), row["instance"], row["location"]) for row in rows]
+
+
 def by_incarnation(db: sqlite3.Connection, wanted: list[str]) -> dict[str, Running]:
     """Return the processes with these incarnations."""
     rows = db.execute(

@@ -16,7 +16,7 @@ from nfagent.launch.ssh import SshLauncher
 from nfagent.log_keeper import LogKeeper
 from nfagent.log_reader import LogReader
 from nfagent.model import View
-from nfagent.store import Store, instances, migrations
+from nfagent.store import Store, instances, migrations, processes
 from tests.nfagent import samples
 from tests.nfagent.test_told import LB, RUNNING
 from tests.nfagent.world import wait_until
@@ -24,7 +24,7 @@ from tests.nfagent.world import wait_until
 KEY = "one.snic0"
 
 
-def local(directory: Path) -> Launcher:
+def local(directory: Path) -> LocalLauncher:
     return LocalLauncher(directory / "run", directory / "log")
 
 
@@ -93,9 +93,38 @@ def test_logs_are_removed_with_their_instance_and_migration(directory: Path) -> 
     gone = ["0f8d3c4e.hypervisor.log", "0f8d3c4e.hypervisor.log.1", f"keeper.{epoch + 1}.log", "keeper.x.log"]
     for name in names + gone:
         (directory / "log" / name).write_text("said")
-    keeper = LogKeeper(store, {"hypervisor": made, "snic0": made}, lambda _: False)
+    keeper = LogKeeper(store, {"hypervisor": made, "snic0": made}, made, lambda _: False)
     keeper.look()
     assert sorted(each.name for each in (directory / "log").iterdir()) == sorted(names)
+    store.close()
+
+
+def test_logs_have_names_of_functions(directory: Path) -> None:
+    store, made = Store(directory / "state"), local(directory)
+    names = directory / "log/by-name"
+    keeper = LogKeeper(store, {"hypervisor": made, "snic0": remote(directory)}, made, lambda _: False)
+
+    def named() -> dict[str, str]:
+        keeper.name()
+        return {str(each.relative_to(names)): str(each.readlink()) for each in names.glob("*/*.log")}
+
+    with store.change() as change:
+        for name, project in (("lb", "acme"), ("lb", "../../../etc"), ("far", "acme"), ("idle", "acme")):
+            instances.add(change, replace(samples.instance(name), id=f"{name}-{len(project)}", project=project))
+        here = replace(RUNNING, incarnation="a", instance="lb-4", location="hypervisor", slot=None)
+        processes.add(change, here)
+        processes.add(change, replace(here, incarnation="b", instance="lb-12"))
+        processes.add(change, replace(here, incarnation="c", instance="far-4", location="snic0"))
+    (directory / "log/lb-4.hypervisor.log").write_text("said")
+    there = "%2E%2E%2F%2E%2E%2F%2E%2E%2Fetc/lb.log"
+    assert named() == {"acme/lb.log": "../../lb-4.hypervisor.log", there: "../../lb-12.hypervisor.log"}
+    assert (names / "acme/lb.log").read_text() == "said"
+    keeper.look()
+    with store.change() as change:
+        instances.describe(change, "lb-4", "renamed", {})
+        processes.remove(change, replace(here, incarnation="b", instance="lb-12"))
+    assert named() == {"acme/renamed.log": "../../lb-4.hypervisor.log"}
+    assert [each.name for each in names.iterdir()] == ["acme"]
     store.close()
 
 
@@ -109,7 +138,7 @@ def test_a_disconnected_location_is_skipped(directory: Path) -> None:
             raise LaunchError("no answer")
 
     places = {name: Asked(directory / name, directory / "log") for name in ("hypervisor", "snic0", "snic1")}
-    LogKeeper(store, places, lambda name: name == "snic0").look()
+    LogKeeper(store, places, places["hypervisor"], lambda name: name == "snic0").look()
     assert asked == ["hypervisor", "snic1"]
     store.close()
 

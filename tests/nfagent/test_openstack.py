@@ -315,6 +315,8 @@ def test_the_stock_command_shows_limits_and_resizes(directory: Path) -> None:
         assert openstack(world, "server", "show", "labelled", *as_json)["properties"] == {"tier": "front"}
         openstack(world, "server", "unset", "--property", "tier", "labelled")
         assert openstack(world, "server", "show", "labelled", *as_json)["properties"] == {}
+        said = openstack(world, "server", "create", "--image", "loud", *create[4:-1], "said", *as_json)
+        world.wait(lambda: "one\ntwo" in openstack(world, "console", "log", "show", said["id"]))
         openstack(world, "server", "resize", "--flavor", "medium", "--wait", "labelled")
         resized = openstack(world, "server", "show", "labelled", *as_json)
         assert (resized["status"], resized["flavor"]["original_name"]) == ("VERIFY_RESIZE", "medium")
