@@ -27,7 +27,15 @@ Row = Any
 Command = Any
 
 _SCHEMA = "Open_vSwitch"
-_TABLES = ("Open_vSwitch", "Bridge", "Port", "Interface", "Controller", "QoS")
+# What `server.openvswitch.bridges` reads and writes: the rest, statistics above all, is most of a database.
+_COLUMNS = {
+    "Open_vSwitch": ("bridges", "cur_cfg", "next_cfg"),
+    "Bridge": ("name", "ports", "controller", "datapath_type", "external_ids", "fail_mode", "protocols"),
+    "Port": ("name", "interfaces", "external_ids", "qos"),
+    "Interface": ("name", "type", "options", "ofport", "ofport_request", "mtu_request", "error"),
+    "Controller": ("target", "external_ids"),
+    "QoS": ("type", "external_ids"),
+}
 
 
 class SwitchDatabase:
@@ -53,7 +61,9 @@ class SwitchDatabase:
         self._probe(tls)
         try:
             schema = _fetch_schema(remote, timeout_s)
-            idl = _NotifyingIdl.from_server(remote, _SCHEMA, helper=schema, helper_tables=_TABLES)
+            for table, columns in _COLUMNS.items():
+                schema.register_columns(table, list(columns))
+            idl = _NotifyingIdl(remote, schema)
             self._connection = connection.Connection(idl, timeout_s)
             idl.changed = threading.Condition(self._connection.lock)
             self.api = _Api(self._connection)
