@@ -1,5 +1,6 @@
 """Connects virtual ports to slots: plumbing on every switch, mapping in oneswitchd."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,8 @@ from server.openvswitch.servers import ServerPlumbing
 
 _REQUEST_S = 5.0
 _ATTACH_S = 5.0  # for each of connecting and attaching: a migration says within 15 s what it waits for
+_AT_ONCE = 2  # connecting reads whole databases; more of it at once only delays answers to clients
+_TURN_S = 1.0  # a switch that hangs delays the others' ports no longer
 _MOVE_S = 8.0  # by then oneswitchd has reported what the move waits for; the next attempt resumes it
 
 
@@ -34,13 +37,14 @@ class ServerWiring:
     def __init__(self, config: ServerConfig, is_cut_off: Callable[[str], bool] = lambda _: False) -> None:
         self._config = config
         self._is_cut_off = is_cut_off
+        self._turns = threading.Semaphore(_AT_ONCE)
 
     def connect(self, port: InstancePort, location: str, interface: str, owner: str) -> None:
         what, away = f"port {port.number} ({port.name}) on {interface} of {location}", self._away()
         if location in away:
             raise WiringError(f"{what}: {location} is cut off")
         with _explained(what):
-            with ServerPlumbing(self._config, without=away) as plumbing:
+            with self._plumbing(away) as plumbing:
                 plumbing.add_virtual_port(port.number)
                 plumbing.on(location).attach(interface)
             with self.client() as client:
@@ -66,8 +70,17 @@ class ServerWiring:
         with _explained(f"port {port.number} ({port.name})"):
             with self.client() as client:
                 _unmap(client, port)
-            with ServerPlumbing(self._config, without=self._away()) as plumbing:
+            with self._plumbing(self._away()) as plumbing:
                 plumbing.remove_virtual_port(port.number)
+
+    def _plumbing(self, away: list[str]) -> ServerPlumbing:
+        """Connect to the switches' databases, in turn with other threads."""
+        has_turn = self._turns.acquire(timeout=_TURN_S)
+        try:
+            return ServerPlumbing(self._config, without=away)
+        finally:
+            if has_turn:
+                self._turns.release()
 
     def _away(self) -> list[str]:
         return [switch.name for switch in self._config.switch if self._is_cut_off(switch.name)]

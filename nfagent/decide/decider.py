@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 
 _BATCH = 500
 _SPACING_S = 0.2  # minimum time between two checks
+_SPARING = 9.0  # pause after a check, per CPU time of it, while something happens all the time
+_SPACING_MAX_S = 2.0
 _AGAIN_S = 5.0  # retry interval after a failure to plan, without changes
 _STOP_S = 10.0
 _SETTLE_S = 5.0  # how long the host's CPU is measured after a decision
@@ -176,6 +178,7 @@ class PlacementDecider:
     def _run(self) -> None:
         last, due = self._store.last_event, time.monotonic()
         while not self._is_ending():
+            begun = time.thread_time()
             try:
                 urgent, last = self._await(last, due)
                 if time.monotonic() >= due:
@@ -185,7 +188,8 @@ class PlacementDecider:
                 self.step(urgent=urgent)
             except Exception:  # noqa: BLE001  a fault in one decision must not end deciding
                 _log.exception("internal error in a decision")
-            self._stopping.wait(_SPACING_S)
+            spent = time.thread_time() - begun
+            self._stopping.wait(max(_SPACING_S, min(_SPARING * spent, _SPACING_MAX_S)))
 
     def _await(self, last: int, due: float) -> tuple[bool, int]:
         """Wait until the period is over, or something that may change the plan has happened."""
