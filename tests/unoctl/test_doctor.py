@@ -102,6 +102,34 @@ def test_what_an_audit_found(
     assert finding.mend
 
 
+@pytest.mark.parametrize(
+    ("lab", "commands"),
+    [
+        (
+            None,
+            ("systemctl restart openvswitch-switch", "systemctl restart openvswitch-switch", "systemctl restart one"),
+        ),
+        ("uno", ("uno-lab start snic0/ovsdb-server", "uno-lab start snic0", "uno-lab start oneswitchd")),
+        (
+            "two",
+            ("uno-lab start snic0/ovsdb-server --name two", "uno-lab start snic0 --name two", "oneswitchd --name two"),
+        ),
+    ],
+)
+def test_the_command_that_brings_back_a_part_is_named(
+    server: DummyServer, tmp_path: Path, lab: str | None, commands: tuple[str, str, str]
+) -> None:
+    folder = tmp_path / (lab or "etc")
+    folder.mkdir()
+    if lab:
+        (folder / "lab.json").touch()
+    (folder / "server.toml").write_text(server.path.read_text().replace("/snic0/", "/gone/"))
+    broken = Facts(ServerConfig.load(folder / "server.toml"))
+    found = {each.subject: each.mend or "" for each in (*wiring.sockets(broken), *daemon.daemon(broken))}
+    for subject, command in zip(("snic0 ovsdb", "snic0 virt", "REST"), commands, strict=True):
+        assert command in found[subject]
+
+
 def test_a_disconnected_switch_is_reported(server: DummyServer, fake: FakeOneswitchd) -> None:
     broken = server.path.with_name("away.toml")
     broken.write_text(server.path.read_text().replace("/snic0/", "/gone/"))
@@ -210,6 +238,9 @@ def test_problems_of_oneswitchd_are_reported(fake: FakeOneswitchd, facts: Facts)
     fake.ports[1]["move"] = {"switch": "snic0", "interface": "x", "stage": "prepared"}
     found = bad(daemon.daemon(facts))
     assert found["datapath id"].startswith("it runs as 0000000000000009")
+    fake.status["switches"][0]["virt"]["state"] = "silent"
+    silent = bad(daemon.daemon(Facts(facts.server)))["hypervisor virt"]
+    assert silent.endswith("is silent: it is connected, but does not answer; its ovs-vswitchd hangs")
     assert found["snic0 virt"].endswith("is down: connection refused")
     assert found["snic0 edge"].endswith("lacks what it refused with OFPFMFC_TABLE_FULL")
     assert found["snic0 link"] == "pcie-snic0 -- pf0hpf is down"

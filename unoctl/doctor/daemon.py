@@ -6,6 +6,7 @@ from server.errors import ApiError, ConfigError, TextError, ToolError
 from server.oneswitchd.answers import BridgeState, Controller, Status, SwitchState
 from unoctl.doctor.facts import Facts
 from unoctl.doctor.findings import Finding, Topic
+from unoctl.doctor.mending import restart_oneswitchd, restart_switch
 
 TOPIC = Topic("oneswitchd")
 
@@ -15,13 +16,13 @@ def daemon(facts: Facts) -> Iterator[Finding]:
     try:
         status = facts.status
     except ApiError as error:
-        yield TOPIC.fail("REST", str(error), f"oneswitchd --config {facts.server.path}")
+        yield TOPIC.fail("REST", str(error), restart_oneswitchd(facts))
         return
     yield TOPIC.ok("REST", f"{facts.server.oneswitchd.api} answers, version {status.version}")
     yield from _identity(facts, status)
     yield from _management(facts)
     for switch in status.switches:
-        yield from _switch(switch)
+        yield from _switch(facts, switch)
     yield from _controllers(status)
     yield from _ports(facts)
 
@@ -53,9 +54,9 @@ def _management(facts: Facts) -> Iterator[Finding]:
         yield TOPIC.ok("management socket", f"answers with {count} virtual rules")
 
 
-def _switch(switch: SwitchState) -> Iterator[Finding]:
+def _switch(facts: Facts, switch: SwitchState) -> Iterator[Finding]:
     for name, bridge in (("virt", switch.virt), ("edge", switch.edge)):
-        yield _bridge(f"{switch.name} {name}", bridge)
+        yield _bridge(f"{switch.name} {name}", bridge, restart_switch(facts, switch.name))
     if switch.link is not None and switch.link.state != "up":
         ends = f"{switch.link.hypervisor} -- {switch.link.local}"
         yield TOPIC.fail(
@@ -63,7 +64,7 @@ def _switch(switch: SwitchState) -> Iterator[Finding]:
         )
 
 
-def _bridge(subject: str, bridge: BridgeState) -> Finding:
+def _bridge(subject: str, bridge: BridgeState, restart: str) -> Finding:
     if bridge.state == "up" and bridge.last_error:
         mend = "see oneswitchd's log; it retries after 1, 2, 4 to 32 s"
         return TOPIC.warn(subject, f"{bridge.target} {bridge.last_error}", mend)
@@ -72,7 +73,9 @@ def _bridge(subject: str, bridge: BridgeState) -> Finding:
     why = f": {bridge.last_error}" if bridge.last_error else ""
     if bridge.state == "syncing":
         return TOPIC.warn(subject, f"{bridge.target} is syncing", "wait a moment and run doctor again")
-    return TOPIC.fail(subject, f"{bridge.target} is {bridge.state}{why}", "see that switch's sockets above")
+    if bridge.state == "silent":
+        why = ": it is connected, but does not answer; its ovs-vswitchd hangs"
+    return TOPIC.fail(subject, f"{bridge.target} is {bridge.state}{why}", f"see that switch's sockets above; {restart}")
 
 
 def _controllers(status: Status) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from server.oneswitchd.answers import Audit
 from server.oneswitchd.client import Client
 from unoctl.doctor.facts import ASK_TIMEOUT_S, Facts
 from unoctl.doctor.findings import Finding, Topic
+from unoctl.doctor.mending import restart_oneswitchd, restart_switch
 
 TOPIC = Topic("drift")
 SHOWN = 3
@@ -18,18 +19,19 @@ def drift(facts: Facts) -> Iterator[Finding]:
         with Client.of(facts.server.oneswitchd, ASK_TIMEOUT_S) as client:
             audits = client.audit()
     except ApiError as error:
-        yield TOPIC.warn("rules", f"not compared: {error}", "see oneswitchd above")
+        yield TOPIC.warn("rules", f"not compared: {error}", restart_oneswitchd(facts))
         return
-    yield from map(_finding, audits)
+    for audit in audits:
+        yield _finding(audit, restart_switch(facts, audit.switch))
 
 
-def _finding(audit: Audit) -> Finding:
+def _finding(audit: Audit, restart: str) -> Finding:
     subject, found = f"{audit.switch} {audit.bridge}", audit.found
     if not audit.audited and audit.state == "up":
-        mend = "see the log of its ovs-vswitchd: it does not answer, or refuses oneswitchd's requests"
+        mend = f"{restart}; the log of its ovs-vswitchd says why it does not answer, or refuses oneswitchd's requests"
         return TOPIC.fail(subject, "not compared: it is connected, but has not answered in time", mend)
     if not audit.audited:
-        return TOPIC.warn(subject, f"not compared: it is {audit.state}", "see oneswitchd above")
+        return TOPIC.warn(subject, f"not compared: it is {audit.state}", restart)
     if found is None:
         return TOPIC.ok(subject, "rules, groups and meters are as oneswitchd wants them")
     if found.again:

@@ -7,13 +7,13 @@ from pathlib import Path
 from server.errors import ConfigChoiceError, ServerError
 from unoctl.doctor.facts import ASK_TIMEOUT_S, Facts
 from unoctl.doctor.findings import Finding, Topic
+from unoctl.doctor.mending import restart_oneswitchd, restart_switch
 from unoctl.nf import finding
 from unoctl.nf.client import Json, NfClient
 
 TOPIC = Topic("network functions")
 _MEND = {
     "instance": "restore what it waits for; details: unoctl nf show {name}",
-    "location": "restore its switch and its link; see switches above",
     "disk": "free some space on the disk of nfagent's state directory",
 }
 
@@ -38,12 +38,17 @@ def functions(
         yield TOPIC.fail("nfagent", str(error), "start it: nfagent serve; deployed functions keep running meanwhile")
         return
     for fault in faults:
-        yield _finding(fault)
+        yield _finding(facts, fault)
     if not faults:
         yield TOPIC.ok("nfagent", f"{api} answers and knows of no faults")
 
 
-def _finding(fault: Json) -> Finding:
+def _finding(facts: Facts, fault: Json) -> Finding:
     say = TOPIC.fail if fault["gravity"] == "critical" else TOPIC.warn
-    mend = _MEND.get(fault["about"], "see unoctl nf list").format(name=fault["name"])
+    if fault["about"] == "location":
+        mend = f"{restart_switch(facts, fault['name'])}; if only its link is down, see links above"
+    elif fault["about"] == "oneswitchd":
+        mend = restart_oneswitchd(facts)
+    else:
+        mend = _MEND.get(fault["about"], "see unoctl nf list").format(name=fault["name"])
     return say(fault["name"], f"{fault['text']} (since {fault['since']})", mend)

@@ -12,6 +12,7 @@ from server.openvswitch.ovsdb_text import Interface
 from unoctl.doctor.facts import Facts, SwitchFacts
 from unoctl.doctor.findings import Finding, Topic
 from unoctl.doctor.machine import version_finding
+from unoctl.doctor.mending import restart_switch
 
 SOCKETS = Topic("sockets")
 BRIDGE = Topic("bridges")
@@ -23,10 +24,10 @@ _PLUMB = "unoctl plumb creates them"
 def sockets(facts: Facts) -> Iterator[Finding]:
     """Check that every address of a switch exists, is permitted and answers."""
     for switch in facts.switches:
-        yield from _switch_sockets(switch)
+        yield from _switch_sockets(facts, switch)
 
 
-def _switch_sockets(facts: SwitchFacts) -> Iterator[Finding]:
+def _switch_sockets(server: Facts, facts: SwitchFacts) -> Iterator[Finding]:
     switch = facts.switch
     for key, address, asked in (
         ("ovsdb", switch.ovsdb, "database"),
@@ -35,16 +36,15 @@ def _switch_sockets(facts: SwitchFacts) -> Iterator[Finding]:
         ("control", switch.control, "version"),
     ):
         subject = f"{facts.name} {key}"
+        mend = restart_switch(server, facts.name, "ovsdb-server" if key == "ovsdb" else "ovs-vswitchd")
         if address is None:
             needs = "trace" if key == "control" else "port commands and half of these checks"
-            mend = f"add {key} to [[switch]] {facts.name} in {facts.server.path}"
-            yield SOCKETS.warn(subject, f"not configured; {needs} cannot work", mend)
-        elif problem := _unreachable(address, facts.name):
+            add = f"add {key} to [[switch]] {facts.name} in {facts.server.path}"
+            yield SOCKETS.warn(subject, f"not configured; {needs} cannot work", add)
+        elif problem := _unreachable(address, facts.name, mend):
             yield SOCKETS.fail(subject, *problem)
         elif error := facts.problem(asked):
-            yield SOCKETS.fail(
-                subject, str(error), f"restart the Open vSwitch of {facts.name}; see its ovs-vswitchd.log"
-            )
+            yield SOCKETS.fail(subject, str(error), f"{mend}; its log says more")
         else:
             yield SOCKETS.ok(subject, f"{address} answers")
     if switch.control is not None and facts.problem("version") is None:
@@ -52,7 +52,7 @@ def _switch_sockets(facts: SwitchFacts) -> Iterator[Finding]:
         yield Finding(judged.level, SOCKETS.name, f"{facts.name} version", judged.message, judged.mend)
 
 
-def _unreachable(address: str, switch: str) -> tuple[str, str] | None:
+def _unreachable(address: str, switch: str, restart: str) -> tuple[str, str] | None:
     """Return why a unix socket cannot be used, and the remedy; None if it can, and for other addresses."""
     path = Path(address.removeprefix("unix:"))
     if not address.startswith(("unix:", "/")):
@@ -64,11 +64,9 @@ def _unreachable(address: str, switch: str) -> tuple[str, str] | None:
         except PermissionError:
             return f"{path}: not permitted for user {os.geteuid()}", f"run as the user of {switch}'s Open vSwitch"
         except OSError as error:
-            what = "does not exist" if error.errno == errno.ENOENT else f"{error.strerror or error}"
-            return (
-                f"{path}: {what}",
-                f"start the Open vSwitch of {switch} (or the lab: uno-lab up), or correct the path",
-            )
+            if error.errno == errno.ENOENT:
+                return f"{path}: does not exist", f"{restart}; or correct the path in server.toml"
+            return f"{path}: {error.strerror or error}", restart
     return None
 
 
