@@ -22,7 +22,7 @@ use oneswitch_core::{Bridge, ControllerId, Core, Destination, Greeting, SwitchIn
 use openflow13::openflow10;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep_until, Instant};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::aside::drop_aside;
 use crate::events::{Dialled, Event, Handle, Link, Peer};
@@ -192,6 +192,10 @@ impl Engine {
                     session.awaits_room = false;
                 }
             }
+            Event::Silence {
+                connection,
+                is_silent,
+            } => self.silence(connection, is_silent),
             Event::Down { connection, reason } => {
                 if let Some(session) = self.forget(connection, now) {
                     self.set_link(&session.peer, Link::Backoff { last_error: reason });
@@ -278,6 +282,25 @@ impl Engine {
                 awaits_room: false,
             },
         );
+    }
+
+    fn silence(&mut self, connection: u64, is_silent: bool) {
+        // Unknown: the session ended while this was on its way.
+        let Some(session) = self.sessions.get(&connection) else {
+            return;
+        };
+        let Peer::Switch(switch, bridge) = session.peer else {
+            return;
+        };
+        let target = self.report.bridge(switch, bridge);
+        let link = if is_silent {
+            warn!(target: "southbound", "{target}: does not answer an echo request; its Open vSwitch hangs, or is not reached");
+            Link::Silent
+        } else {
+            info!(target: "southbound", "{target}: answers again");
+            Link::Connected
+        };
+        self.set_link(&Peer::Switch(switch, bridge), link);
     }
 
     fn frames(&mut self, connection: u64, bytes: BytesMut, now: std::time::Instant) {

@@ -35,6 +35,8 @@ pub enum Event {
     Frames { connection: u64, bytes: BytesMut },
     /// A controller has read enough to receive more; see [`Handle::tell_room`].
     Room { connection: u64 },
+    /// A switch does not answer an echo request, or answers again; see [`Timing`](crate::session::Timing).
+    Silence { connection: u64, is_silent: bool },
     /// A session has ended.
     Down { connection: u64, reason: String },
     /// A peer that oneswitchd connects to has changed its state without a session.
@@ -78,6 +80,8 @@ pub enum Dialled {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
     Connected,
+    /// Connected, but it does not answer: its process hangs, or the machine between does not carry anything.
+    Silent,
     Connecting {
         last_error: Option<String>,
     },
@@ -93,7 +97,7 @@ pub enum Link {
 impl Link {
     pub fn state(&self) -> &'static str {
         match self {
-            Self::Connected => "connected",
+            Self::Connected | Self::Silent => "connected",
             Self::Connecting { .. } => "connecting",
             Self::Backoff { .. } | Self::Dead { .. } => "backoff",
         }
@@ -101,7 +105,7 @@ impl Link {
 
     pub fn last_error(&self) -> Option<String> {
         match self {
-            Self::Connected => None,
+            Self::Connected | Self::Silent => None,
             Self::Connecting { last_error } => last_error.clone(),
             Self::Backoff { last_error } | Self::Dead { last_error } => Some(last_error.clone()),
         }

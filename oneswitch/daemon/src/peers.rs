@@ -74,7 +74,7 @@ pub async fn dial_switch(
         &context,
         &target,
         Dialled::Switch(switch, bridge),
-        Timing::NETWORK,
+        Timing::SWITCH,
         &whom,
         peer,
     )

@@ -137,11 +137,13 @@ fn switch(
     [virt, edge]: &[BridgeLink; 2],
 ) -> SwitchStatus {
     let [virt_refusal, edge_refusal] = view.refusals;
+    // One process serves both; while it executes a long request on one, it may still answer on the other.
+    let hangs = virt.link == Link::Silent && edge.link == Link::Silent;
     SwitchStatus {
         name: view.name,
         hub: index == 0,
-        virt: bridge(&report.virt, view.virt, virt, virt_refusal),
-        edge: bridge(&report.edge, view.edge, edge, edge_refusal),
+        virt: bridge(&report.virt, view.virt, virt, virt_refusal, hangs),
+        edge: bridge(&report.edge, view.edge, edge, edge_refusal, hangs),
         link: report.link.as_ref().map(|(hypervisor, local)| LinkStatus {
             hypervisor: hypervisor.clone(),
             local: local.clone(),
@@ -165,11 +167,12 @@ fn bridge(
     state: BridgeState,
     slot: &BridgeLink,
     refusal: Option<String>,
+    hangs: bool,
 ) -> BridgeStatus {
     let refusal = refusal.map(|error| format!("lacks what it refused with {error}"));
     BridgeStatus {
         target: target.to_owned(),
-        state: state.name(),
+        state: if hangs { "silent" } else { state.name() },
         last_error: slot.link.last_error().or(refusal),
     }
 }
@@ -185,7 +188,7 @@ mod tests {
             connection: None,
         };
         let shown = |refusal: Option<&str>| {
-            bridge("x", BridgeState::Up, &slot, refusal.map(Into::into)).last_error
+            bridge("x", BridgeState::Up, &slot, refusal.map(Into::into), false).last_error
         };
         assert_eq!(shown(None), None);
         let lacks = "lacks what it refused with TABLE_FULL".into();

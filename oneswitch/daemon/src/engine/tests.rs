@@ -163,6 +163,37 @@ async fn a_bridge_is_up_as_soon_as_its_session_is_and_down_when_it_ends() {
 }
 
 #[tokio::test]
+async fn a_switch_is_silent_when_neither_of_its_bridges_answers() {
+    let mut engine = engine();
+    let (events, mut queue) = mpsc::unbounded_channel();
+    let (_virt, _) = peer(1, Peer::Switch(0, Bridge::Virt), &events).await;
+    let (_edge, _) = peer(2, Peer::Switch(0, Bridge::Edge), &events).await;
+    let now = StdInstant::now();
+    for _ in 0..2 {
+        engine.take(queue.recv().await.unwrap(), now);
+    }
+    for (connection, is_silent, state) in [
+        (1, true, "syncing"),
+        (2, true, "silent"),
+        (1, false, "syncing"),
+        (1, true, "silent"),
+        (3, false, "silent"),
+    ] {
+        let silence = Event::Silence {
+            connection,
+            is_silent,
+        };
+        engine.take(silence, now);
+        let shown = &engine.status().switches[0];
+        assert_eq!((shown.virt.state, shown.edge.state), (state, state));
+    }
+    let (connection, reason) = (2, "no answer".to_owned());
+    engine.take(Event::Down { connection, reason }, now);
+    let shown = &engine.status().switches[0];
+    assert_eq!((shown.virt.state, shown.edge.state), ("syncing", "down"));
+}
+
+#[tokio::test]
 async fn a_controller_that_lets_64_mib_pile_up_is_cut_off() {
     let (events, mut queue) = mpsc::unbounded_channel();
     let mut engine = engine();

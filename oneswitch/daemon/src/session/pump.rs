@@ -30,21 +30,47 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 pub struct Timing {
     /// Limit for the peer's HELLO.
     pub handshake: Duration,
-    /// Idle time after which a peer gets an echo request, and time after that until it is disconnected. `None`: never, as on Open vSwitch's
-    /// local management sockets.
-    pub probe: Option<Duration>,
+    /// `None`: the peer may stay idle, as on Open vSwitch's local management sockets.
+    pub probe: Option<Probe>,
+}
+
+/// Times of the echo requests that find out whether a peer hangs.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe {
+    /// Idle time after which a peer gets an echo request.
+    pub idle: Duration,
+    /// Time without an answer after which the engine learns of the silence. `None`: it does not.
+    pub silent: Option<Duration>,
+    /// Time without an answer until the peer is disconnected.
+    pub lost: Duration,
 }
 
 impl Timing {
     pub const NETWORK: Self = Self {
         handshake: Duration::from_secs(10),
-        probe: Some(Duration::from_secs(5)),
+        probe: Some(Probe {
+            idle: Duration::from_secs(5),
+            silent: None,
+            lost: Duration::from_secs(5),
+        }),
+    };
+    /// For the bridges that forward: people must learn within 5 seconds that a switch hangs.
+    pub const SWITCH: Self = Self {
+        handshake: Duration::from_secs(10),
+        probe: Some(Probe {
+            idle: Duration::from_secs(1),
+            silent: Some(Duration::from_secs(2)),
+            lost: Duration::from_secs(7),
+        }),
     };
     pub const LOCAL: Self = Self {
         handshake: Duration::from_secs(10),
         probe: None,
     };
 }
+
+/// A timer that fires this late shows that this process, and perhaps the machine, stood still.
+const STALLED: Duration = Duration::from_millis(500);
 
 pub struct Pump<'a> {
     connection: u64,
@@ -62,7 +88,7 @@ pub struct Pump<'a> {
     /// Written only into the stream's own buffer (TLS).
     unflushed: bool,
     /// Nothing can be written any more.
-    silent: bool,
+    mute: bool,
     /// The engine has dropped its handle.
     orphaned: bool,
     /// The engine is ready for a chunk.
@@ -74,6 +100,8 @@ pub struct Pump<'a> {
     heard: Instant,
     /// The time since which an echo request is unanswered.
     probed: Option<Instant>,
+    /// The engine knows that it has been unanswered for long.
+    told_silent: bool,
     /// The last time that bytes could be written or none waited.
     wrote: Instant,
 }
@@ -98,7 +126,7 @@ impl<'a> Pump<'a> {
             unsent: VecDeque::new(),
             sent: 0,
             unflushed: false,
-            silent: false,
+            mute: false,
             orphaned: false,
             ready: true,
             tell_room: None,
@@ -106,6 +134,7 @@ impl<'a> Pump<'a> {
             closing: None,
             heard: now,
             probed: None,
+            told_silent: false,
             wrote: now,
         }
     }
@@ -146,20 +175,26 @@ impl<'a> Pump<'a> {
                 result = push_out(&mut writer, &self.unsent, self.sent), if self.unflushed || !self.unsent.is_empty() => match result {
                     Ok(0) => self.unflushed = false,
                     Ok(count) => self.written(count),
-                    Err(_) => self.fall_silent(),
+                    Err(_) => self.fall_mute(),
                 },
                 result = reader.read_buf(&mut buffer), if reading => match result {
                     Ok(0) if buffer.is_empty() => return "closed by the peer".into(),
                     Ok(0) => return "closed by the peer in the middle of a message".into(),
                     Ok(_) => {
                         self.heard = Instant::now();
-                        self.probed = None;
+                        self.tell_silence(false);
+                        let was_probed = self.probed.take().is_some();
                         self.take_in(&mut buffer);
+                        if was_probed {
+                            // It stands at the end of the answered request's time.
+                            let next = self.deadline();
+                            timer.as_mut().reset(next);
+                        }
                     }
                     Err(error) => return error.to_string(),
                 },
                 () = &mut timer => {
-                    if let Some(reason) = self.look_at_clock() {
+                    if let Some(reason) = self.look_at_clock(timer.deadline()) {
                         return reason;
                     }
                     let next = self.deadline();
@@ -255,7 +290,7 @@ impl<'a> Pump<'a> {
 
     /// Queues bytes that the backlog already counts.
     fn enqueue(&mut self, bytes: Vec<u8>) {
-        if self.silent {
+        if self.mute {
             self.backlog.fetch_sub(bytes.len(), Ordering::Relaxed);
             return;
         }
@@ -269,8 +304,8 @@ impl<'a> Pump<'a> {
 
     /// Stops writing, because the peer accepts no more. Its earlier input is still read: it may have disconnected because it had sent
     /// everything.
-    fn fall_silent(&mut self) {
-        self.silent = true;
+    fn fall_mute(&mut self) {
+        self.mute = true;
         self.unflushed = false;
         let unsent: usize = self.unsent.drain(..).map(|bytes| bytes.len()).sum();
         self.backlog
@@ -299,20 +334,23 @@ impl<'a> Pump<'a> {
             return far;
         };
         let heard = match self.probed {
-            _ if !self.reading() => Instant::now() + probe,
-            Some(since) => since + probe,
-            None => self.heard + probe,
+            _ if !self.reading() => Instant::now() + probe.idle,
+            Some(since) => {
+                let next = probe.silent.filter(|_| !self.told_silent);
+                since + next.unwrap_or(probe.lost)
+            }
+            None => self.heard + probe.idle,
         };
         let wrote = if self.unsent.is_empty() {
             far
         } else {
-            self.wrote + 2 * probe
+            self.wrote + probe.idle + probe.lost
         };
         heard.min(wrote)
     }
 
-    /// Checks the timers; returns the reason to disconnect, if any.
-    fn look_at_clock(&mut self) -> Option<String> {
+    /// Checks the timers, which were to fire at `due`; returns the reason to disconnect, if any.
+    fn look_at_clock(&mut self, due: Instant) -> Option<String> {
         let now = Instant::now();
         if let Some((reason, deadline)) = &self.closing {
             return (now >= *deadline).then(|| {
@@ -323,26 +361,51 @@ impl<'a> Pump<'a> {
             });
         }
         let probe = self.timing.probe?;
-        if !self.unsent.is_empty() && now >= self.wrote + 2 * probe {
+        let unread = probe.idle + probe.lost;
+        if !self.unsent.is_empty() && now >= self.wrote + unread {
             let unsent = self.backlog.load(Ordering::Relaxed);
             return Some(format!(
                 "the peer has read nothing for {} seconds; {unsent} bytes are unsent",
-                2 * probe.as_secs()
+                unread.as_secs()
             ));
         }
         if !self.reading() {
             self.heard = now;
             self.probed = None;
-        } else if self.probed.is_some_and(|since| now >= since + probe) {
-            return Some(format!(
-                "no answer to an echo request for {} seconds",
-                probe.as_secs()
-            ));
-        } else if self.probed.is_none() && now >= self.heard + probe {
-            self.push(bare(self.version, kind::ECHO_REQUEST, 0));
-            self.probed = Some(now);
+            return None;
+        }
+        match self.probed {
+            // The peer may have stood still with this process.
+            Some(_) if now >= due + STALLED => self.probed = Some(now),
+            Some(since) if now >= since + probe.lost => {
+                return Some(format!(
+                    "no answer to an echo request for {} seconds",
+                    probe.lost.as_secs()
+                ));
+            }
+            Some(since) if probe.silent.is_some_and(|silent| now >= since + silent) => {
+                self.tell_silence(true);
+            }
+            Some(_) => {}
+            None if now >= self.heard + probe.idle => {
+                self.push(bare(self.version, kind::ECHO_REQUEST, 0));
+                self.probed = Some(now);
+            }
+            None => {}
         }
         None
+    }
+
+    /// Reports to the engine that the peer does not answer, or answers again.
+    fn tell_silence(&mut self, is_silent: bool) {
+        if self.told_silent != is_silent {
+            self.told_silent = is_silent;
+            // Without an engine nobody looks.
+            let _ = self.events.send(Event::Silence {
+                connection: self.connection,
+                is_silent,
+            });
+        }
     }
 }
 

@@ -346,6 +346,58 @@ async fn an_idle_peer_is_asked_and_then_given_up() {
     assert_eq!(ended.reason, "no answer to an echo request for 5 seconds");
 }
 
+const ECHO: [u8; 8] = [4, 2, 0, 8, 0, 0, 0, 0];
+const ECHO_REPLY: [u8; 8] = [4, 3, 0, 8, 0, 0, 0, 0];
+
+async fn switch() -> (Fixture, Handle) {
+    let peer = Peer::Switch(0, oneswitch_core::Bridge::Virt);
+    let mut fixture = Fixture::new(peer, Timing::SWITCH, 1 << 20);
+    let handle = fixture.shake_hands_with(&HELLO_TO_SWITCHES).await;
+    (fixture, handle)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_that_hangs_is_reported_within_3_seconds_and_given_up_after_8() {
+    let began = tokio::time::Instant::now();
+    let (mut fixture, handle) = switch().await;
+    for (is_silent, seconds) in [(true, 3), (false, 3), (true, 6)] {
+        match fixture.events.recv().await {
+            Some(Event::Silence {
+                connection: 7,
+                is_silent: told,
+            }) => assert_eq!(told, is_silent),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(began.elapsed().as_millis() / 10, seconds * 100);
+        if is_silent {
+            fixture.expect(&ECHO).await;
+        }
+        if seconds == 3 && is_silent {
+            fixture.write(&ECHO_REPLY).await;
+        } else if !is_silent {
+            fixture.frames().await;
+            handle.resume();
+        }
+    }
+    let ended = fixture.ended.await.unwrap();
+    assert_eq!(ended.reason, "no answer to an echo request for 7 seconds");
+    assert_eq!(began.elapsed().as_secs(), 3 + 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_stood_still_does_not_make_a_switch_silent() {
+    let (mut fixture, handle) = switch().await;
+    fixture.expect(&ECHO).await;
+    tokio::time::advance(Duration::from_secs(60)).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    fixture.write(&ECHO_REPLY).await;
+    assert_eq!(fixture.frames().await.len(), 8);
+    handle.resume();
+    fixture.expect(&ECHO).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_local_client_may_stay_silent() {
     let mut fixture = Fixture::new(peer_on("unix:/x"), Timing::LOCAL, 1 << 20);
