@@ -67,7 +67,7 @@ class Agent:
         self._audit = Audit(config.audit, Path(config.state))
         self._tracing = Tracing.from_environment()
         self._store = Store(Path(config.state))
-        self._locations = Locations(self._store, switches.status, config.recovery.after_s, self._look_at)
+        self._locations = Locations(self._store, switches.quick_status, config.recovery.after_s, self._look_at)
         self._watch = Watch(self._wake)
         offload = None if server.oneswitchd.offload is None else server.oneswitchd.offload.removeprefix("unix:")
         local = LocalLauncher(Path(config.runtime), Path(config.state) / "log", offload)

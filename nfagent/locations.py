@@ -1,7 +1,8 @@
 """Detects disconnected locations: the switch does not answer oneswitchd, or its PCIe link is down.
 
 Instances there do not serve anyone, so they count as ended. The hypervisor never counts as disconnected, since there
-is no alternative to it; that its switch does not answer is only told.
+is no alternative to it; that its switch does not answer is only told. So is that a switch hangs, until oneswitchd
+disconnects it: it may go on. That oneswitchd does not answer is told, too.
 """
 
 import logging
@@ -16,11 +17,15 @@ from server.oneswitchd.answers import Status, SwitchState
 _log = logging.getLogger(__name__)
 
 _PERIOD_S = 0.5
+_WITHOUT_ONESWITCHD_S = 2.0  # it restarts in less
+ONESWITCHD = "oneswitchd"
+"""The subject of the events ``oneswitchd.down`` and ``oneswitchd.up``."""
+
 _STOP_S = 5.0
 
 
 class Locations:
-    """Polls oneswitchd from `start` to `stop`; writes the events ``location.down`` and ``location.up``.
+    """Polls oneswitchd from `start` to `stop`; writes the events ``location.down``, ``oneswitchd.down``, and ``up``.
 
     Thread safety: any thread may call any method.
 
@@ -43,6 +48,8 @@ class Locations:
         self._down: dict[str, tuple[float, str]] = {}  # seconds since 1970
         self._hub_since: float | None = None  # when the hypervisor's switch stopped answering (steady clock)
         self._told: set[str] | None = None  # locations that events declared down, including an earlier agent's
+        self._unanswered_since: float | None = None  # when oneswitchd stopped answering (steady clock)
+        self._told_unanswered: bool | None = None  # an event said so, perhaps an earlier agent's
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch locations", daemon=True)
 
@@ -73,11 +80,29 @@ class Locations:
     def _run(self) -> None:
         while not self._stopping.wait(_PERIOD_S):
             try:
-                self.look(self._status(), time.monotonic())
-            except ServerError:
-                continue  # the last known status stays valid
+                asked = time.monotonic()
+                try:
+                    status = self._status()
+                except ServerError as error:
+                    self.miss(str(error), asked, time.monotonic())
+                else:
+                    self.look(status, time.monotonic())
             except Exception:  # noqa: BLE001  the others' recovery must not end with one fault
                 _log.exception("cannot check the locations")
+
+    def miss(self, why: str, asked: float, now: float) -> None:
+        """Note that oneswitchd did not answer when asked (steady clock); its last known status stays valid."""
+        if self._unanswered_since is None:
+            self._unanswered_since = asked
+        if not self._is_told_unanswered() and now - self._unanswered_since >= _WITHOUT_ONESWITCHD_S:
+            self._tell(ONESWITCHD, "oneswitchd.down", why)
+            self._told_unanswered = True
+
+    def _is_told_unanswered(self) -> bool:
+        if self._told_unanswered is None:
+            newest = events.newest(self._store.read, 1, ONESWITCHD, "oneswitchd.")
+            self._told_unanswered = any(event.type == "oneswitchd.down" for event in newest)
+        return self._told_unanswered
 
     def look(self, status: Status, now: float) -> None:
         """Apply oneswitchd's status as of a moment of the steady clock."""
@@ -88,34 +113,46 @@ class Locations:
         nics = [each for each in status.switches if not each.hub]
         found = {each.name: why for each in nics if (why := _fault(each, judge_link=hub_is_up)) is not None}
         self._since = {name: self._since.get(name, (now, why)) for name, why in found.items()}
+        hanging = {each.name: why for each in nics if each.name not in found and (why := _hangs(each)) is not None}
+        for name, why in hanging.items():
+            self._tell_once(name, why, self._told)
         for name, (since, why) in self._since.items():
             if name not in self._down and now - since >= self._after_s:
-                self._tell(name, "location.down", why)
+                self._tell_once(name, why, self._told)
                 self._down = self._down | {name: (time.time() - (now - since), why)}
-                self._told.add(name)
                 self._pass_on(name, "down")
         hubs = [each for each in status.switches if each.hub]
         for hub in hubs:
             self._look_at_hub(hub, now, self._told)
-        for name in self._told - found.keys() - {hub.name for hub in hubs}:
+        for name in self._told - found.keys() - hanging.keys() - {hub.name for hub in hubs}:
             self._tell(name, "location.up", "its switch and its link are up again")
             self._down = {other: entry for other, entry in self._down.items() if other != name}
             self._told.discard(name)
             self._pass_on(name, "up")
+        self._unanswered_since = None
+        if self._is_told_unanswered():
+            self._tell(ONESWITCHD, "oneswitchd.up", "it answers again")
+            self._told_unanswered = False
 
     def _look_at_hub(self, hub: SwitchState, now: float, told: set[str]) -> None:
-        why = _fault(hub)
-        if why is None:
+        why, hangs = _fault(hub), _hangs(hub)
+        if hangs is not None:
+            self._tell_once(hub.name, hangs, told)
+        elif why is None:
             self._hub_since = None
             if hub.name in told:
                 told.discard(hub.name)
                 self._tell(hub.name, "location.up", "its switch answers again")
-            return
-        if self._hub_since is None:
-            self._hub_since = now
-        if hub.name not in told and now - self._hub_since >= self._after_s:
-            told.add(hub.name)
-            self._tell(hub.name, "location.down", why)
+        else:
+            if self._hub_since is None:
+                self._hub_since = now
+            if now - self._hub_since >= self._after_s:
+                self._tell_once(hub.name, why, told)
+
+    def _tell_once(self, name: str, why: str, told: set[str]) -> None:
+        if name not in told:
+            self._tell(name, "location.down", why)
+            told.add(name)
 
     def _pass_on(self, location: str, change: str) -> None:
         # One thread each: the callback may wait for a machine that does not answer.
@@ -130,7 +167,8 @@ class Locations:
     def _tell(self, location: str, event: str, reason: str) -> None:
         _log.warning("%s: %s: %s", event, location, reason)
         with self._store.change() as change:
-            change.event(event, location, None, {"location": location, "reason": reason})
+            about = {} if location == ONESWITCHD else {"location": location}
+            change.event(event, location, None, {**about, "reason": reason})
 
 
 class _Teller:
@@ -161,6 +199,12 @@ class _Teller:
                 self._changed(self._location)
             except Exception:  # noqa: BLE001  the next change is to be told all the same
                 _log.exception("handling the outage or return of %s failed", self._location)
+
+
+def _hangs(switch: SwitchState) -> str | None:
+    if switch.is_silent:
+        return "its Open vSwitch hangs: it is connected, but does not answer"
+    return None
 
 
 def _fault(switch: SwitchState, *, judge_link: bool = True) -> str | None:

@@ -7,6 +7,7 @@ from apiflask import APIBlueprint
 from nfagent import faults
 from nfagent.api.schemas import FaultList, FaultOut, iso
 from nfagent.api.services import client, services
+from nfagent.locations import ONESWITCHD
 from nfagent.model import Event
 from nfagent.store import events, instances
 from nfagent.store.instances import Filter
@@ -33,7 +34,7 @@ def list_faults() -> FaultList:
         )
         for each in found
     ]
-    return FaultList(faults=[*_disk(), *_locations(), *listed])
+    return FaultList(faults=[*_disk(), *_locations(), *_oneswitchd(), *listed])
 
 
 def _disk() -> list[FaultOut]:
@@ -50,6 +51,30 @@ def locations_down() -> list[Event]:
     db = services().desired.store.read
     newest = [each for name in services().desired.catalog.locations for each in events.newest(db, 1, name, "location.")]
     return [each for each in newest if each.type == "location.down"]
+
+
+def oneswitchd_down() -> Event | None:
+    """Return the event that says that oneswitchd does not answer; None: it does."""
+    newest = events.newest(services().desired.store.read, 1, ONESWITCHD, "oneswitchd.")
+    return next((each for each in newest if each.type == "oneswitchd.down"), None)
+
+
+def _oneswitchd() -> list[FaultOut]:
+    found = oneswitchd_down()
+    if found is None:
+        return []
+    text = f"it does not answer, so nothing can be moved: {found.payload.get('reason')}"
+    return [
+        FaultOut(
+            gravity="warning",
+            about="oneswitchd",
+            id=ONESWITCHD,
+            name=ONESWITCHD,
+            project=None,
+            since=iso(found.time),
+            text=text,
+        )
+    ]
 
 
 def _locations() -> list[FaultOut]:

@@ -66,6 +66,8 @@ def condition(known: Snapshot, place: Place) -> tuple[State, str | None]:
         if bridge.state == "down":
             why = f": {bridge.last_error}" if bridge.last_error else ""
             return "down", f"oneswitchd cannot reach its bridge {name}{why}"
+        if bridge.state == "silent":
+            return "down", "its Open vSwitch hangs: it is connected, but does not answer"
         if bridge.state != "up":
             return "syncing", f"oneswitchd is comparing the rules of its bridge {name}"
     return "up", None

@@ -248,7 +248,7 @@ def _news(known: Snapshot, event: Event) -> News:
 def _gravity(event: Event) -> Gravity:
     if event.type in ("process.error", "location.down") or event.payload.get("outcome") == "failed":
         return "critical"
-    if event.type == "placement.infeasible" or event.payload.get("outcome") == "rolled-back":
+    if event.type in ("placement.infeasible", "oneswitchd.down") or event.payload.get("outcome") == "rolled-back":
         return "warning"
     return "calm"
 
@@ -297,4 +297,6 @@ _TOLD: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "placement.feasible": lambda _: "all limits can be satisfied again",
     "location.down": lambda payload: _because("down", payload),
     "location.up": lambda _: "up again",
+    "oneswitchd.down": lambda payload: _because("does not answer", payload),
+    "oneswitchd.up": lambda _: "answers again",
 }

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from server.errors import ServerError
 from server.oneswitchd.answers import Status, VirtualPort
 
-_EVERY_S = 2.0
-_SLOW_S = 4.0
+_EVERY_S = 1.0
+_SLOW_S = 3.0
 
 Asks = Callable[[], tuple[Status, list[VirtualPort]]]
 
@@ -29,7 +29,7 @@ class Switches:
 
 
 class Probe:
-    """Queries oneswitchd on demand, at most every 2 s.
+    """Queries oneswitchd on demand, at most every second.
 
     Args:
         asks: queries oneswitchd; raises `ServerError`.

@@ -31,7 +31,7 @@ class Controller(Answer):
 
 
 class BridgeState(Answer):
-    """oneswitchd's connection to one bridge."""
+    """oneswitchd's connection to one bridge; ``state`` is ``up``, ``syncing``, ``silent`` (it hangs) or ``down``."""
 
     target: str
     state: str
@@ -64,6 +64,11 @@ class SwitchState(Answer):
     edge_flows: int = 0
     repairs: int = 0
     misses: str | None = None
+
+    @property
+    def is_silent(self) -> bool:
+        """Tell whether its Open vSwitch is connected, but does not answer."""
+        return self.virt.state == self.edge.state == "silent"
 
 
 class Gathered(Answer):

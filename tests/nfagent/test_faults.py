@@ -69,5 +69,12 @@ def test_only_administrators_list_faults(own_world: World) -> None:
     assert instance["since"] == "1970-01-01T00:00:01.500Z"
     with store.change() as change:
         change.event("location.up", "snic0", None, {"location": "snic0", "reason": "a link"})
+        change.event("oneswitchd.down", "oneswitchd", None, {"reason": "timed out"})
+    daemon, instance = own_world.admin.get(f"{V1}/faults").json()["faults"]
+    assert (daemon["about"], instance["about"]) == ("oneswitchd", "instance")
+    assert daemon["text"] == "it does not answer, so nothing can be moved: timed out"
+    assert "nfagent_oneswitchd_up 0.0" in own_world.admin.get("/metrics").text
+    with store.change() as change:
+        change.event("oneswitchd.up", "oneswitchd", None, {"reason": "it answers again"})
     assert [each["about"] for each in own_world.admin.get(f"{V1}/faults").json()["faults"]] == ["instance"]
     refused(own_world.tenant.get(f"{V1}/faults"), 403, "administrators-only", "faults")

@@ -24,6 +24,8 @@ from tests.nfagent.world import World, processes_of, write_files
 
 DOWN = BridgeState(target="x", state="down", last_error="Connection refused")
 UP = BridgeState(target="x", state="up")
+SILENT = BridgeState(target="x", state="silent")
+HANGS = "its Open vSwitch hangs: it is connected, but does not answer"
 OWNER = "nfagent/acme/lb"
 
 
@@ -83,6 +85,61 @@ def test_a_location_goes_down_after_a_delay_and_up_immediately(directory: Path) 
     assert [each["location"] for each in told(store, "location.up")] == [TARGET, SOURCE]
     locations.stop()
     assert changed.empty()
+    store.close()
+
+
+def hung(place: str) -> Status:
+    """Return oneswitchd's status while a switch hangs."""
+    switches = status().switches
+    silent = {"virt": SILENT, "edge": SILENT}
+    return status().model_copy(
+        update={"switches": tuple(each.model_copy(update=silent if each.name == place else {}) for each in switches)}
+    )
+
+
+@pytest.mark.parametrize("place", [SOURCE, TARGET])
+def test_a_hung_switch_is_told_at_once_and_its_instances_stay_until_it_is_disconnected(
+    directory: Path, place: str
+) -> None:
+    changed: queue.SimpleQueue[str] = queue.SimpleQueue()
+    store = Store(directory / "state")
+    locations = Locations(store, status, 2.0, changed.put)
+    down, at = [{"location": place, "reason": HANGS}], 0.0
+    for at in (1.0, 9.0):
+        locations.look(hung(place), at)
+        assert told(store, "location.down") == down
+    assert not locations.is_cut_off(place)
+    disconnected = status(DOWN) if place == TARGET else status(hub=DOWN)
+    locations.look(disconnected, 9.5)
+    locations.look(disconnected, 12.0)
+    assert locations.is_down(place) is (place == TARGET)
+    assert told(store, "location.down") == down
+    locations.look(status(), 13.0)
+    assert [each["location"] for each in told(store, "location.up")] == [place]
+    locations.look(hung(place), 14.0)
+    assert told(store, "location.down") == down * 2
+    locations.stop()
+    store.close()
+
+
+def test_that_oneswitchd_does_not_answer_is_told_once(directory: Path) -> None:
+    store = Store(directory / "state")
+    locations = Locations(store, status, 2.0, lambda _: None)
+    locations.miss("refused", 1.0, 1.1)
+    locations.look(status(), 2.0)
+    locations.miss("refused", 2.5, 2.6)
+    locations.miss("refused", 4.4, 4.4)
+    assert told(store, "oneswitchd.down") == []
+    locations.miss("timed out", 4.4, 4.6)
+    locations.miss("timed out", 5.0, 7.0)
+    locations.stop()
+    again = Locations(store, status, 2.0, lambda _: None)
+    again.miss("timed out", 1.0, 5.0)
+    assert told(store, "oneswitchd.down") == [{"reason": "timed out"}]
+    again.look(status(), 6.0)
+    again.look(status(), 7.0)
+    assert told(store, "oneswitchd.up") == [{"reason": "it answers again"}]
+    again.stop()
     store.close()
 
 

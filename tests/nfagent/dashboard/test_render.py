@@ -205,6 +205,11 @@ def down(link: str = "up", state: str = "up") -> Switches:
             "snic0 smart NIC down",
         ),
         (
+            down(state="silent"),
+            "snic0 is down. its Open vSwitch hangs: it is connected, but does not answer",
+            "snic0 smart NIC down",
+        ),
+        (
             down(state="syncing"),
             "snic0 is syncing. oneswitchd is comparing the rules of its bridge virt",
             "snic0 smart NIC syncing",
