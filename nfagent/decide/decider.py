@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from nfagent.capacity import Capacity
@@ -157,7 +158,11 @@ class PlacementDecider:
             asked = now.narrowed(pins, without)
             problem, moment = self._window.problem_of(asked), self._window.newest
         try:
-            return self._answer(asked, problem, moment).decision()
+            answer = self._answer(asked, problem, moment).decision()
+            now_at = {each.instance: each.location for each in asked.functions}
+            # The optimiser takes a pinned function to be at its pin already.
+            pinned = [each for each, at in answer.plan.items() if at != now_at[each] and each not in answer.moves]
+            return replace(answer, moves=(*pinned, *answer.moves))
         except PlacementError as error:
             raise UnavailableError("no-decision", Words(asked).say(str(error))) from error
 

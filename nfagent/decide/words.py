@@ -77,6 +77,8 @@ class Words:
             text = f"{function.name} would move from {function.location} to {where}: {function.fixed}"
         elif function.fixed is not None:
             text = f"{function.name} stays at {function.location}: {function.fixed}"
+        elif where != function.location:
+            text = f"{function.name} would move from {function.location} to {where}: {_why(function.location, others)}"
         elif not moment.traffic.get(function.instance) and not moment.millicores.get(function.instance):
             place = f"{function.location}, where instances start" if reason.location == HOST else function.location
             text = f"{function.name} is on {place}: it has no measured traffic, so a move would save nothing"
@@ -141,6 +143,18 @@ class Words:
         }
 
 
+def _why(here: str, others: list[dict[str, Any]]) -> str:
+    """Tell why a function does not stay where it is."""
+    stay = next((each for each in others if each["location"] == here), None)
+    if stay is None:
+        return f"it may not run at {here}"
+    if stay["blocked_by"]:
+        return _blocked(stay)
+    if stay["host_cost"] > 0:
+        return f"{here} would cost the hypervisor {stay['host_cost']} millicores more"
+    return "the plan as a whole needs this move"
+
+
 def _because(others: list[dict[str, Any]], waits: str) -> str:
     if not others:
         return "this is its only possible location"
@@ -151,10 +165,14 @@ def _because(others: list[dict[str, Any]], waits: str) -> str:
     saves = f"{best['location']} would save the hypervisor {-best['host_cost']} millicores"
     if not best["blocked_by"]:
         return f"{saves}, but {waits}"
-    blocks = " and ".join(
-        f"{each['limit']} would be {each['used']} of {each['allowed']}" for each in best["blocked_by"]
+    return f"{saves}, but {_blocked(best)}"
+
+
+def _blocked(alternative: Mapping[str, Any]) -> str:
+    """Tell which limits an alternative would break."""
+    return " and ".join(
+        f"{each['limit']} would be {each['used']} of {each['allowed']}" for each in alternative["blocked_by"]
     )
-    return f"{saves}, but {blocks}"
 
 
 def _blocking(functions: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -372,7 +372,9 @@ def test_a_dry_run_changes_nothing(world: DecideWorld) -> None:
     assert answer.plan == {big.id: HYPERVISOR}
     why = f"it is hypothetically pinned to {HYPERVISOR}"
     assert answer.explanation["functions"][big.id]["text"] == f"big stays at {HYPERVISOR}: {why}"
-    moved = world.decider.dry_run({lb.id: NIC}, []).explanation["functions"][lb.id]["text"]
+    would = world.decider.dry_run({lb.id: NIC}, [])
+    assert lb.id in would.moves
+    moved = would.explanation["functions"][lb.id]["text"]
     assert moved == f"lb would move from {HYPERVISOR} to {NIC}: it is hypothetically pinned to {NIC}"
     with pytest.raises(ConflictError, match="is not running"):
         world.decider.dry_run({"no-such-id": NIC}, [])

@@ -9,7 +9,7 @@ from nfagent.decide.demand import Costs, Moment
 from nfagent.decide.latest import Latest
 from nfagent.decide.problem import ProblemMaker
 from nfagent.decide.situation import APART, Situation
-from nfagent.decide.words import Words
+from nfagent.decide.words import Words, _why
 from nfagent.errors import UnavailableError
 from nfagent.model import Decision
 from placement import Plan, Problem, robust, solve
@@ -123,8 +123,12 @@ def test_each_function_explains_its_location() -> None:
         ),
         "id-pinned": function("pinned", FAR, f"stays at snic1: {pinned}", 10, {FAR: 0}, why=pinned),
         "id-small": function(
-            *("small", NIC, "is on snic0: hypervisor would cost the hypervisor 400 millicores more", 200),
-            *({HUB: 400, NIC: 800}, other(HUB, 400)),
+            "small",
+            NIC,
+            "would move from hypervisor to snic0: hypervisor would cost the hypervisor 400 millicores more",
+            200,
+            {HUB: 400, NIC: 800},
+            other(HUB, 400),
         ),
     }
 
@@ -176,6 +180,19 @@ def test_a_function_that_would_save_and_fits_waits() -> None:
     said = Words(situation).explanation(stays, problem, Moment(), REASON, WAITS)["functions"]["id-one"]
     begins = "is on hypervisor, where instances start: it has no measured traffic, so a move would save nothing"
     assert said["text"] == f"one {begins}"
+
+
+@pytest.mark.parametrize(
+    ("others", "why"),
+    [
+        ([other(NIC, 0, limit("slots of snic0", 3, 2)), other(FAR, -5)], "slots of snic0 would be 3 of 2"),
+        ([other(FAR, -5), other(NIC, 7)], "snic0 would cost the hypervisor 7 millicores more"),
+        ([other(NIC, 0)], "the plan as a whole needs this move"),
+        ([other(FAR, 0)], "it may not run at snic0"),
+    ],
+)
+def test_a_function_that_would_move_says_why_it_cannot_stay(others: list[Any], why: str) -> None:
+    assert _why(NIC, others) == why
 
 
 def test_sentences_name_switches_instead_of_numbers() -> None:
