@@ -132,6 +132,36 @@ def test_nf_migrates_an_opaque_instance_and_reports_the_outcome(world: World) ->
         nf(world, "delete", name)
 
 
+@pytest.mark.parametrize(
+    ("reason", "short"),
+    [
+        (None, "-"),
+        ("its process ended", "its process ended"),
+        ("no free slot at snic0: of 2 slots 2 are taken; add one", "no free slot at snic0..."),
+        ("word " * 29 + "word", "word word word word word word word word word word word..."),
+    ],
+)
+def test_lists_name_the_project_and_begin_reasons_that_show_ends(world: World, reason: str | None, short: str) -> None:
+    nf(world, "deploy", "listed", "--kind", "sleeper")
+    found = world.show("listed") | {"reason": reason, "project": "acme"}
+    row = _printed(views.instances([found])).splitlines()[1]
+    assert row.split()[:4] == ["listed", "acme", "sleeper", "active"]
+    assert row.rstrip().endswith(f"  {short}")
+    assert reason is None or f"reason {reason}\n" in _printed(views.instance(found))
+    nf(world, "delete", "listed")
+
+
+def test_names_of_several_projects_are_told_apart(world: World) -> None:
+    nf(world, "deploy", "twin", "--kind", "sleeper")
+    made = world.tenant.post("/api/v1/instances", json={"name": "twin", "kind": "sleeper"}).json()
+    world.wait_status(made, "active")
+    nf(world, "migrate", "acme/twin")
+    listed = nf(world, "migrations").stdout
+    assert " acme/twin " in listed
+    for name in ("acme/twin", "twin"):
+        nf(world, "delete", name)
+
+
 OFFLOAD = {
     "state": "connected",
     "why": None,

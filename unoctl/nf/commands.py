@@ -4,6 +4,7 @@ import json
 import os
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -321,7 +322,12 @@ def _ended(client: NfClient, epoch: int, progress: Progress) -> Json | None:
 
 
 def _names(client: NfClient) -> dict[str, str]:
-    return {each["id"]: each["name"] for each in client.instances()}
+    """Return how to refer to each instance, by id: PROJECT/NAME if several projects have one of that name."""
+    found = client.instances()
+    count = Counter(each["name"] for each in found)
+    return {
+        each["id"]: each["name"] if count[each["name"]] == 1 else f"{each['project']}/{each['name']}" for each in found
+    }
 
 
 def _configuration(path: Path) -> Json:

@@ -1,6 +1,7 @@
 """The output of ``unoctl nf``: tables and trees of nfagent's answers."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from unoctl.nf.client import Json
 from unoctl.render import View, state, table, tree_text
 
 _STATES = {"active": "up", "applied": "up", "done": "up", "error": "fail", "failed": "fail", "rolled-back": "warn"}
+_CLAUSE = re.compile(r"[:;,] ")
+_SHORT = 60
 _UNTIL_S = 19  # length of an RFC 3339 time to the second
 
 
@@ -27,15 +30,16 @@ def instances(found: list[Json]) -> View:
     rows = [
         (
             each["name"],
+            each["project"],
             each["kind"],
             _state(each["status"]),
             (each["placement"] or {}).get("location"),
             ", ".join(str(port["number"]) for port in each["ports"]) or None,
-            each["reason"],
+            _short(each["reason"]),
         )
         for each in found
     ]
-    return View(found, table(("NAME", "KIND", "STATUS", "RUNS AT", "PORTS", "REASON"), rows))
+    return View(found, table(("NAME", "PROJECT", "KIND", "STATUS", "RUNS AT", "PORTS", "REASON"), rows))
 
 
 def instance(found: Json, exit_status: int = 0) -> View:
@@ -69,7 +73,7 @@ def migrations(found: list[Json], names: Mapping[str, str]) -> View:
             _state(each["outcome"]) if each["outcome"] else each["step"],
             _milliseconds(each["report"].get("outage_us") or each["report"].get("freeze_us")),
             _time(each["requested"]),
-            each["reason"],
+            _short(each["reason"]),
         )
         for each in found
     ]
@@ -122,6 +126,16 @@ def event(found: Json) -> Text:
     data = found["data"]
     told = ", ".join(f"{key} {_word(value)}" for key, value in data.items() if value is not None)
     return Text(f"{found['id']} {_time(found['time'])} {found['type']} {found['subject']}{': ' if told else ''}{told}")
+
+
+def _short(reason: str | None) -> str | None:
+    """Return the beginning of a reason, which `nf show` and JSON have in full."""
+    if reason is None:
+        return None
+    first = _CLAUSE.split(reason, maxsplit=1)[0]
+    if len(first) > _SHORT:
+        first = first[: _SHORT - 3].rpartition(" ")[0] or first[: _SHORT - 3]
+    return first if first == reason else f"{first}..."
 
 
 def _offload(found: Json) -> str:
