@@ -18,7 +18,7 @@ from nfagent.dashboard.routes import blueprint
 from nfagent.desired import Desired
 from nfagent.errors import UnavailableError
 from nfagent.log_reader import LogReader
-from nfagent.measurement import Measurement, Step
+from nfagent.measurement import Load, Measurement, Offload, Rate, Step
 from nfagent.model import Decision, Instance
 from nfagent.store import Store, instances, processes
 from server.errors import ApiUnreachableError
@@ -132,3 +132,21 @@ def problem(answer: Any, status: int, code: str, title: str, detail: str, *field
     if fields:
         expected["errors"] = [{"field": field, "problem": text} for field, text in fields]
     assert (answer.status_code, answer.json) == (status, expected)
+
+
+OFFLOAD = Offload("waiting", "no socket", 20, 65536, 0.75, 900, 2**53, {"full": 3, "rate": 1}, Rate(8.0, 1000.0))
+OFFLOAD_SHOWN = {
+    "state": "waiting",
+    "why": "no socket",
+    "flows": 20,
+    "capacity": 65536,
+    "share": 0.75,
+    "packets": 900,
+    "bytes": 2**53,
+    "refused": {"full": 3, "rate": 1},
+}
+
+
+def measurement_of(instance: str, load: Load) -> Measurement:
+    """Return a measurement of one instance."""
+    return Measurement(AT, 2.0, {}, 0.01, {instance: load}, {}, {})

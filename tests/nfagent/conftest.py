@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.nfagent.api_world import Api
 from tests.nfagent.world import World
 
 
@@ -22,3 +23,11 @@ def own_world(directory: Path) -> Iterator[World]:
     made = World(directory)
     yield made
     made.close()
+
+
+@pytest.fixture
+def api(directory: Path) -> Iterator[Api]:
+    """Return the interface on a store, without an agent."""
+    made = Api(directory)
+    yield made
+    made.store.close()

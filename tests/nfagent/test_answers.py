@@ -2,30 +2,19 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nfagent.api.access import LOCAL
 from nfagent.api.discretion import GENERIC
-from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Offload, Passed, Rate
-from nfagent.store import chains, database, decisions, instances, migrations, processes
+from nfagent.measurement import Load, Rate
+from nfagent.store import chains, database, instances, migrations, processes
 from server.oneswitchd.answers import BridgeState, Controller, LinkState, Status, SwitchState
 from tests.nfagent import samples
-from tests.nfagent.api_world import AT, AT_ISO, V1, Api, problem
-from tests.nfagent.test_told import LB, PLAIN
+from tests.nfagent.api_world import AT, AT_ISO, OFFLOAD, OFFLOAD_SHOWN, V1, Api, measurement_of, problem
+from tests.nfagent.test_told import PLAIN
 from tests.nfagent.world import TENANT_TOKEN
-
-
-@pytest.fixture
-def api(directory: Path) -> Iterator[Api]:
-    made = Api(directory)
-    yield made
-    made.store.close()
-
 
 LB_SHOWN = {
     "id": "id-lb",
@@ -69,17 +58,6 @@ PLAIN_SHOWN = {
     "placement": {"location": None, "slot": None, "pid": None, "since": None, "pin": None, "target": None},
     "offload": None,
 }
-OFFLOAD = Offload("waiting", "no socket", 20, 65536, 0.75, 900, 2**53, {"full": 3, "rate": 1}, Rate(8.0, 1000.0))
-OFFLOAD_SHOWN = {
-    "state": "waiting",
-    "why": "no socket",
-    "flows": 20,
-    "capacity": 65536,
-    "share": 0.75,
-    "packets": 900,
-    "bytes": 2**53,
-    "refused": {"full": 3, "rate": 1},
-}
 
 
 def test_an_instance_has_all_its_members(api: Api) -> None:
@@ -102,18 +80,14 @@ def test_an_instance_has_all_its_members(api: Api) -> None:
     assert (shown["config_state"], shown["placement"]["pid"], shown["placement"]["slot"]) == ("pending", 11, None)
 
 
-def _measured(instance: str, load: Load) -> Measurement:
-    return Measurement(AT, 2.0, {}, 0.01, {instance: load}, {}, {})
-
-
 def test_an_instance_shows_what_the_switches_carry_for_it(api: Api) -> None:
     api.fill()
-    api.monitor.measured = _measured("id-lb", Load(0.25, 300, Rate(8.0, 1000.0), 7, OFFLOAD))
+    api.monitor.measured = measurement_of("id-lb", Load(0.25, 300, Rate(8.0, 1000.0), 7, OFFLOAD))
     assert api.get("/instances/lb") == LB_SHOWN | {"offload": OFFLOAD_SHOWN}
     # The reason names the server's parts.
     assert api.get("/instances/lb", TENANT_TOKEN)["offload"] == OFFLOAD_SHOWN | {"why": None}
     assert api.get("/instances/id-plain")["offload"] is None
-    api.monitor.measured = _measured("id-lb", Load(0.25, 300, Rate(8.0, 1000.0), 7))
+    api.monitor.measured = measurement_of("id-lb", Load(0.25, 300, Rate(8.0, 1000.0), 7))
     assert api.get("/instances/lb")["offload"] is None
 
 
@@ -369,101 +343,6 @@ def test_a_migration_has_all_its_members(api: Api, monkeypatch: pytest.MonkeyPat
         problem(api.ask("GET", f"/migrations/{epoch}"), 404, "migration-unknown", "Not Found", detail)
 
 
-SHOWN_DECISION = {
-    "id": 0,
-    "decided": AT_ISO,
-    "plan": {"id-lb": "snic0"},
-    "explanation": {"feasible": True},
-    "moves": ["id-lb"],
-    "outcome": None,
-    "ended": None,
-    "report": {},
-}
-
-
-def test_placement_shows_actual_locations_and_decisions(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    api.fill()
-    lb = {"instance": "id-lb", "name": "lb", "project": "acme", "location": "snic0", "pin": "snic0"}
-    plain = {"instance": "id-plain", "name": "plain", "project": "other", "location": None, "pin": None, "target": None}
-    assert api.get("/placement") == {"placement": [lb | {"target": "hypervisor"}, plain]}
-    assert api.get("/placement/proposal") == SHOWN_DECISION
-    why = {"instance": "id-lb", "location": "snic0", "why": {"text": "lb is there"}}
-    assert api.get("/placement/why/acme/lb") == why
-    assert api.get("/placement/why/id-plain") == {
-        "instance": "id-plain",
-        "location": None,
-        "why": {"text": "plain is there"},
-    }
-    with monkeypatch.context() as patch:
-        patch.setattr(decisions.time, "time", lambda: AT)
-        with api.store.change() as change:
-            for _ in range(2):
-                decisions.add(change, {"p": 1}, {"id-lb": "snic0"}, {"feasible": True}, ("id-lb",))
-            decisions.end(change, 2, "done", {"n": 1})
-    first = SHOWN_DECISION | {"id": 1}
-    second = SHOWN_DECISION | {"id": 2, "outcome": "done", "ended": AT_ISO, "report": {"n": 1}}
-    assert api.get("/placement/decisions") == {"decisions": [second, first], "next": None}
-    assert api.get("/placement/decisions", limit=1) == {"decisions": [second], "next": 2}
-    assert api.get("/placement/decisions", limit=1, marker=2) == {"decisions": [first], "next": None}
-    assert api.get("/placement/decisions/2") == {"decision": second, "problem": {"p": 1}}
-    for number in (3, 2**63 - 1, 2**63):
-        detail = f"decision {number} does not exist or is no longer kept"
-        problem(api.ask("GET", f"/placement/decisions/{number}"), 404, "decision-unknown", "Not Found", detail)
-
-
-def test_a_dry_run_names_instances_as_clients_do(api: Api) -> None:
-    api.fill()
-
-    def ask(pins: dict[str, str], without: list[str]) -> Any:
-        return api.ask("POST", "/placement/dry-run", json={"pins": pins, "without": without})
-
-    asked = {"pins": {"id-lb": "snic0"}, "without": ["id-plain"]}
-    assert ask({"acme/lb": "snic0", "id-lb": "snic0"}, ["plain"]).json == SHOWN_DECISION | {"explanation": asked}
-    assert api.ask("POST", "/placement/dry-run", json={}).json["explanation"] == {"pins": {}, "without": []}
-    unprocessable = (422, "contradiction", "Unprocessable Entity")
-    twice = "instance 'lb' is given twice, with different locations"
-    problem(ask({"lb": "snic0"}, ["lb"]), *unprocessable, twice, ("pins.lb", twice))
-    problem(ask({"id-lb": "hypervisor", "lb": "snic0"}, []), *unprocessable, twice, ("pins.lb", twice))
-    unknown = "unknown instance 'ghost'"
-    for pins, without, field in (({"ghost": "snic0"}, [], "pins"), ({}, ["ghost"], "without")):
-        problem(ask(pins, without), 422, "instance-unknown", "Unprocessable Entity", unknown, (field, unknown))
-    moon = "unknown location 'moon'; expected one of hypervisor, snic0"
-    problem(ask({"lb": "moon"}, []), 422, "location-unknown", "Unprocessable Entity", moon, ("pins.lb", moon))
-
-
-def test_the_load_has_all_its_members(api: Api) -> None:
-    detail = "no measurement yet"
-    problem(api.ask("GET", "/load"), 503, "no-measurement", "Service Unavailable", detail)
-    rate, shown = Rate(8.0, 1000.0), {"mbps": 8.0, "pps": 1000.0}
-    api.monitor.measured = Measurement(
-        at=AT,
-        window_s=2.0,
-        matrix={(2, 1): rate, (1, 1000): rate},
-        error=0.01,
-        instances={"i": Load(0.25, 300, rate, 7, OFFLOAD), "j": Load(0.0, 0, rate, None)},
-        links={"snic0": LinkUse(to_nic=rate, to_host=rate, capacity_mbps=10_000)},
-        locations={"hypervisor": LocationUse(300, 4000)},
-    )
-    assert api.get("/load") == {
-        "at": AT_ISO,
-        "window_s": 2.0,
-        "matrix": [{"from": 1, "to": 1000, **shown}, {"from": 2, "to": 1, **shown}],
-        "error": 0.01,
-        "instances": {
-            "i": {
-                "utilisation": 0.25,
-                "millicores": 300,
-                "traffic": shown,
-                "flows": 7,
-                "offload": OFFLOAD_SHOWN | {"traffic": shown},
-            },
-            "j": {"utilisation": 0.0, "millicores": 0, "traffic": shown, "flows": None, "offload": None},
-        },
-        "links": {"snic0": {"to_nic": shown, "to_host": shown, "capacity_mbps": 10_000}},
-        "locations": {"hypervisor": {"millicores": 300, "capacity_millicores": 4000}},
-    }
-
-
 def test_a_fault_has_all_its_members(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     api.fill()
     with monkeypatch.context() as patch:
@@ -499,108 +378,3 @@ def test_a_fault_has_all_its_members(api: Api, monkeypatch: pytest.MonkeyPatch) 
         "since": "1970-01-01T00:00:06.000Z",
     }
     assert api.get("/faults") == {"faults": [location, instance, idle]}
-
-
-def test_metrics_use_the_prometheus_text_format(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database.Store, "free_bytes", 12_345)
-    api.fill()
-    with api.store.change() as change:
-        migrations.request(change, PLAIN, "hypervisor", "snic0", "state")
-        done = migrations.request(change, LB, "hypervisor", "snic0", "state")
-        migrations.end(change, done, "failed", None, {})
-    refused = api.client.get("/metrics", headers={"X-Auth-Token": TENANT_TOKEN})
-    assert (refused.status_code, refused.get_json()["code"]) == (403, "administrators-only")
-    answer = api.client.get("/metrics", environ_overrides={LOCAL: True})
-    assert answer.content_type == "text/plain; version=0.0.4; charset=utf-8"
-    text, _, _ = answer.text.partition("# HELP nfagent_decisions_total")  # what follows: test_metrics.py
-    assert text == (
-        "# HELP nfagent_instances Instances by status.\n"
-        "# TYPE nfagent_instances gauge\n"
-        'nfagent_instances{status="building"} 0\n'
-        'nfagent_instances{status="active"} 1\n'
-        'nfagent_instances{status="migrating"} 1\n'
-        'nfagent_instances{status="deleting"} 0\n'
-        'nfagent_instances{status="error"} 0\n'
-        "# HELP nfagent_migrations_open Open migrations.\n"
-        "# TYPE nfagent_migrations_open gauge\n"
-        "nfagent_migrations_open 1\n"
-        "# HELP nfagent_migrations_total Migrations by outcome.\n"
-        "# TYPE nfagent_migrations_total counter\n"
-        'nfagent_migrations_total{outcome="done"} 0\n'
-        'nfagent_migrations_total{outcome="rolled-back"} 0\n'
-        'nfagent_migrations_total{outcome="failed"} 1\n'
-        'nfagent_migrations_total{outcome="cancelled"} 0\n'
-        "# HELP nfagent_faults Faults of instances.\n"
-        "# TYPE nfagent_faults gauge\n"
-        'nfagent_faults{gravity="critical"} 0\n'
-        'nfagent_faults{gravity="warning"} 2\n'
-        "# HELP nfagent_store_free_bytes Room on the disk of the store.\n"
-        "# TYPE nfagent_store_free_bytes gauge\n"
-        "nfagent_store_free_bytes 12345\n"
-        "# HELP nfagent_location_up Whether a location serves.\n"
-        "# TYPE nfagent_location_up gauge\n"
-        'nfagent_location_up{location="hypervisor"} 1.0\n'
-        'nfagent_location_up{location="snic0"} 1.0\n'
-        "# HELP nfagent_oneswitchd_up Whether oneswitchd answers.\n"
-        "# TYPE nfagent_oneswitchd_up gauge\n"
-        "nfagent_oneswitchd_up 1.0\n"
-        "# HELP nfagent_events_total Id of the newest event.\n"
-        "# TYPE nfagent_events_total counter\n"
-        f"nfagent_events_total {api.store.last_event}\n"
-        "# HELP nfagent_instance_info Its other labels; always 1.\n"
-        "# TYPE nfagent_instance_info gauge\n"
-        'nfagent_instance_info{instance="lb",project="acme",kind="l4lb",location="snic0",status="active"} 1\n'
-        'nfagent_instance_info{instance="plain",project="other",kind="probe",location="",status="migrating"} 1\n'
-        "# HELP nfagent_instance_unresponsive Whether its process does not answer.\n"
-        "# TYPE nfagent_instance_unresponsive gauge\n"
-        'nfagent_instance_unresponsive{instance="lb",project="acme"} 0\n'
-    )
-
-
-def test_metrics_show_what_was_measured(api: Api) -> None:
-    api.fill()
-    passed = Passed(10, 1000, 9, 2**53, {'no "route"': 1})
-    api.monitor.measured = replace(
-        _measured("id-lb", Load(0.25, 300, Rate(8.0, 1000.0), 7, passed=passed)),
-        links={"snic0": LinkUse(Rate(1.5, 1.0), Rate(0.0, 0.0), 10_000)},
-        locations={"hypervisor": LocationUse(1500, 4000)},
-    )
-    text = api.client.get("/metrics", environ_overrides={LOCAL: True}).text
-    labels = 'instance="lb",project="acme"'
-    measured = ("nfagent_instance_", "nfagent_link", "nfagent_location_c")
-    assert [line for line in text.splitlines() if line.startswith(measured)][2:] == [
-        f"nfagent_instance_unresponsive{{{labels}}} 0",
-        f"nfagent_instance_utilisation_ratio{{{labels}}} 0.25",
-        f"nfagent_instance_cpu_cores{{{labels}}} 0.3",
-        f"nfagent_instance_throughput_bits_per_second{{{labels}}} 8000000.0",
-        f"nfagent_instance_flows{{{labels}}} 7",
-        f'nfagent_instance_packets_total{{{labels},direction="in"}} 10',
-        f'nfagent_instance_packets_total{{{labels},direction="out"}} 9',
-        f'nfagent_instance_bytes_total{{{labels},direction="in"}} 1000',
-        f'nfagent_instance_bytes_total{{{labels},direction="out"}} 9007199254740992',
-        f'nfagent_instance_dropped_packets_total{{{labels},reason="no \\"route\\""}} 1',
-        'nfagent_link_to_nic_bits_per_second{switch="snic0"} 1500000.0',
-        'nfagent_link_to_host_bits_per_second{switch="snic0"} 0.0',
-        'nfagent_link_capacity_bits_per_second{switch="snic0"} 10000000000',
-        'nfagent_location_cpu_cores{location="hypervisor"} 1.5',
-        'nfagent_location_capacity_cores{location="hypervisor"} 4.0',
-    ]
-
-
-def test_metrics_show_what_the_switches_carry(api: Api) -> None:
-    api.fill()
-    api.monitor.measured = _measured("id-lb", Load(0.25, 300, Rate(8.0, 1000.0), 7, OFFLOAD))
-    text = api.client.get("/metrics", environ_overrides={LOCAL: True}).text
-    labels = 'instance="lb",project="acme"'
-    samples_of = [line for line in text.splitlines() if line.startswith("nfagent_offload")]
-    assert samples_of == [
-        f"nfagent_offload_connected{{{labels}}} 0",
-        f"nfagent_offload_flows{{{labels}}} 20",
-        f"nfagent_offload_capacity{{{labels}}} 65536",
-        f"nfagent_offload_share{{{labels}}} 0.75",
-        f"nfagent_offload_packets_total{{{labels}}} 900",
-        f"nfagent_offload_bytes_total{{{labels}}} 9007199254740992",
-        f'nfagent_offload_refused_total{{{labels},reason="full"}} 3',
-        f'nfagent_offload_refused_total{{{labels},reason="rate"}} 1',
-    ]
-    assert "# TYPE nfagent_offload_refused_total counter\n" in text

@@ -1,7 +1,6 @@
 """Problem documents of ``/api/v1``, and its stream of events."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,6 @@ from nfagent.store import events
 from server.errors import ApiUnreachableError
 from tests.nfagent.api_world import AT, AT_ISO, V1, Api, problem
 from tests.nfagent.world import ADMIN_TOKEN
-
-
-@pytest.fixture
-def api(directory: Path) -> Iterator[Api]:
-    made = Api(directory)
-    yield made
-    made.store.close()
-
 
 # ---- problems
 
