@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfagent.catalog import Catalog
-from nfagent.errors import ControlRefusedError, ControlUnreachableError, LaunchError, UnavailableError, WiringError
+from nfagent.errors import (
+    ControlRefusedError,
+    ControlUnreachableError,
+    DiskFullError,
+    LaunchError,
+    UnavailableError,
+    WiringError,
+)
 from nfagent.locations import Locations
 from nfagent.migrate.keepers import key_of
 from nfagent.model import Instance, Migration, Mode, Outcome, Running
@@ -36,6 +43,7 @@ _FIRST_RETRY_S = 0.5
 _LAST_RETRY_S = 60.0
 _LAST_MIGRATION_RETRY_S = 2.0  # packets may wait meanwhile
 _STEADY_S = 60.0
+_ROOM_S = 1.0  # between looks for room on a full disk
 _FOLLOW_S = 3600.0
 _BATCH = 1000
 _NEVER = 2**63
@@ -93,6 +101,7 @@ class Reconciler:
         self._flows = flows
         self._tracing = tracing
         self._causes: dict[str, str | None] = {}  # traces that the next steps belong to, by instance; None: new ones
+        self._without_room: set[str] = set()  # instances whose step waits for room on the disk
         self._rewire: set[str] = set()  # instances whose ports may be missing on a switch that is back
         self._unswept: set[str] = set()  # locations where ending strays failed
         self._failures: defaultdict[str, _Failures] = defaultdict(_Failures)
@@ -183,7 +192,20 @@ class Reconciler:
     # ---- steps: each returns the maximum number of seconds until the next one
 
     def step(self, key: str) -> float | None:
-        """Do what is missing for an instance, as a part of the trace of what has changed it."""
+        """Do what is missing for an instance."""
+        try:
+            delay = self._traced_step(key)
+        except DiskFullError as error:
+            # Logged once, because the log may be on that disk; the list of faults shows it meanwhile.
+            if key not in self._without_room:
+                self._without_room.add(key)
+                _log.warning("instance %s: %s", key, error)
+            return _ROOM_S
+        self._without_room.discard(key)
+        return delay
+
+    def _traced_step(self, key: str) -> float | None:
+        """Do it as a part of the trace of what has changed the instance."""
         if self._tracing is None or key not in self._causes:
             return self._step(key)
         cause = self._causes.pop(key)

@@ -1,5 +1,7 @@
 """An agent whose disk is full refuses changes and says why, loses nothing, and goes on once there is room."""
 
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,7 +11,7 @@ import pytest
 
 from nfagent.faults import disk_fault
 from tests.nfagent.test_api import V1, refused
-from tests.nfagent.world import World
+from tests.nfagent.world import World, processes_of
 
 _DISK_BYTES = 100 << 20
 _PIECE = bytes(1 << 16)
@@ -68,6 +70,24 @@ def test_a_full_disk_refuses_changes_until_there_is_room(small: World) -> None:
     small.wait(
         lambda: not [each for each in small.operator.get(f"{V1}/faults").json()["faults"] if each["about"] == "disk"]
     )
+
+
+@pytest.mark.root
+def test_a_process_that_ended_while_the_disk_was_full_is_replaced_soon_after(small: World) -> None:
+    made = small.create("dies")
+    small.wait_status(made, "active")
+    (process,) = processes_of(made["id"])
+    filler = small.directory / "state/filler"
+    _fill(filler)
+    # The log of changes may have room left.
+    config = {"text": "x" * 65536}
+    small.wait(lambda: small.operator.patch(f"{V1}/instances/{made['id']}", json={"config": config}).status_code == 507)
+    os.kill(process, signal.SIGKILL)
+    small.wait(lambda: made["id"] in small.agent._reconciler._without_room)
+    filler.unlink()
+    small.wait(lambda: made["id"] not in small.agent._reconciler._without_room, 20)
+    small.wait_status(made, "active")
+    assert processes_of(made["id"]) not in ([], [process])
 
 
 def test_little_room_is_a_warning() -> None:
