@@ -86,7 +86,8 @@ def _tell(change: Change, running: Running, *, gone: bool = False) -> None:
     payload: dict[str, Any] = {"id": running.instance, "phase": phase, "reason": running.reason}
     payload["generation"] = running.generation
     if running.role == "serving":
-        change.event(f"process.{phase}", running.instance, owner["project"], payload)
+        kind = "silent" if running.silent is not None and phase == "active" else phase
+        change.event(f"process.{kind}", running.instance, owner["project"], payload)
     where = {"incarnation": running.incarnation, "role": running.role, "location": running.location}
     where |= {"slot": running.slot, "pid": running.own_pid or running.pid}
     change.event("placement.process", running.instance, None, payload | where)

@@ -122,12 +122,12 @@ RUNNING = Running(
 )
 
 
-def process(phase: str, **more: Any) -> list[Told]:
-    """Return the events of the process."""
+def process(phase: str, kind: str | None = None, **more: Any) -> list[Told]:
+    """Return the events of the process; ``kind``: of the public one, if that is not the phase."""
     public = {"id": "id-lb", "phase": phase, "reason": "why", "generation": 3}
     where = {"incarnation": "incarnation", "role": "serving", "location": "snic0", "slot": "s1", "pid": 13} | more
     return [
-        (f"process.{phase}", "id-lb", "acme", public),
+        (f"process.{kind or phase}", "id-lb", "acme", public),
         ("placement.process", "id-lb", None, public | where),
     ]
 
@@ -139,10 +139,12 @@ def test_a_process_causes_a_public_and_a_private_event(store: Store) -> None:
     assert processes.by_incarnation(store.read, ["incarnation", "ghost"]) == {"incarnation": RUNNING}
     changed = list[Running]()
     act = lambda change: changed.append(processes.update(change, RUNNING, phase="active", own_pid=None))  # noqa: E731
-    assert told(store, act) == process("active", pid=11)
+    assert told(store, act) == process("active", "silent", pid=11)
     assert changed == processes.of(store.read, "id-lb") == [replace(RUNNING, phase="active", own_pid=None)]
     assert instances.view(store.read, "id-lb") == View(LB, "error", changed[0], None)
-    assert told(store, lambda change: processes.remove(change, changed[0])) == process("gone", pid=11)
+    heard = lambda change: changed.append(processes.update(change, changed[0], silent=None))  # noqa: E731
+    assert told(store, heard) == process("active", pid=11)
+    assert told(store, lambda change: processes.remove(change, changed[1])) == process("gone", pid=11)
     assert processes.everything(store.read) == []
 
 
