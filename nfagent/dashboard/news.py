@@ -10,6 +10,7 @@ from nfagent.dashboard.course import Course, course
 from nfagent.dashboard.shares import Bar
 from nfagent.dashboard.snapshot import Snapshot, counts_traffic
 from nfagent.faults import disk_fault, faults
+from nfagent.locations import ONESWITCHD
 from nfagent.model import Event
 from nfagent.monitor import day
 
@@ -104,9 +105,13 @@ def functions_at_fault(known: Snapshot) -> tuple[Notice, ...]:
 
 
 def _switches(known: Snapshot) -> list[Notice]:
-    if known.switches.status is not None:
+    outage = known.outages.get(ONESWITCHD)
+    if outage is not None and outage.type == "oneswitchd.down":
+        why = str(outage.payload.get("reason") or "oneswitchd does not answer")
+    elif known.switches.status is not None:
         return []
-    why = known.switches.reason or "oneswitchd was not queried"
+    else:
+        why = known.switches.reason or "oneswitchd was not queried"
     return [Notice("warning", "The state of the switches and their links is unknown", why)]
 
 
@@ -246,7 +251,7 @@ def _news(known: Snapshot, event: Event) -> News:
 
 
 def _gravity(event: Event) -> Gravity:
-    if event.type in ("process.error", "location.down") or event.payload.get("outcome") == "failed":
+    if event.type in ("process.error", "process.silent", "location.down") or event.payload.get("outcome") == "failed":
         return "critical"
     if event.type in ("placement.infeasible", "oneswitchd.down") or event.payload.get("outcome") == "rolled-back":
         return "warning"
@@ -282,6 +287,7 @@ _TOLD: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "process.active": lambda _: "active",
     "process.stopping": lambda _: "stopping",
     "process.error": lambda payload: _because("error", payload),
+    "process.silent": lambda payload: str(payload.get("reason") or "its process does not answer"),
     "process.gone": lambda _: "its process has ended",
     "migration.requested": lambda payload: f"move requested from {payload.get('source')} to {payload.get('target')}",
     "migration.ended": lambda payload: _because(

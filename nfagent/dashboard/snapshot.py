@@ -9,6 +9,7 @@ from typing import Any
 from nfagent.api.services import Services
 from nfagent.dashboard.probe import Switches
 from nfagent.errors import UnavailableError
+from nfagent.locations import ONESWITCHD
 from nfagent.measurement import Measurement, Step
 from nfagent.model import Decision, Event, Instance, Migration, Running, View
 from nfagent.monitor import day
@@ -49,7 +50,7 @@ class Snapshot:
         moves: open migrations and the newest ended ones, newest first.
         steps: when each step of a migration was first written, by epoch and name, in order.
         news: the newest events, newest first.
-        outages: the newest up or down event of each location, by name.
+        outages: the newest up or down event of each location and of oneswitchd, by name.
         arrivals: the newest completed migration of each instance, by its id.
         ran: ids of the instances that run or have run.
         names: names of instances by id, including deleted ones.
@@ -107,7 +108,7 @@ def take(known: Services, switches: Switches) -> Snapshot:
         moves=moves,
         steps={move.epoch: _steps(db, move) for move in moves},
         news=news,
-        outages={place.name: found for place in _places(known) for found in _outage(db, place.name)},
+        outages={name: found for name in (*_place_names(known), ONESWITCHD) for found in _outage(db, name)},
         arrivals=migrations.arrivals(db),
         ran=_ran(db, views),
         names=_names(db, views, mentioned),
@@ -183,8 +184,12 @@ def _ran(db: sqlite3.Connection, views: list[View]) -> frozenset[str]:
     return frozenset(active | events.subjects(db, "process.active", others))
 
 
-def _outage(db: sqlite3.Connection, location: str) -> list[Event]:
-    return events.newest(db, 1, location, "location.")
+def _place_names(known: Services) -> list[str]:
+    return [place.name for place in _places(known)]
+
+
+def _outage(db: sqlite3.Connection, name: str) -> list[Event]:
+    return events.newest(db, 1, name, "oneswitchd." if name == ONESWITCHD else "location.")
 
 
 def _names(db: sqlite3.Connection, views: list[View], mentioned: Iterable[str]) -> dict[str, str]:

@@ -232,6 +232,7 @@ class World:
         """Start the agent."""
         config = AgentConfig.load(self._path)
         self.agent = Agent(config, config.load_server(self._path), self.wiring, self.wiring)
+        self.agent._locations.stop()  # there is no oneswitchd, as it would tell after 2 s
         self.url = "http://" + self.agent.addresses[1].removeprefix("tcp:")
         self.operator = self._client(
             httpx.Client(

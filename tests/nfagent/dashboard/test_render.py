@@ -229,6 +229,14 @@ def test_faults_of_a_location_are_shown(switches: Switches, banner: str, lane: s
     assert is_cut == ("snic0 is down" in banner)
 
 
+def test_that_oneswitchd_hangs_is_shown_before_its_status_is_too_old() -> None:
+    hangs = Event(7, AT - 3, "oneswitchd.down", "oneswitchd", None, {"reason": "timed out"})
+    known = replace(sample.server(), outages={"oneswitchd": hangs})
+    assert "The state of the switches and their links is unknown. timed out" in words(known, "banner")
+    again = replace(hangs, type="oneswitchd.up")
+    assert "No faults known" in words(replace(known, outages={"oneswitchd": again}), "banner")
+
+
 def test_a_location_shows_since_when_it_is_down() -> None:
     outage = Event(7, AT - 30, "location.down", NIC, None, {"location": NIC, "reason": "its machine is gone"})
     known = replace(sample.server(), outages={NIC: outage})
