@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from nfagent.budgets import budget
 from nfagent.model import Migration, Running, View
 
 Gravity = Literal["critical", "warning"]
@@ -13,7 +14,7 @@ _FULL_BYTES, _NARROW_BYTES = 1 << 20, 64 << 20
 """Room on the store's disk. A change takes some KiB, and the log of changes up to a few MiB."""
 
 _LONG_S = 60.0
-"""Seconds after which an open migration, or a function without a process, is a fault; most take less than one."""
+"""Seconds after which a function without a process is a fault; most take less than one to start."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,14 @@ def _of_migration(view: View, migration: Migration, now: float) -> Iterator[Faul
     waits, since = migration.report.get("waits"), migration.started or migration.requested
     if waits:
         yield _fault("critical", view, since, f"{move} waits in step {migration.step}: {waits}")
-    elif now - since > _LONG_S:
-        yield _fault("warning", view, since, f"{move} has not ended; it is in step {migration.step}")
+        return
+    allowed, begun = budget(migration.step, migration.report), migration.report.get("step_at") or since
+    if (spent := now - begun) > allowed.limit_s:
+        back = "its rollback from " if migration.report.get("rolled_back_at") else ""
+        waits_for = allowed.waits_for.format(source=migration.source, target=migration.target)
+        text = f"{move} is overdue in {back}step {migration.step}: {spent:.0f} s of {allowed.limit_s:.0f} s;"
+        gravity: Gravity = "critical" if allowed.holds else "warning"
+        yield _fault(gravity, view, begun, f"{text} it waits for {waits_for}")
 
 
 def _fault(gravity: Gravity, view: View, since: float, text: str) -> Fault:

@@ -30,6 +30,8 @@ class Report:
         relayed: packets that arrived by the old path after that, and were processed at the new instance.
         state_bytes: size of the memory that was handed over, or of all data that was sent.
         rounds: rounds of copying while packets were processed.
+        step_at: since when it is in its current step, or is rolled back (seconds since 1970).
+        rate_mbps: limit for copying; None: unlimited.
         steps: actions with their start (seconds since 1970) and duration.
         flows: number of flows of the state; None: the kind does not report it.
         lost_state: None: no state was lost; else ``why``, ``flows``, ``instances``.
@@ -49,6 +51,8 @@ class Report:
     relayed: int | None = None
     state_bytes: int | None = None
     rounds: int = 0
+    step_at: float | None = None
+    rate_mbps: int | None = None
     steps: list[dict[str, Any]] = field(default_factory=list)
     flows: int | None = None
     lost_state: dict[str, Any] | None = None
@@ -97,6 +101,8 @@ class Journal:
 
     def step(self, name: str, outlives: Outlives = "machine") -> None:
         """Journal a step before it starts; on disk when this returns, as far as `Store.change` promises."""
+        if name != self.migration.step:
+            self.report.step_at = round(time.time(), 3)
         with self._store.change(outlives=outlives) as change:
             self.migration = migrations.step(change, self.migration, name, self._told())
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from nfagent.budgets import COPY_S, DRAIN_S, HANDOVER_S, PASS_S, RELAY_S, STOP_S
 from nfagent.errors import AgentError, ControlRefusedError, WiringError
 from nfagent.migrate.journal import COMMIT
 from nfagent.migrate.keepers import Kept
@@ -23,17 +24,11 @@ from nfagent.migrate.peer import Peer, PeerGoneError
 
 _log = logging.getLogger(__name__)
 
-_STOP_S = 2.0  # the old process has nothing left to do
-_COPY_S = 600.0
 _DRAIN_MS = 300
-_DRAIN_S = 2.0  # limit for holding packets; after it, paths without a marker are abandoned
-_RELAY_S = 10.0  # for relaying to another machine
-_HANDOVER_MS = 20_000
 _MARGIN_S = 10.0
 _MARKER_MS = 50  # packets wait while a marker is lost
 _BEFORE_FLIP_S = 0.001  # between markers, while no packet can have waited for longer
 _FIT_BYTES = 1 << 20
-_PASS_S = 0.25  # for a stalled switch to forward its backlog
 _PASS_FROZEN_S = 0.05
 _PAUSE_S = 0.05
 
@@ -97,12 +92,12 @@ def copy(move: RunningMigration, old: Peer, new: Peer, rings: dict[str, int]) ->
     report = move.journal.report
     arguments: dict[str, Any] = {}
     if move.parts.rate_mbps is not None:
-        arguments["rate_mbps"] = move.parts.rate_mbps
+        report.rate_mbps = arguments["rate_mbps"] = move.parts.rate_mbps
     with move.journal.timed("hold"):
         secret = move.journal.secret
         held = new.ask("hold", mode="copy", secret=secret, listen=move.listen(), rings=rings)
     with move.journal.timed("precopy"):
-        done = old.ask("precopy", timeout_s=_COPY_S, to=held["address"], fit_bytes=_FIT_BYTES, **arguments)
+        done = old.ask("precopy", timeout_s=COPY_S, to=held["address"], fit_bytes=_FIT_BYTES, **arguments)
     report.rounds, report.state_bytes = done["rounds"], done["bytes"]
 
 
@@ -120,7 +115,7 @@ def commit(move: RunningMigration) -> None:
     journal.step("freeze")
     pass_switches = move.parts.switching.passing(old.running.location, new.running.location)
     with ThreadPoolExecutor(1) as beside, _undisturbed():
-        if why := beside.submit(pass_switches, _PASS_S).result():  # its thread is running now
+        if why := beside.submit(pass_switches, PASS_S).result():  # its thread is running now
             raise TurnBackError(f"a switch on the way does not answer: {why}")
         frozen = time.monotonic()
         with journal.timed("freeze"):
@@ -241,8 +236,8 @@ def drain(move: RunningMigration) -> None:
             # The writer of the rings is dead, or the dead process may have read their ends.
             new.ask("orphaned")
     with move.journal.timed("handover"):
-        timeout_s = _HANDOVER_MS / 1000 + _MARGIN_S
-        done = new.ask("handover", timeout_ms=_HANDOVER_MS, timeout_s=timeout_s)
+        timeout_ms = round(HANDOVER_S * 1000)
+        done = new.ask("handover", timeout_ms=timeout_ms, timeout_s=HANDOVER_S + _MARGIN_S)
     move.journal.report.relayed = done["relayed"]
 
 
@@ -251,10 +246,10 @@ def _drain_old(move: RunningMigration, old: Peer) -> None:
     if old.phase() == "gone":
         return  # it has already answered
     began, why = time.monotonic(), ""
-    while (spent := time.monotonic() - began) < _DRAIN_S + _RELAY_S:
+    while (spent := time.monotonic() - began) < DRAIN_S + RELAY_S:
         first, paths = _unused(), 0
         try:
-            if spent < _DRAIN_S:
+            if spent < DRAIN_S:
                 paths, why = _mark(move, first), ""
             elif why and move.journal.report.undrained is None:
                 _log.warning("migration %d of instance %s: %s", move.journal.epoch, move.instance.name, why)
@@ -270,7 +265,7 @@ def _drain_old(move: RunningMigration, old: Peer) -> None:
         else:
             return
     # Whatever delays it, packets at the new process wait for its end.
-    ended = f"the old process did not end its relay within {_DRAIN_S + _RELAY_S:g} s and was killed: {why}"
+    ended = f"the old process did not end its relay within {DRAIN_S + RELAY_S:g} s and was killed: {why}"
     move.journal.report.undrained = ended
     move.parts.starter.kill(old.running, ended)
     raise PeerGoneError("serving", ended)
@@ -293,7 +288,7 @@ def finish(move: RunningMigration) -> None:
         for port, edge in move.parts.starter.wires(move.instance, new.running):
             move.parts.switching.finish(port, new.running.location, edge)
         old = move.row("serving")
-        old = old and move.halt(old, _STOP_S)
+        old = old and move.halt(old, STOP_S)
     # While the state is kept, the new process may die; from here on its death loses the state, as for any instance.
     new = move.need("incoming")
     new.phase()

@@ -1,6 +1,7 @@
 """Recovery when something has died or failed: back before COMMIT, forward after it."""
 
 import logging
+import time
 
 from nfagent.errors import LaunchError
 from nfagent.migrate.journal import COMMIT
@@ -24,6 +25,7 @@ def roll_back(move: RunningMigration, reason: str, outcome: Outcome = "rolled-ba
     journal, parts, report = move.journal, move.parts, move.journal.report
     if report.why is None:
         report.rolled_back_at, report.why, report.rolled_back_as = journal.migration.step, reason, outcome
+        report.step_at = round(time.time(), 3)
         journal.note()  # what follows may fail, and a retry needs the reason
     with journal.timed("thaw"):
         old = _thawed(move)

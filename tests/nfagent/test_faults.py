@@ -34,7 +34,36 @@ def view(running: Running | None = WELL, migration: Migration | None = None, *, 
             901.0,
             "its migration 7 from hypervisor to snic0 waits in step drain: snic0 does not answer",
         ),
-        (view(migration=replace(MOVE, started=None)), "warning", 900.0, "has not ended; it is in step drain"),
+        (
+            view(migration=replace(MOVE, started=None, step="requested")),
+            "warning",
+            900.0,
+            "migration 7 from hypervisor to snic0 is overdue in step requested: 100 s of 60 s; it waits for migrations",
+        ),
+        (
+            view(migration=replace(MOVE, report={"step_at": 960.0})),
+            "warning",
+            960.0,
+            "is overdue in step drain: 40 s of 32 s; it waits for the old process at hypervisor to relay",
+        ),
+        (
+            view(migration=replace(MOVE, step="COMMIT", report={"step_at": 995.0})),
+            "critical",
+            995.0,
+            "is overdue in step COMMIT: 5 s of 4 s; it waits for the new process at snic0 to take over",
+        ),
+        (
+            view(migration=replace(MOVE, step="flip", report={"step_at": 975.0, "rolled_back_at": "prepare"})),
+            "warning",
+            975.0,
+            "is overdue in its rollback from step flip: 25 s of 20 s; it waits for a process at hypervisor to go on",
+        ),
+        (
+            view(migration=replace(MOVE, step="precopy", report={"step_at": 987.0, "state_bytes": 12_500_000})),
+            "warning",
+            987.0,
+            "is overdue in step precopy: 13 s of 12 s; it waits for the state to be copied",
+        ),
     ],
 )
 def test_every_problem_is_a_fault(shown: View, gravity: str, since: float, words: str) -> None:
@@ -44,8 +73,9 @@ def test_every_problem_is_a_fault(shown: View, gravity: str, since: float, words
 
 
 def test_a_healthy_server_has_no_faults() -> None:
-    for shown in (view(), view(None), view(migration=MOVE), view(present=False)):
-        assert faults([shown], 961.0) == []
+    copies = replace(MOVE, step="precopy", report={"step_at": 900.0, "state_bytes": 125_000_000, "rate_mbps": 30})
+    for shown in (view(), view(None), view(migration=MOVE), view(migration=copies), view(present=False)):
+        assert faults([shown], 930.0) == []
 
 
 def test_the_gravest_faults_come_first() -> None:

@@ -113,7 +113,7 @@ def _rows(laboratory: Lab) -> Iterator[str]:
         yield from (
             f"  {name}: {value}".replace(instance, "ID")
             for name, value in report.items()
-            if name != "steps" and value is not None
+            if name not in ("steps", "step_at") and value is not None
         )
         yield from (f"  {step}" for step in report.get("steps", ()))
 

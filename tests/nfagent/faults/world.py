@@ -266,7 +266,11 @@ class World:
         if row is None:
             return "write nothing"
         told = json.loads(row["payload"])
-        told |= {f"report.{name}": value for name, value in told.pop("report", {}).items() if name != "steps"}
+        told |= {
+            f"report.{name}": value
+            for name, value in told.pop("report", {}).items()
+            if name not in ("steps", "step_at")
+        }
         if told.get("report.lost_state"):
             told["report.lost_state"].pop("instances")
         hidden = ("incarnation", "instance", "requested", "started", "ended", "pid")
