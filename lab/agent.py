@@ -23,6 +23,7 @@ from server.toml_dump import dump_document
 AGENT_TOML = "agent.toml"
 SOCKET = "nfagent.sock"
 RUNTIME = "run"
+STATE = "state"
 
 _UP_S = 120.0
 _ANSWER_S = 60.0
@@ -42,6 +43,7 @@ class AgentProcess:
         settings: tables of agent.toml, added to the generated ones: ``{"decide": {...}, "kind": [...]}``.
         cores: of each location, by its switch's name; default 2 on the hypervisor and 1 on an sNIC.
         pcie_mbps: of each sNIC's link; default: the lab's cap, or 10,000.
+        variables: further variables of its environment.
 
     Attributes:
         address: ``http://127.0.0.1:PORT``, where every local client is an administrator.
@@ -67,8 +69,10 @@ class AgentProcess:
         *,
         cores: Mapping[str, float] | None = None,
         pcie_mbps: int | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self._directory = directory
+        self._variables = variables
         self._socket = directory / SOCKET
         self.runtime = directory / RUNTIME
         self.config = directory / AGENT_TOML
@@ -110,7 +114,7 @@ class AgentProcess:
         if self._process is not None:
             raise StartError(f"nfagent is already running, as process {self._process.pid}")
         argv = [sys.executable, "-m", "nfagent", "serve", "--config", str(self.config)]
-        process = self._process = Daemon("nfagent", argv, self._directory)
+        process = self._process = Daemon("nfagent", argv, self._directory, self._variables)
         missing = wait_for_sockets([self._socket], process.is_running, _UP_S)
         process.require_running()
         if missing:
@@ -137,7 +141,7 @@ class AgentProcess:
         """End it and all its functions."""
         self.stop()
         self.client.close()
-        launcher = LocalLauncher(self.runtime, self._directory / "state" / "log")
+        launcher = LocalLauncher(self.runtime, self._directory / STATE / "log")
         for key in launcher.all_keys():
             launcher.stop(key, 0.0)
 
@@ -176,7 +180,7 @@ def write_config(
     path = directory / AGENT_TOML
     document = {
         "server": str(lab.server_toml),
-        "state": str(directory / "state"),
+        "state": str(directory / STATE),
         "runtime": str(directory / RUNTIME),
         "nf": str(find_installed("nf")),
         # Attaching or detaching an XDP program holds the kernel's interface lock for 10 ms. The lab's switches wait for

@@ -252,9 +252,11 @@ def chaos(
     seed: Annotated[int | None, typer.Option(help="Of the series; default: a new one.")] = None,
     output: FormatOption = Format.text,
 ) -> None:
-    """Break parts of a server under traffic, one by one; tell which outages were shown, and when they ended."""
-    from lab.chaos.story import run  # imported here, because other commands do not need it
+    """Break parts of a server under traffic, up to three at once; tell which outages were shown and when they ended."""
+    from lab.chaos.disk import in_own_mounts  # imported here, because other commands do not need it
+    from lab.chaos.story import run
 
+    in_own_mounts()
     series = secrets.randbelow(1_000_000) if seed is None else seed
     _tell(partial(run, faults=faults, seed=series), output)
 

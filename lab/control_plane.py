@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -32,9 +32,12 @@ class Daemon:
         name: name in messages and of its log file.
         argv: program and arguments.
         directory: directory of ``NAME.log``.
+        variables: further variables of its environment.
     """
 
-    def __init__(self, name: str, argv: Sequence[str], directory: Path) -> None:
+    def __init__(
+        self, name: str, argv: Sequence[str], directory: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.log = directory / f"{name}.log"
         with self.log.open("ab") as log:
@@ -43,7 +46,7 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment(),
+                env={**environment(), **(variables or {})},
             )
 
     @property
@@ -101,16 +104,19 @@ class Oneswitchd(Daemon):
     Args:
         server_toml: its configuration.
         binary: default: the installed one.
+        variables: further variables of its environment.
 
     Raises:
         StartError: oneswitchd is not installed.
     """
 
-    def __init__(self, server_toml: Path, binary: Path | None = None) -> None:
+    def __init__(
+        self, server_toml: Path, binary: Path | None = None, variables: Mapping[str, str] | None = None
+    ) -> None:
         self.config = ServerConfig.load(server_toml)
         self.client = Client.of(self.config.oneswitchd, 30.0)
         program = str(binary or find_installed("oneswitchd"))
-        super().__init__("oneswitchd", [program, "--config", str(server_toml)], server_toml.parent)
+        super().__init__("oneswitchd", [program, "--config", str(server_toml)], server_toml.parent, variables)
 
     @property
     def management(self) -> str:

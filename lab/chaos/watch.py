@@ -1,55 +1,75 @@
-"""What an operator is shown: the dashboard's banner, the metrics, the list of faults."""
+"""What an operator is shown: the dashboard's banner, the metrics, the list of faults, the events."""
 
+import json
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import httpx
 
+SHOWN_S = 5.0
+"""An outage has to be shown within this time."""
 _LOOK_S = 0.25
 _ANSWER_S = 2.0
+_DOCTOR_S = 60.0
 _CALM = "No faults known"
 _FAULTS = re.compile(r"^nfagent_faults\{[^}]*\} ([0-9.]+)$", re.MULTILINE)
-_UP = re.compile(r"^nfagent_location_up\{[^}]*\} ([0-9.]+)$", re.MULTILINE)
-CHANNELS = ("dashboard", "metric", "faults")
+_FREE = re.compile(r"^nfagent_store_free_bytes ([0-9.e+]+)$", re.MULTILINE)
+_NARROW_BYTES = 64 << 20
+_UP = re.compile(r"^nfagent_(?:location|oneswitchd)_up(?:\{[^}]*\})? ([0-9.]+)$", re.MULTILINE)
+_EVENTS = frozenset({"process.error", "process.gone", "process.silent", "location.down", "oneswitchd.down"})
+CHANNELS = ("dashboard", "metric", "faults", "event")
 """``faults`` is ``/api/v1/faults``, which unoctl doctor reads."""
 
 
 class Watch:
-    """Looks at an agent until `close`; notes when each channel first showed a fault.
+    """Looks at an agent until `close`; notes when each channel showed a fault.
 
     An agent that does not answer counts as a shown fault: the dashboard says so, and its metrics are absent.
 
     Args:
-        client: of the agent, for this object only.
+        client: of the agent, for this object only; it may make connections in two threads.
     """
 
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
-        self._since = time.time()
-        self._shown: dict[str, float] = {}
+        self._since = time.monotonic()
+        self._shown: dict[str, list[float]] = {}
         self._calm_at: float | None = None
+        self._last_event: int | None = None
         self._changed = threading.Condition()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch the agent", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=target, name=name, daemon=True)
+            for target, name in ((self._look, "watch the agent"), (self._follow, "follow events"))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def begin(self) -> None:
         """Forget what was shown before."""
         with self._changed:
-            self._since, self._shown, self._calm_at = time.time(), {}, None
+            self._since, self._shown, self._calm_at = time.monotonic(), {}, None
 
-    def shown(self) -> dict[str, float]:
-        """Return after how many seconds each channel showed a fault, by channel."""
+    def shown_after(self, start: float) -> dict[str, float]:
+        """Return how long after a moment of the steady clock each channel showed a fault, at first, by channel.
+
+        An event that came between `begin` and that moment shows it, too.
+        """
         with self._changed:
-            return {name: at - self._since for name, at in self._shown.items()}
+            found = {name: [at for at in times if at >= start] for name, times in self._shown.items()}
+            found["event"] = [max(at, start) for at in self._shown.get("event", ())]
+        return {name: round(min(times) - start, 2) for name, times in found.items() if times}
 
     def await_calm(self, timeout_s: float) -> bool:
         """Wait until the dashboard knows no fault; tell whether it came so far."""
-        began = time.time()
+        began = time.monotonic()
         with self._changed:
             return self._changed.wait_for(
                 lambda: self._calm_at is not None and self._calm_at >= began, timeout=timeout_s
@@ -58,7 +78,8 @@ class Watch:
     def close(self) -> None:
         """Stop looking."""
         self._closing.set()
-        self._thread.join(2 * _ANSWER_S)
+        for thread in self._threads:
+            thread.join(2 * _ANSWER_S)
 
     def __enter__(self) -> Self:
         return self
@@ -66,7 +87,7 @@ class Watch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _run(self) -> None:
+    def _look(self) -> None:
         looks: dict[str, Callable[[], bool]] = {
             "dashboard": self._on_dashboard,
             "metric": self._in_metrics,
@@ -77,13 +98,35 @@ class Watch:
                 try:
                     found = look()
                 except (httpx.HTTPError, ValueError):
-                    found = True
-                with self._changed:
-                    if found:
-                        self._shown.setdefault(name, time.time())
-                    elif name == "dashboard":
-                        self._calm_at = time.time()
+                    self._show(*CHANNELS)
+                    break
+                if found:
+                    self._show(name)
+                elif name == "dashboard":
+                    with self._changed:
+                        self._calm_at = time.monotonic()
                         self._changed.notify_all()
+
+    def _show(self, *names: str) -> None:
+        with self._changed:
+            for name in names:
+                self._shown.setdefault(name, []).append(time.monotonic())
+
+    def _follow(self) -> None:
+        while not self._closing.wait(_LOOK_S):
+            headers = {} if self._last_event is None else {"Last-Event-ID": str(self._last_event)}
+            try:
+                with self._client.stream("GET", "/api/v1/events", headers=headers, timeout=_ANSWER_S) as stream:
+                    for line in stream.iter_lines():
+                        if line.startswith("data: "):
+                            self._take(json.loads(line.removeprefix("data: ")))
+            except (httpx.HTTPError, ValueError):
+                continue  # no event for a while, or no agent
+
+    def _take(self, event: dict[str, Any]) -> None:
+        self._last_event = int(event.get("id", event.get("oldest", 0)))
+        if event.get("type") in _EVENTS or event.get("data", {}).get("outcome") == "failed":
+            self._show("event")
 
     def _get(self, path: str) -> httpx.Response:
         return self._client.get(path, timeout=_ANSWER_S).raise_for_status()
@@ -93,9 +136,22 @@ class Watch:
 
     def _in_metrics(self) -> bool:
         text = self._get("/metrics").text
-        return any(float(value) > 0 for value in _FAULTS.findall(text)) or any(
-            float(value) == 0 for value in _UP.findall(text)
-        )
+        found = (float(value) > 0 for value in _FAULTS.findall(text))
+        down = (float(value) == 0 for value in _UP.findall(text))
+        full = (float(value) < _NARROW_BYTES for value in _FREE.findall(text))
+        return any(found) or any(down) or any(full)
 
     def _in_list(self) -> bool:
         return bool(self._get("/api/v1/faults").json()["faults"])
+
+
+def advice(server_toml: Path, agent: str) -> list[str]:
+    """Return what ``unoctl doctor`` tells a person to do now about what has failed."""
+    argv = [sys.executable, "-m", "unoctl", "--config", str(server_toml), "--format", "json", "doctor"]
+    environment = {"NFAGENT_API": agent, "PATH": "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"}
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=_DOCTOR_S, env=environment, check=False)
+    try:
+        found = json.loads(done.stdout)["findings"]
+    except (ValueError, KeyError):
+        return []
+    return [f"{each['subject']}: {each['mend']}" for each in found if each["level"] == "fail" and each.get("mend")]

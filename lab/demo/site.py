@@ -1,6 +1,6 @@
 """The server of the demonstrations of load balancers: switches, hosts, controller, agent, web servers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +39,8 @@ class Site:
         vips: the addresses whose traffic the controller sends to the network function.
         console: shows the progress.
         settings: further settings of agent.toml.
+        prepare: called with the agent's directory before oneswitchd and the agent start, and with what is closed after
+            they have ended; returns variables of their environment.
 
     Attributes:
         function_port: name of the first network function's virtual port.
@@ -50,7 +52,14 @@ class Site:
 
     function_port = f"nf{_FIRST_PORT}"
 
-    def __init__(self, name: str, vips: Sequence[str], console: Console, settings: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        vips: Sequence[str],
+        console: Console,
+        settings: dict[str, Any],
+        prepare: Callable[[Path, ExitStack], Mapping[str, str]] | None = None,
+    ) -> None:
         self.name = name
         if not _APPLICATION.exists():
             raise StartError(f"{_APPLICATION} is missing: uno-lab {name} runs from a clone of the repository")
@@ -63,12 +72,14 @@ class Site:
             self.controller = stack.enter_context(
                 OsKenController(_APPLICATION, self.lab.directory, port, ["--config-file", str(chain)])
             )
-            self.oneswitchd = Oneswitchd(self.lab.server_toml)
+            directory = self.lab.directory / "nfagent"
+            self._variables = prepare(directory, stack) if prepare else None
+            self.oneswitchd = Oneswitchd(self.lab.server_toml, variables=self._variables)
             stack.callback(self._stop_oneswitchd)
             self.oneswitchd.wait_up(controllers=1)
             numbers = {"port_numbers": {"first": _FIRST_PORT, "last": _FIRST_PORT + 99}}
-            directory = self.lab.directory / "nfagent"
-            self.agent = stack.enter_context(AgentProcess(self.lab, directory, numbers | settings))
+            agent = AgentProcess(self.lab, directory, numbers | settings, variables=self._variables)
+            self.agent = stack.enter_context(agent)
             self.webs = {host: stack.enter_context(WebServer(self.lab, host, _ANSWER_BYTES)) for host in WEBS}
             self._stack = stack.pop_all()
 
@@ -90,7 +101,7 @@ class Site:
     def restart_oneswitchd(self) -> None:
         """Start oneswitchd again after it ended."""
         self.oneswitchd.stop()
-        self.oneswitchd = Oneswitchd(self.lab.server_toml)
+        self.oneswitchd = Oneswitchd(self.lab.server_toml, variables=self._variables)
 
     def restart_agent(self) -> None:
         """Start nfagent again after it ended."""
