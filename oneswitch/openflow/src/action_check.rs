@@ -182,6 +182,7 @@ fn pull(rest: &[u8], strictness: Strictness) -> Result<(&[u8], &[u8]), Refusal> 
     if strictness != Strictness::Reply {
         match u16_at(raw, 0) {
             Some(action_kind::SET_FIELD) => set_field(raw, is_15)?,
+            Some(action_kind::COPY_FIELD) => copy_field(raw)?,
             Some(action_kind::OUTPUT) => output(raw)?,
             _ => {}
         }
@@ -239,6 +240,40 @@ fn set_field(raw: &[u8], may_mask: bool) -> Result<(), Refusal> {
         );
     }
     Ok(())
+}
+
+/// Checks whether the bits of a copy are within their fields (`nxm_reg_move_check`), as
+/// far as these have whole bytes: switches find the rest, but after other actions.
+fn copy_field(raw: &[u8]) -> Result<(), Refusal> {
+    /// Where the number of bits is, and the first field.
+    const BITS: usize = 4;
+    const FIELDS: usize = 12;
+    let numbers = [0, 2, 4].map(|at| u16_at(raw, BITS + at).unwrap_or_default());
+    let [count, from, to] = numbers.map(u32::from);
+    let source = raw.get(FIELDS..).unwrap_or_default();
+    let Ok(first) = known_field(source) else {
+        return Ok(());
+    };
+    let is_experimenter = u16_at(source, 0) == Some(class::EXPERIMENTER);
+    let target = source.get(if is_experimenter { 8 } else { 4 }..);
+    let Ok(second) = known_field(target.unwrap_or_default()) else {
+        return Ok(());
+    };
+    for (field, offset) in [(first, from), (second, to)] {
+        let is_whole = matches!(field.kind, Kind::Plain | Kind::Port32) && field.limit == u64::MAX;
+        let width = 8 * u32::from(field.width);
+        if count == 0 || is_whole && offset + count > width {
+            let detail = format!("copy of {count} bits from {offset} of a field of {width}");
+            return Err(Refusal::new(ErrorCode::BAD_ACTION_BAD_SET_LEN, detail));
+        }
+    }
+    match second.writable {
+        true => Ok(()),
+        false => {
+            let detail = "copy to a read-only field";
+            Err(Refusal::new(ErrorCode::BAD_ACTION_BAD_SET_ARGUMENT, detail))
+        }
+    }
 }
 
 /// Returns the field that a set-field names (`nx_pull_header__`).

@@ -362,6 +362,21 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_beyond_its_fields_is_refused() {
+        let of = |count: u8, from: u8, to: u8, target: u8| {
+            let mut copy = vec![0, 28, 0, 24, 0, count, 0, from, 0, to, 0, 0];
+            copy.extend([0x80, 0, 0x16, 4, 0x80, 0, target << 1, 4, 0, 0, 0, 0]);
+            check(&copy, Strictness::Request15).map_err(|refused| refused.error)
+        };
+        const IP_DST: u8 = 12;
+        assert_eq!(of(32, 0, 0, IP_DST), Ok(()));
+        for (count, from, to) in [(0, 0, 0), (33, 0, 0), (8, 25, 0), (8, 0, 25)] {
+            let error = of(count, from, to, IP_DST);
+            assert_eq!(error, Err(ErrorCode::BAD_ACTION_BAD_SET_LEN));
+        }
+    }
+
+    #[test]
     fn nested_actions_are_translated() {
         let set = [0, 25, 0, 16, 0, 1, 3, 8, 0, 0, 1, 0x20, 0, 0, 0x0f, 0xf0];
         let mut clone = vec![0xff, 0xff, 0, 32, 0, 0, 0x23, 0x20, 0, 42, 0, 0, 0, 0, 0, 0];
