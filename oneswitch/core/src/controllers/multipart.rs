@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Open vSwitch's limit of a request's bytes.
 const LIMIT: usize = 4 << 20;
-/// The longest list that fits in one message to a switch.
-const ONE_MESSAGE: usize = 65_535 - 16;
 
 /// The messages so far of a request that another one continues.
 #[derive(Debug)]
@@ -119,9 +117,6 @@ fn whole(parts: Vec<MultipartRequest>) -> Result<MultipartRequest, ErrorCode> {
         empty.contains(request)
     };
     match others.pop() {
-        None if features.len() > ONE_MESSAGE => {
-            Err(ErrorCode::BAD_REQUEST_MULTIPART_BUFFER_OVERFLOW)
-        }
         None => Ok(Request::TableFeatures(features.into())),
         Some(one) if others.is_empty() || is_empty(&one) => Ok(one),
         Some(_) => Err(ErrorCode::BAD_REQUEST_BAD_MULTIPART),

@@ -197,9 +197,12 @@ impl Switches {
         request: MultipartRequest,
     ) -> u64 {
         let xid = self.fresh_xid();
-        let frame = wire(xid, &Message::MultipartRequest(Multipart::last(request)));
-        for switch in from.iter() {
-            self.outbox.put(Destination::Switch(switch, bridge), &frame);
+        let messages = in_messages(request);
+        for message in messages.map(|part| wire(xid, &Message::MultipartRequest(part))) {
+            for switch in from.iter() {
+                self.outbox
+                    .put(Destination::Switch(switch, bridge), &message);
+            }
         }
         self.questions += 1;
         self.reads.insert(
@@ -345,6 +348,39 @@ pub fn flows(parts: Parts) -> impl Iterator<Item = FlowStats> {
     parts.into_iter().flat_map(|(_, part)| match part {
         MultipartReply::Flow(flows) => flows,
         _ => Vec::new(),
+    })
+}
+
+/// Splits a request that does not fit into one message. Only table features, a list of entries, can be so long.
+fn in_messages(request: MultipartRequest) -> impl Iterator<Item = Multipart<MultipartRequest>> {
+    /// Bytes of the longest message, without its header.
+    const ROOM: usize = 65_535 - 16;
+    let mut parts = Vec::new();
+    match request {
+        MultipartRequest::TableFeatures(list) if list.len() > ROOM => {
+            let (mut begin, mut end) = (0, 0);
+            while let Some(Ok(length)) = list.get(end..end + 2).map(<[u8; 2]>::try_from) {
+                let next = end + usize::from(u16::from_be_bytes(length)).max(8);
+                if next - begin > ROOM {
+                    parts.push(list[begin..end].into());
+                    begin = end;
+                }
+                end = next.min(list.len());
+            }
+            parts.push(list[begin..].into());
+            let features = parts.into_iter().map(MultipartRequest::TableFeatures);
+            parts_of(features.collect())
+        }
+        one => parts_of(vec![one]),
+    }
+}
+
+fn parts_of(bodies: Vec<MultipartRequest>) -> impl Iterator<Item = Multipart<MultipartRequest>> {
+    let last = bodies.len() - 1;
+    let numbered = bodies.into_iter().enumerate();
+    numbered.map(move |(index, body)| Multipart {
+        more: index < last,
+        body,
     })
 }
 

@@ -104,3 +104,26 @@ fn the_first_refusal_of_a_request_is_told_when_all_have_answered() {
     assert_eq!(answer.missed, [0, 1].into_iter().collect());
     assert!(!switches.is_question(xid));
 }
+
+#[test]
+fn a_long_request_is_split_between_its_entries() {
+    let entry =
+        |length: u16| [&length.to_be_bytes()[..], &vec![1; usize::from(length) - 2]].concat();
+    let entries = [entry(40_000), entry(20_000), entry(30_000), entry(64)];
+    let list = entries.concat();
+    let parts: Vec<_> = in_messages(MultipartRequest::TableFeatures(list.into())).collect();
+    let bodies = [&entries[..2], &entries[2..]].map(|part| part.concat().into());
+    let [first, second] = bodies.map(MultipartRequest::TableFeatures);
+    assert_eq!(
+        parts,
+        [
+            Multipart {
+                more: true,
+                body: first
+            },
+            Multipart::last(second)
+        ]
+    );
+    let short: Vec<_> = in_messages(MultipartRequest::Desc).collect();
+    assert_eq!(short, [Multipart::last(MultipartRequest::Desc)]);
+}
