@@ -14,7 +14,6 @@ from server.names import HOME
 from tests.oracle import observation
 from tests.oracle import openflow as of
 from tests.oracle.channel import ChannelError
-from tests.oracle.dialects.messages15 import changed_buckets
 from tests.oracle.observation import Observation
 from tests.oracle.one_bridge import OneBridge
 from tests.oracle.one_switch import OneSwitch
@@ -77,7 +76,6 @@ class Comparison:
         self.steps = 0
         self._deaf: set[int] = set()
         self._counters_differ = False
-        self._changed_buckets: set[int] = set()
 
     def _start(self) -> None:
         switches, executor = self.script.switches, self.script.executor
@@ -109,7 +107,6 @@ class Comparison:
             self._start()
         self._deaf.clear()
         self._counters_differ = False
-        self._changed_buckets.clear()
         if self.mutant is not None:
             self.ours.begin_binary(self.mutant)
         for world in (self.ours, self.reference):
@@ -137,8 +134,6 @@ class Comparison:
             self.tally.gathered(is_gathered=self.ours.is_gathered())
         if self._counters_differ:
             seen, expected = seen.without_counters(), expected.without_counters()
-        if self._changed_buckets:
-            seen, expected = (each.without_buckets(self._changed_buckets) for each in (seen, expected))
         if self.script.switches > 1:
             seen = seen.without_tags_at_meters(expected)
         differences = seen.differences(expected)
@@ -207,11 +202,7 @@ class Comparison:
 
         Open vSwitch counts what a port with NO_RECV drops at the rule that would have matched. A switch that ends takes
         its counters with it, and its ports are down meanwhile. The journal has no base counters of groups and meters.
-        Buckets that are inserted or removed make the others count from 0 on the switches, which get the whole group.
         """
-        if isinstance(step, Send | BreakLink):
-            groups = (changed_buckets(bytes.fromhex(message)) for message in step.messages)
-            self._changed_buckets |= {group for group in groups if group is not None}
         if isinstance(step, RestartSwitch):
             seen.port_status.clear()
         self._counters_differ |= isinstance(step, RestartOneswitchd | RestartSwitch)

@@ -18,7 +18,6 @@ from tests.oracle.dialects.openflow13 import OpenFlow13, xid
 
 TO_CONTROLLER = "to controller "
 """Begins what others than the first controller were told."""
-_BUCKETS = re.compile(r"group (\d+) references .*")
 _COUNTERS = re.compile(r" packets \d+ bytes \d+.*| counters .*| aggregate .*|(?<=: )aggregate .*| lookups \d+ .*")
 _EMPTY_TABLE = re.compile(r"(.*: )?table \d+ active 0")
 _METER, _NUMBER = re.compile(r"(.*\bmeter \d+ flows \d+) (packets .*)"), re.compile(r"\d+")
@@ -59,16 +58,6 @@ class Observation:
         state = {name: strip(lines) for name, lines in self.state.items() if not name.startswith("aggregate")}
         removed = Counter(strip(self.removed.elements()))
         return dataclasses.replace(self, replies=strip(self.replies), removed=removed, state=state)
-
-    def without_buckets(self, groups: set[int]) -> "Observation":
-        """Return a copy without the counters of the buckets of some groups."""
-
-        def strip(line: str) -> str:
-            found = _BUCKETS.search(line)
-            return line.partition(" buckets ")[0] if found and int(found[1]) in groups else line
-
-        state = {name: sorted(map(strip, lines)) for name, lines in self.state.items()}
-        return dataclasses.replace(self, replies=[*map(strip, self.replies)], state=state)
 
     def without_tags_at_meters(self, reference: "Observation") -> "Observation":
         """Return a copy with the reference's bytes at meters that may have counted tags of PCIe links, too."""

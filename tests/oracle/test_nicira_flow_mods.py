@@ -8,6 +8,7 @@ import pytest
 from tests.oracle import openflow as of
 from tests.oracle.compare import Comparison
 from tests.oracle.conftest import binary
+from tests.oracle.dialects import messages15 as m
 from tests.oracle.dialects import nicira
 from tests.oracle.peer import ask, frame, in_version
 from tests.oracle.test_openflow14 import role
@@ -16,6 +17,7 @@ from tests.oracle.world import clear_messages
 _ADD, _MODIFY, _MODIFY_STRICT, _DELETE, _DELETE_STRICT = range(5)
 _KEEP_COOKIE, _ALL_TABLES, _NO_PORT, _NO_BUFFER = (1 << 64) - 1, 0xFF, 0xFFFF, 0xFFFFFFFF
 _SLAVE, _BARRIER = 3, 20
+_ONF = 0x4F4E4600
 IP = struct.pack("!IH", 0x00000602, 0x0800)
 TCP = IP + struct.pack("!IB", 0x00000C01, 6)
 
@@ -93,5 +95,44 @@ def test_a_flow_mod_is_taken_as_by_one_bridge(comparison: Comparison, data: byte
         world.channel.barrier()
         barrier = frame(_BARRIER, version=version)
         answers.append(ask(target, in_version(data, version) + barrier, version=version))
+    assert answers[0] == answers[1]
+    assert comparison.ours.dump() == comparison.reference.dump()
+
+
+def bundled(data: bytes, version: int) -> bytes:
+    """Return a bundle of messages, in this version."""
+    out = b""
+    for what in (of.BUNDLE_OPEN, None, of.BUNDLE_COMMIT):
+        for part in messages_of(data) if what is None else [b""]:
+            kind = m.BUNDLE_CONTROL if what is not None else m.BUNDLE_ADD
+            body = struct.pack("!IHH", 1, what or 0, 1) + part
+            match version:
+                case 4:
+                    number = 2300 if what is not None else 2301
+                    out += frame(of.EXPERIMENTER, struct.pack("!II", _ONF, number) + body, version, 7)
+                case _:
+                    out += frame(kind, body, version, 7)
+    return out
+
+
+def messages_of(data: bytes) -> list[bytes]:
+    """Split messages, which get one xid."""
+    found: list[bytes] = []
+    while data:
+        length = int.from_bytes(data[2:4])
+        found.append(data[:4] + struct.pack("!I", 7) + data[8:length])
+        data = data[length:]
+    return found
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+@pytest.mark.parametrize("name", [name for name in MESSAGES if name != "a slave's"])
+def test_a_flow_mod_in_a_bundle_is_taken_as_by_one_bridge(comparison: Comparison, name: str, version: int) -> None:
+    data = in_version(MESSAGES[name], version)
+    answers: list[list[str]] = []
+    for world, target in zip((comparison.ours, comparison.reference), comparison.targets, strict=True):
+        world.channel.send(clear_messages(1))
+        world.channel.barrier()
+        answers.append(ask(target, bundled(data, version), version=version))
     assert answers[0] == answers[1]
     assert comparison.ours.dump() == comparison.reference.dump()

@@ -2,6 +2,7 @@
 
 pub mod ages;
 pub mod answers;
+pub mod bundle_parts;
 pub mod bundles;
 pub mod collectors;
 pub mod extensions;
@@ -11,6 +12,7 @@ pub mod learning;
 pub mod links;
 pub mod management;
 pub mod monitors;
+pub mod newer;
 pub mod northbound;
 pub mod offload;
 pub mod openflow10;

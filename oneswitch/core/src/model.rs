@@ -1,4 +1,5 @@
 pub mod facts;
+pub mod groups;
 pub mod happened;
 pub mod hidden;
 pub mod in_flight;

@@ -7,6 +7,7 @@ pub mod fold;
 pub mod learning;
 pub mod liveness;
 pub mod markers;
+pub mod newer;
 pub mod offload;
 pub mod paths;
 pub mod port_config;
@@ -38,6 +39,8 @@ pub struct Switches {
     pub outbox: Outbox,
     /// What each `virt` gets in the bundle that is being made.
     collecting: Option<bundles::Collecting>,
+    /// Whether messages of controllers go to `virt` over OpenFlow 1.5.
+    speaks_newer: bool,
     /// The switches' treatment of fragments (OFPC_FRAG_*).
     pub fragment_flags: u16,
     /// Whether they send packet-ins with what continues them, because a controller wants that.
@@ -61,6 +64,7 @@ impl Switches {
             verdicts: Verdicts::default(),
             outbox: Outbox::default(),
             collecting: None,
+            speaks_newer: false,
             fragment_flags: 0,
             continues_packets: false,
             disconnects: Vec::new(),

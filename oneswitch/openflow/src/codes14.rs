@@ -41,6 +41,31 @@ pub(crate) fn error_15(error: ErrorCode) -> ErrorCode {
     }
 }
 
+/// Reverses [`error_15`].
+pub(crate) fn error_of_15(error: ErrorCode) -> ErrorCode {
+    let extension = |code| ErrorCode {
+        kind: EXPERIMENTER_ERROR,
+        code,
+    };
+    match (error.kind, error.code) {
+        (1, code @ 14..=15) => extension(2626 + code),
+        (2, 16) => ErrorCode::ONF_BAD_SET_MASK,
+        (3, 9) => extension(2600),
+        (5, 9) => extension(2360),
+        (14, code @ 0..=2) => ErrorCode {
+            kind: 13,
+            code: code + 2,
+        },
+        (14, code @ 3..=8) => extension(4440 + code),
+        (15, code @ 0..=2) => extension(2370 + code),
+        (16, 1) => extension(6),
+        (16, 3) => extension(8),
+        (16, 5) => extension(7),
+        (17, code @ 0..=15) => extension(2300 + code),
+        _ => error,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

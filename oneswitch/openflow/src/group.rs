@@ -3,7 +3,7 @@
 use crate::action::{Actions, Strictness};
 use crate::action_check::check;
 use crate::error::{ErrorCode, Refusal};
-use crate::header::{kind, HEADER_LEN};
+use crate::header::HEADER_LEN;
 use crate::port::{is_representable, port_no};
 use crate::selection::Selection;
 use crate::wire::{patch_length, u16_at, u32_at, Put, Reader};
@@ -43,11 +43,11 @@ const BUCKET_ID: usize = 12;
 /// Where a group-mod tells what else it has, which is padding over OpenFlow 1.3, too:
 /// numbers of its buckets, with the place if it inserts or removes buckets; and how
 /// the group selects buckets.
-const EXTRAS: usize = HEADER_LEN + 3;
+pub(crate) const EXTRAS: usize = HEADER_LEN + 3;
 const NUMBERED: u8 = 1;
 pub(crate) const SELECTING: u8 = 0xb6;
-/// Where a message that adds another one to a bundle has that.
-const ADDED: usize = 24;
+/// Bytes of the place where buckets are inserted or removed.
+const PLACE: usize = 8;
 /// Commands on the wire.
 const DELETE: u16 = 2;
 const INSERT_BUCKET: u16 = 3;
@@ -274,6 +274,37 @@ pub struct GroupMod {
 
 impl GroupMod {
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
+        let (message, command, bucket) = Self::read(body)?;
+        message.checked(command, bucket)
+    }
+
+    /// Decodes a message that Open vSwitch would write, but not take.
+    pub(crate) fn decode_written(body: &[u8]) -> Option<Self> {
+        let (message, command, bucket) = Self::read(body).ok()?;
+        let command = GroupModCommand::from_wire(command, bucket)?;
+        Some(Self { command, ..message })
+    }
+
+    /// Tells whether Open vSwitch takes it. It takes more buckets into a group by and
+    /// by than in one message.
+    pub fn is_takable(&self) -> bool {
+        let checked = self.clone();
+        checked
+            .checked(self.command.number(), self.command.bucket())
+            .is_ok()
+    }
+
+    /// Tells whether OpenFlow 1.3 cannot say all of it.
+    pub fn needs_openflow15(&self) -> bool {
+        let names_place = matches!(
+            self.command,
+            GroupModCommand::InsertBucket(_) | GroupModCommand::RemoveBucket(_)
+        ) && self.command.bucket() != bucket_no::ALL;
+        names_place || self.selection.is_some() || !self.buckets.are_in_order()
+    }
+
+    /// Reads a message without its command, and the numbers of its command and of the bucket that this names.
+    fn read(body: &[u8]) -> Result<(Self, u16, u32), Refusal> {
         let mut reader = Reader::new(body);
         let command = reader.u16()?;
         let group_type = reader.u8()?;
@@ -313,7 +344,7 @@ impl GroupMod {
             buckets,
             selection,
         };
-        message.checked(command, bucket)
+        Ok((message, command, bucket))
     }
 
     /// Sets the command, and checks the message as `ofputil_check_group_mod` does.
@@ -408,14 +439,19 @@ impl GroupMod {
 }
 
 /// Returns a whole group-mod without what only OpenFlow 1.5 has, for a peer of an
-/// earlier version.
-pub(crate) fn before_15(group_mod: &[u8]) -> Vec<u8> {
+/// earlier version. Open vSwitch inserts buckets then before all others, and removes all.
+pub fn before_15(group_mod: &[u8]) -> Vec<u8> {
     /// Where the buckets are.
     const BUCKETS: usize = HEADER_LEN + 8;
     let (head, mut rest) = group_mod.split_at(BUCKETS.min(group_mod.len()));
+    let command = u16_at(head, HEADER_LEN);
     let mut out = head.to_vec();
     if let Some(extras) = out.get_mut(EXTRAS) {
-        if std::mem::take(extras) & !NUMBERED == SELECTING {
+        let extras = std::mem::take(extras);
+        if extras & NUMBERED != 0 && matches!(command, Some(INSERT_BUCKET | REMOVE_BUCKET)) {
+            rest = rest.get(PLACE..).unwrap_or_default();
+        }
+        if extras & !NUMBERED == SELECTING {
             rest = Selection::behind(rest);
         }
     }
@@ -434,21 +470,4 @@ pub(crate) fn clear_ids(buckets: &mut [u8]) {
         }
         start += length.max(BUCKET_HEADER);
     }
-}
-
-/// Returns a message of a peer before OpenFlow 1.5 without what would be numbers
-/// of buckets or a selection, where such messages have padding; `None`: it has none. The message
-/// may be in one that adds it to a bundle.
-pub fn without_bucket_ids(frame: &[u8]) -> Option<Vec<u8>> {
-    let start = match frame.get(1) {
-        Some(&kind::GROUP_MOD) => 0,
-        Some(&kind::EXPERIMENTER) if frame.get(ADDED + 1) == Some(&kind::GROUP_MOD) => ADDED,
-        _ => return None,
-    };
-    frame.get(start + EXTRAS).filter(|byte| **byte != 0)?;
-    let mut out = frame.to_vec();
-    if let Some(byte) = out.get_mut(start + EXTRAS) {
-        *byte = 0;
-    }
-    Some(out)
 }

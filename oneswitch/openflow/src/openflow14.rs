@@ -19,6 +19,7 @@ pub use requests::{decode, is_write};
 pub use tables::{encode_table_desc, Table, TableChange, TableConfig, Vacancy};
 
 pub use crate::header::VERSION_14 as VERSION;
+pub use kind::BUNDLE_ADD;
 
 /// `ofp_type` values that OpenFlow 1.3 lacks.
 pub(crate) mod kind {
@@ -26,7 +27,8 @@ pub(crate) mod kind {
     pub(super) const TABLE_STATUS: u8 = 31;
     pub(crate) const REQUEST_FORWARD: u8 = 32;
     pub(crate) const BUNDLE_CONTROL: u8 = 33;
-    pub(crate) const BUNDLE_ADD: u8 = 34;
+    /// A message in a bundle.
+    pub const BUNDLE_ADD: u8 = 34;
 }
 
 /// `ofp_multipart_type` values that OpenFlow 1.3 lacks.

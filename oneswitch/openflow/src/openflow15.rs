@@ -14,18 +14,17 @@ mod packet_outs;
 mod replies;
 mod requests;
 mod statistics;
+mod towards;
 
 use crate::openflow14;
 
-pub use described::{
-    decode_descriptions, encode_barrier, encode_description_request, encode_group_mod,
-    error_numbers, DescribedGroup,
-};
+pub use described::{decode_descriptions, encode_description_request, DescribedGroup};
 pub use features::encode_table_features;
 pub(crate) use fields::{matching, preferred, Name};
 pub(crate) use instructions::{to_13 as instructions_to_13, to_15};
 pub use replies::{encode, packet_in_in_version};
 pub use requests::{decode, is_write};
+pub use towards::{decode_error, encode_request};
 
 pub use crate::header::VERSION_15 as VERSION;
 

@@ -15,6 +15,9 @@ pub struct PacketOut {
     pub buffer_id: u32,
     /// The alleged ingress port, or `CONTROLLER` or `ANY`.
     pub in_port: u32,
+    /// The type of a packet without an Ethernet header, which only OpenFlow 1.5 has, or
+    /// zero. OpenFlow 1.3 has padding there.
+    pub packet_type: u32,
     /// The actions.
     pub actions: ActionList,
     /// The frame, when it is not buffered.
@@ -27,7 +30,8 @@ impl PacketOut {
         let buffer_id = reader.u32()?;
         let in_port = reader.u32()?;
         let length = usize::from(reader.u16()?);
-        reader.skip(6)?;
+        let packet_type = reader.u32()?;
+        reader.skip(2)?;
         if !is_representable(in_port) {
             return Err(Refusal::new(
                 ErrorCode::BAD_ACTION_BAD_OUT_PORT,
@@ -50,6 +54,7 @@ impl PacketOut {
         Ok(Self {
             buffer_id,
             in_port,
+            packet_type,
             actions,
             data: reader.rest().into(),
         })
@@ -62,7 +67,8 @@ impl PacketOut {
         out.put_u32(self.in_port);
         // Above 65,535 the frame as a whole is refused.
         out.put_u16(u16::try_from(actions.len()).unwrap_or(u16::MAX));
-        out.zeros(6);
+        out.put_u32(self.packet_type);
+        out.zeros(2);
         out.put(actions);
         out.put(&self.data);
     }

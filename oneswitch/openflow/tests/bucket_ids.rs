@@ -41,12 +41,12 @@ fn numbers_of_buckets_are_kept() {
 #[test]
 fn an_earlier_version_has_padding_where_the_numbers_are() {
     let frame = encode(1, &message(GroupModCommand::Add, &[7, 1])).unwrap();
-    let cleared = without_bucket_ids(&frame).unwrap();
+    let cleared = without_later_fields(&frame).unwrap();
     let numbered = message(GroupModCommand::Add, &[0, 1]);
     assert_eq!(decode(&cleared).unwrap().1, numbered);
-    assert_eq!(without_bucket_ids(&cleared), None);
+    assert_eq!(without_later_fields(&cleared), None);
     let added = bundle::encode_add(1, &frame).unwrap();
-    let cleared = without_bucket_ids(&added).unwrap();
+    let cleared = without_later_fields(&added).unwrap();
     assert_eq!(cleared[24 + 11], 0);
 }
 

@@ -206,16 +206,6 @@ def with_fields(body: bytes, before: bytes = b"", after: bytes = b"") -> bytes:
     return packet_out(fields, actions(body[16 : 16 + length]), body[16 + length :], buffer)
 
 
-def changed_buckets(data: bytes) -> int | None:
-    """Return the group that a message inserts buckets into or removes them from, maybe in a bundle."""
-    while data[1] == BUNDLE_ADD and len(data) > 24:
-        data = data[16:]
-    if data[:2] != bytes([VERSION, of.GROUP_MOD]) or len(data) < 16:
-        return None
-    command, group = struct.unpack_from("!H2xI", data, 8)
-    return group if command in (INSERT_BUCKET, REMOVE_BUCKET) else None
-
-
 # ---- statistics of rules
 
 

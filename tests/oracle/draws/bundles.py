@@ -3,12 +3,16 @@
 from hypothesis import strategies as st
 
 from tests.oracle import openflow as of
+from tests.oracle.draws import nicira_flow_mods
 from tests.oracle.draws.flows import add_flow, change_flows
 from tests.oracle.draws.groups import change_groups
 from tests.oracle.draws.model import Draw, Maker, Model
 from tests.oracle.draws.packets import packet_out
 
-BUNDLED: tuple[Maker, ...] = (packet_out, change_flows, change_flows, change_groups, change_groups, *(add_flow,) * 5)
+BUNDLED: tuple[Maker, ...] = (
+    *(packet_out, change_flows, change_flows, nicira_flow_mods.change_flows),
+    *(change_groups, change_groups, *(add_flow,) * 5),
+)
 """What is drawn in bundles, in the order in which they have it."""
 
 

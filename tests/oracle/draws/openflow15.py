@@ -45,6 +45,9 @@ _ODD = (
     m.meter(9),
     struct.pack("!HH4x", 30, 8),
 )
+_IPV4 = b"\x08\0"
+_WITHOUT_HEADER = struct.pack("!HBBHH", 0x8000, 44 << 1, 4, 1, 0x0800)
+"""The type of a packet that begins with its IPv4 header."""
 # Fields that a packet-out has beside its port.
 _BESIDE = (
     ("metadata", 1, None),
@@ -112,37 +115,34 @@ def change_groups(draw: Draw, model: Model) -> bytes:
 
 
 def _change_buckets(draw: Draw, model: Model) -> bytes:
-    """Draw buckets that come or go.
-
-    Known differences: buckets that do not fit their group, which switches get as a whole.
-    """
+    """Draw buckets that come or go, of any kind."""
     group = draw(st.sampled_from((*model.groups, *model.groups, 9)))
-    kinds = model.kinds.get(group, {0})
-    kind = draw(st.sampled_from(sorted(kinds))) if draw(st.integers(0, 9)) else draw(st.integers(0, 4))
+    kind = draw(st.sampled_from((0, 0, of.SELECT_GROUP, 2, of.FAST_FAILOVER))) if draw(st.integers(0, 19)) else 4
     places = *pools.BUCKETS, m.FIRST_BUCKET, m.LAST_BUCKET, m.LAST_BUCKET, m.ALL_BUCKETS, 0xFFFFFF01
     place = draw(st.sampled_from(places))
-    is_indirect = 2 in kinds
-    commands = m.INSERT_BUCKET, m.INSERT_BUCKET, m.INSERT_BUCKET if is_indirect else m.REMOVE_BUCKET
-    command = draw(st.sampled_from(commands))
+    command = draw(st.sampled_from((m.INSERT_BUCKET, m.INSERT_BUCKET, m.REMOVE_BUCKET)))
     inserted: list[bytes] = []
-    if command == m.INSERT_BUCKET and group in model.kinds and len(kinds) == 1 and not is_indirect:
-        inserted = [_bucket(draw, model, group, number) for number in _numbers(draw)[: draw(st.integers(0, 2))]]
+    if command == m.INSERT_BUCKET and group in model.kinds:
+        most = 1 if kind == 2 else 2
+        numbers = _numbers(draw)[: draw(st.integers(0, most))]
+        inserted = [_bucket(draw, model, group, kind, number) for number in numbers]
     if not inserted and place == m.LAST_BUCKET and command == m.INSERT_BUCKET:
         place = m.FIRST_BUCKET  # Open vSwitch 3.1 would splice a list into itself (copy_buckets_for_insert_bucket())
     body = m.group_mod(command, kind, *inserted, group=group, place=place)
     return _DIALECT.message(of.GROUP_MOD, model.next_xid(), body)
 
 
-def _bucket(draw: Draw, model: Model, group: int, number: int) -> bytes:
-    """Draw a bucket for a group of a known type, if earlier messages have made it.
+def _bucket(draw: Draw, model: Model, group: int, kind: int, number: int) -> bytes:
+    """Draw a bucket for a group that earlier messages have made, with a weight or a watch that may not fit it.
 
     No action is odd: whether the error is about it or about the group depends on the order of checks.
     """
-    (kind,) = model.kinds[group]
     chain = tuple(each for each in model.groups if each < group)
     done = draw(rules.actions((), most=2, groups=chain, odd=False, table=max(pools.TABLES), stateful=model.stateful))
-    weight = draw(st.sampled_from((0, 1, 2))) if kind == of.SELECT_GROUP else 0
-    watched = draw(st.sampled_from((*pools.PORTS, *pools.UNKNOWN_PORTS))) if kind == of.FAST_FAILOVER else of.ANY
+    weight = draw(st.sampled_from((0, 0, 1, 2)))
+    watched = of.ANY
+    if kind in (of.SELECT_GROUP, of.FAST_FAILOVER) and draw(st.integers(0, 3)):
+        watched = draw(st.sampled_from((*pools.PORTS, *pools.UNKNOWN_PORTS)))
     done = _own(draw, odd=False) + m.actions(model.note(done))
     return m.bucket(number, done, m.watching(kind, weight, watched, of.ANY))
 
@@ -155,7 +155,12 @@ def packet_out(draw: Draw, model: Model) -> bytes:
     message = packets.packet_out(draw, model)
     sides = [draw(st.lists(st.sampled_from(_BESIDE), max_size=1)) for _ in range(2)]
     before, after = (b"".join(map(of.oxm, side)) for side in sides)
-    return _DIALECT.message(of.PACKET_OUT, int.from_bytes(message[4:8]), m.with_fields(message[8:], before, after))
+    body = message[8:]
+    begin = 16 + int.from_bytes(body[8:10])
+    if body[begin + 12 : begin + 14] == _IPV4 and draw(st.integers(0, 3)) == 0:
+        # The packet without its Ethernet header.
+        body, before = body[:begin] + body[begin + 14 :], before + _WITHOUT_HEADER
+    return _DIALECT.message(of.PACKET_OUT, int.from_bytes(message[4:8]), m.with_fields(body, before, after))
 
 
 def request(draw: Draw, model: Model) -> bytes:

@@ -8,7 +8,17 @@ from tests.oracle import openflow as of
 from tests.oracle.dialects import DIALECTS, messages10, messages15
 from tests.oracle.dialects.openflow13 import OpenFlow13
 from tests.oracle.dialects.openflow14 import TABLE_DESC
-from tests.oracle.draws import bundles, flows, groups, openflow10, openflow14, openflow15, packets, requests
+from tests.oracle.draws import (
+    bundles,
+    flows,
+    groups,
+    nicira_flow_mods,
+    openflow10,
+    openflow14,
+    openflow15,
+    packets,
+    requests,
+)
 from tests.oracle.draws.model import CONTROLLERS, Draw, Maker, Model, Sender
 
 _IN_14, _IN_15 = DIALECTS[5], DIALECTS[messages15.VERSION]
@@ -44,6 +54,7 @@ _EVERY, _LATER = (1, 4, 4, 5, 6, 6), (4, 5, 6, 6)
 _CHANGES = (
     *(flows.add_flow,) * 10,
     *(flows.change_flows,) * 4,
+    *(nicira_flow_mods.add_flow, nicira_flow_mods.change_or_add, nicira_flow_mods.change_or_add),
     *(groups.change_groups,) * 3,
     *(groups.change_meters, groups.change_meters, requests.change_switch),
 )

@@ -6,7 +6,7 @@ use crate::controllers::controller::{Admission, Asynchronous, Controller, WINDOW
 use crate::controllers::reply::Reply;
 use crate::model::happened::Happened;
 use crate::server::ports::Announced;
-use crate::switches::verdict::{Origin, Refused};
+use crate::switches::verdict::{Forwarded, Origin, Refused};
 use crate::wire::wire;
 use openflow13::flow_monitor::{encode_paused, encode_resumed, updates_messages};
 use openflow13::openflow10::StatsForm;
@@ -316,11 +316,17 @@ impl Controllers {
     }
 
     /// Tells other controllers of a change of groups or meters that one has made.
-    pub fn forward_request(&mut self, origin: Origin, request: &Message) {
+    pub fn forward_request(&mut self, origin: Origin, forwarded: &Forwarded) {
+        let Forwarded { request, whole } = forwarded;
         let reason = u8::from(matches!(request, Message::MeterMod(_)));
-        let frame = wire(0, &extension::request_forward(&wire(origin.xid, request)));
+        let encode = |request| wire(0, &extension::request_forward(&wire(origin.xid, request)));
+        let (newer, older) = (encode(request), whole.as_ref().map(encode));
+        let in_version = |version| match (version, &older) {
+            (openflow15::VERSION, _) | (_, None) => &newer[..],
+            (_, Some(older)) => older,
+        };
         let source = Some(origin.controller);
-        self.tell(Asynchronous::RequestForward, reason, &frame, source);
+        self.tell_each(Asynchronous::RequestForward, reason, in_version, source);
     }
 
     /// Sends an asynchronous message to all controllers that want it.
@@ -331,8 +337,20 @@ impl Controllers {
         frame: &[u8],
         except: Option<ControllerId>,
     ) {
+        self.tell_each(kind, reason, |_| frame, except);
+    }
+
+    /// As [`Self::tell`], with a message for each version.
+    fn tell_each<'a>(
+        &mut self,
+        kind: Asynchronous,
+        reason: u8,
+        frame_of: impl Fn(u8) -> &'a [u8],
+        except: Option<ControllerId>,
+    ) {
         for (id, controller) in &self.connections {
             if Some(*id) != except && controller.wants(kind, reason) {
+                let frame = frame_of(controller.version);
                 let mut frames = controller.in_version(frame, StatsForm::Standard);
                 let of_reason = flow_removed_reason(controller.version);
                 if let (Asynchronous::FlowRemoved, Some(at)) = (kind, of_reason) {

@@ -7,6 +7,10 @@
 use crate::api::{Bridge, ControllerRole, SwitchIndex};
 use crate::controllers::bundles::Part;
 use crate::controllers::Incoming;
+use crate::core::bundle_parts::{
+    checkable, facts_of, inner_of, is_packet_out, needs_openflow15, part_origin, sent_inner_of,
+    unacceptable,
+};
 use crate::core::links::Link;
 use crate::core::Core;
 use crate::model::facts::Facts;
@@ -15,11 +19,10 @@ use crate::server::executors::HUB;
 use crate::switch_set::SwitchSet;
 use crate::switches::bundles::{Collected, Trial};
 use crate::switches::verdict::Origin;
-use crate::wire::wire;
 use openflow13::bundle::{self, Add, Bundle, Control, ControlType};
+use openflow13::openflow10::decode_later_flow_mod;
 use openflow13::{
-    config, decode, group_type, ErrorCode, ErrorMessage, Experimenter, GroupModCommand, Message,
-    PortMod, Refusal,
+    config, decode, ErrorCode, ErrorMessage, Experimenter, Message, PortMod, Refusal,
 };
 use std::ops::Range;
 use std::time::Instant;
@@ -141,7 +144,7 @@ impl Core {
             return;
         };
         let bundles = &mut controller.bundles;
-        let added = unacceptable(add.inner).map_or_else(
+        let added = unacceptable(add.inner, incoming.sent).map_or_else(
             || {
                 let sent = incoming.is_translated().then_some(incoming.sent);
                 let bundle = (add.bundle_id, add.flags);
@@ -177,12 +180,12 @@ impl Core {
             return self.hold_until_settled(incoming, checked);
         }
         let facts: Vec<Facts> = bundle.parts.iter().filter_map(facts_of).collect();
-        let has_properties = bundle.parts.iter().any(has_properties);
+        let is_newer = bundle.parts.iter().any(needs_openflow15);
         let is_stateful = facts.iter().any(|facts| facts.stateful.is_some());
         if is_stateful && self.holds(incoming, now) {
             return;
         }
-        if has_properties && self.holds_until_linked(incoming, Link::Version15, now) {
+        if is_newer && self.holds_until_alone(incoming, now) {
             return;
         }
         if facts.iter().any(|facts| facts.moves_in_port) {
@@ -205,7 +208,10 @@ impl Core {
             collected: Collected::default(),
             stage: Stage::Collecting,
         });
+        self.switches
+            .speak_newer(is_newer && self.unlinked(Link::Version15).is_empty());
         self.collect_parts(now);
+        self.switches.speak_newer(false);
         self.advance_commit(now);
     }
 
@@ -249,6 +255,12 @@ impl Core {
             frame: inner,
             sent,
         };
+        if let Some(sent) = sent_inner_of(sent) {
+            // Its errors are about the part.
+            if let Some(Ok(request)) = decode_later_flow_mod(sent) {
+                return self.openflow10_request(incoming, request, now);
+            }
+        }
         match decode(inner) {
             Ok((_, Message::PortMod(message))) => self.port_mod_in_bundle(incoming, message),
             Ok((_, message)) => self.dispatch(incoming, message, now),
@@ -436,79 +448,6 @@ impl Core {
             self.refuse(incoming, ErrorCode::ONF_BUNDLE_TIMEOUT);
         }
     }
-}
-
-/// Returns the error of a message that cannot be in a bundle; Open vSwitch's own comes first, if it finds one.
-fn unacceptable(message: &[u8]) -> Option<ErrorCode> {
-    match decode(message) {
-        Ok((
-            _,
-            Message::FlowMod(_)
-            | Message::GroupMod(_)
-            | Message::PortMod(_)
-            | Message::PacketOut(_),
-        )) => None,
-        Ok(_) => Some(ErrorCode::ONF_BUNDLE_MSG_UNSUP),
-        Err(refusal) => Some(refusal.error),
-    }
-}
-
-/// Returns what the hypervisor can check of a group-mod that OpenFlow 1.3 cannot say, such as one that inserts buckets; `None`: it can
-/// check the message itself.
-pub(in crate::core) fn checkable(message: &[u8]) -> Option<Vec<u8>> {
-    let Ok((header, Message::GroupMod(mut group))) = decode(message) else {
-        return None;
-    };
-    let changes_buckets = matches!(
-        group.command,
-        GroupModCommand::InsertBucket(_) | GroupModCommand::RemoveBucket(_)
-    );
-    if changes_buckets {
-        group.command = GroupModCommand::Modify;
-        if group.group_type == group_type::INDIRECT {
-            group.group_type = group_type::ALL;
-        }
-    }
-    if group.selection.take().is_none() && !changes_buckets {
-        return None;
-    }
-    Some(wire(header.xid, &Message::GroupMod(group)))
-}
-
-/// Tells whether a part is a packet-out, which may make a switch learn rules.
-fn is_packet_out(part: &Part) -> bool {
-    let message = inner_of(&part.frame).and_then(|inner| decode(inner).ok());
-    matches!(message, Some((_, Message::PacketOut(_))))
-}
-
-/// Returns the message inside the one that adds it to a bundle.
-fn inner_of(frame: &[u8]) -> Option<&[u8]> {
-    /// Of `ofp_experimenter_header` and `ofp14_bundle_ctrl_msg`.
-    const HEAD: usize = 24;
-    let rest = frame.get(HEAD..)?;
-    let length = openflow13::Header::parse(rest)?.length;
-    rest.get(..usize::from(length))
-}
-
-fn facts_of(part: &Part) -> Option<Facts> {
-    match decode(inner_of(&part.frame)?).ok()? {
-        (_, Message::FlowMod(message)) => Some(Facts::of_instructions(&message.instructions)),
-        (_, Message::GroupMod(message)) => Some(Facts::of_buckets(&message.buckets)),
-        (_, Message::PacketOut(message)) => Some(Facts::of_actions(message.actions.as_actions())),
-        _ => None,
-    }
-}
-
-/// Tells whether a part is about a group that OpenFlow 1.3 cannot say all of.
-fn has_properties(part: &Part) -> bool {
-    let decoded = inner_of(&part.frame).and_then(|inner| decode(inner).ok());
-    matches!(decoded, Some((_, Message::GroupMod(group))) if group.selection.is_some())
-}
-
-/// Returns the origin of a part, whose xid is its own.
-fn part_origin(commit: Origin, frame: &[u8]) -> Origin {
-    let xid = openflow13::Header::parse(frame).map_or(commit.xid, |header| header.xid);
-    Origin { xid, ..commit }
 }
 
 /// Returns the part of an operation that was refused.

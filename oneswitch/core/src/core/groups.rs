@@ -1,150 +1,130 @@
-//! Buckets that controllers insert into groups, or remove: the switches get the whole group, because OpenFlow 1.3 has no numbers of buckets.
+//! Messages about groups.
 
 use crate::controllers::Incoming;
+use crate::core::links::Link;
 use crate::core::Core;
-use openflow13::{bucket_no, Bucket, Buckets, ErrorCode, GroupMod, GroupModCommand};
-use std::collections::BTreeSet;
+use crate::layout::messages::group_removal;
+use crate::layout::translate::{physical_buckets, removal_of};
+use crate::model::facts::Facts;
+use crate::model::hidden::{is_hidden, LIVE_GROUPS};
+use crate::model::truth::Request;
+use crate::switch_set::SwitchSet;
+use crate::wire::wire;
+use openflow13::{bucket_no, group_no, Buckets, ErrorCode, GroupMod, GroupModCommand, Message};
+use std::time::Instant;
+use tracing::warn;
 
 impl Core {
-    /// Returns the modification that a message makes of its group, or the message itself if it changes the group as a whole; `None`: it
-    /// waits until earlier messages are settled.
-    ///
-    /// # Errors
-    /// Those of Open vSwitch (`modify_group_start()`, ofproto/ofproto.c).
-    pub(in crate::core) fn whole_group(
+    pub(in crate::core) fn group_mod(
         &mut self,
         incoming: Incoming<'_>,
         message: GroupMod,
-    ) -> Result<Option<GroupMod>, ErrorCode> {
-        let (GroupModCommand::InsertBucket(_) | GroupModCommand::RemoveBucket(_)) = message.command
-        else {
-            return Ok(Some(message));
-        };
-        if self.commit.is_none() && self.switches.verdicts.changes_in_flight() {
-            let batch = self.switches.verdicts.current_batch();
-            self.hold_until_settled(incoming, batch);
-            return Ok(None);
+        now: Instant,
+    ) {
+        if is_hidden(message.group_id) && message.command == GroupModCommand::Delete {
+            return; // controllers do not have this group, and deleting nothing is not an error
         }
-        let group = self.truth.groups.get(&message.group_id);
-        let group = group.ok_or(ErrorCode::GROUP_MOD_FAILED_UNKNOWN_GROUP)?;
-        let buckets = match message.command {
-            GroupModCommand::InsertBucket(place) => {
-                inserted(&group.buckets, &message.buckets, place)?
+        if is_hidden(message.group_id) {
+            warn!(target: "northbound", controller = incoming.origin.controller.0, group = message.group_id, "refuses a group with a number of oneswitchd: controllers have those below {LIVE_GROUPS:#x}");
+            return self.refuse(incoming, ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP);
+        }
+        let facts = Facts::of_buckets(&message.buckets);
+        if self.holds_until_gathered(incoming, &facts, now) {
+            return;
+        }
+        if message.needs_openflow15() && self.holds_until_alone(incoming, now) {
+            return;
+        }
+        let what = "what only OpenFlow 1.5 says about a group";
+        if self.cannot_say(&message) && self.refuses_unlinked(Link::Version15, what) {
+            return self.refuse(incoming, ErrorCode::TABLE_FEATURES_FAILED_BAD_ARGUMENT);
+        }
+        if let Some(error) = self.refuse_by_facts(incoming, "a group", &facts) {
+            return self.refuse(incoming, error);
+        }
+        self.begin_learning(&facts, now);
+        if facts.moves_in_port {
+            self.enter_everywhere(now);
+        }
+        if message.command == GroupModCommand::Delete {
+            return self.delete_groups(incoming, message, facts, now);
+        }
+        self.switches
+            .watch_ports(&mut self.server, &message.buckets);
+        let changed = self.physical_group_mod(incoming, &message, &facts);
+        let is_newer = message.needs_openflow15();
+        let request = Request::Group { message, facts };
+        let targets = self.server.executors.all();
+        match is_newer {
+            true => self.operate_newer(incoming, changed, request, targets, now),
+            false => self.operate(incoming, changed, request, targets, now),
+        }
+    }
+
+    /// Tells whether switches without OpenFlow 1.5 cannot have it at all. Numbers of buckets can come later.
+    fn cannot_say(&self, message: &GroupMod) -> bool {
+        let changes_buckets = matches!(
+            message.command,
+            GroupModCommand::InsertBucket(_) | GroupModCommand::RemoveBucket(_)
+        );
+        message.selection.is_some() || changes_buckets && message.needs_openflow15()
+    }
+
+    fn delete_groups(
+        &mut self,
+        incoming: Incoming<'_>,
+        message: GroupMod,
+        facts: Facts,
+        now: Instant,
+    ) {
+        let targets = self.server.executors.all();
+        let up = targets.intersection(self.switches.up());
+        if self.switches.is_collecting() {
+            for rule in self.truth.users_of_group(message.group_id) {
+                let removal = Message::FlowMod(removal_of(&rule));
+                self.switches.put_to_trial(&removal, up);
             }
-            GroupModCommand::RemoveBucket(place) => removed(&group.buckets, place)?,
-            _ => return Ok(Some(message)),
+        }
+        let is_all = message.group_id == group_no::ALL;
+        let request = Request::Group { message, facts };
+        if !is_all {
+            return self.operate(incoming, None, request, targets, now);
+        }
+        // One by one, to keep the hidden groups.
+        self.switches.verdicts.adopt(up);
+        let ids: Vec<u32> = self.truth.groups.keys().copied().collect();
+        ids.into_iter().for_each(|id| {
+            self.switches
+                .send_own(&Message::GroupMod(group_removal(id)), targets, now)
+        });
+        self.operate(incoming, None, request, SwitchSet::EMPTY, now)
+    }
+
+    /// Returns the group-mod for the switches; `None`: unchanged.
+    fn physical_group_mod(
+        &mut self,
+        incoming: Incoming<'_>,
+        message: &GroupMod,
+        facts: &Facts,
+    ) -> Option<Vec<u8>> {
+        let is_empty_insertion = message.command == GroupModCommand::InsertBucket(bucket_no::LAST)
+            && message.buckets.is_empty();
+        if !is_empty_insertion && !facts.is_translated_group() {
+            return None;
+        }
+        let command = match is_empty_insertion {
+            // Open vSwitch 3.1 hangs when it moves none behind the others.
+            true => GroupModCommand::InsertBucket(bucket_no::FIRST),
+            false => message.command,
         };
-        Ok(Some(GroupMod {
-            command: GroupModCommand::Modify,
-            group_type: group.group_type,
-            group_id: message.group_id,
+        let buckets = physical_buckets(message.buckets.as_bytes(), &self.server.pairs);
+        let buckets = Buckets::from_bytes(buckets).unwrap_or_else(|_| message.buckets.clone());
+        let physical = GroupMod {
+            command,
             buckets,
-            selection: group.selection.clone(),
-        }))
-    }
-}
-
-/// `copy_buckets_for_insert_bucket()`.
-fn inserted(old: &Buckets, new: &Buckets, place: u32) -> Result<Buckets, ErrorCode> {
-    let old: Vec<Bucket<'_>> = old.iter().collect();
-    let mut seen = BTreeSet::new();
-    let at = match place {
-        bucket_no::LAST => old.len(),
-        0..=bucket_no::MAX => {
-            let found = old.iter().position(|bucket| bucket.id == place);
-            found.ok_or(ErrorCode::GROUP_MOD_FAILED_UNKNOWN_BUCKET)? + 1
-        }
-        _ => 0,
-    };
-    let (before, after) = old.split_at(at);
-    let all: Vec<Bucket<'_>> = before
-        .iter()
-        .copied()
-        .chain(new.iter())
-        .chain(after.iter().copied())
-        .collect();
-    match all.iter().all(|bucket| seen.insert(bucket.id)) {
-        true => Ok(Buckets::with_ids(all)),
-        false => Err(ErrorCode::GROUP_MOD_FAILED_BUCKET_EXISTS),
-    }
-}
-
-/// `copy_buckets_for_remove_bucket()`.
-fn removed(old: &Buckets, place: u32) -> Result<Buckets, ErrorCode> {
-    let old: Vec<Bucket<'_>> = old.iter().collect();
-    let skipped = match place {
-        bucket_no::ALL => return Ok(Buckets::default()),
-        bucket_no::FIRST => Some(0),
-        bucket_no::LAST => old.len().checked_sub(1),
-        place => {
-            let found = old.iter().position(|bucket| bucket.id == place);
-            Some(found.ok_or(ErrorCode::GROUP_MOD_FAILED_UNKNOWN_BUCKET)?)
-        }
-    };
-    let kept = old.iter().enumerate();
-    let kept = kept.filter(|(index, _)| Some(*index) != skipped);
-    Ok(Buckets::with_ids(kept.map(|(_, bucket)| *bucket)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use openflow13::{group_no, port_no, ActionList};
-
-    fn buckets(ids: &[u32]) -> Buckets {
-        let list = ActionList::new().output(1, 0);
-        Buckets::with_ids(ids.iter().map(|id| Bucket {
-            id: *id,
-            weight: 0,
-            watch_port: port_no::ANY,
-            watch_group: group_no::ANY,
-            actions: list.as_actions(),
-        }))
-    }
-
-    #[test]
-    fn buckets_are_inserted_where_the_command_says() {
-        let insert = |old: &[u32], new: &[u32], place| {
-            inserted(&buckets(old), &buckets(new), place)
-                .map(|all| all.iter().map(|b| b.id).collect::<Vec<_>>())
+            selection: message.selection.clone(),
+            ..*message
         };
-        assert_eq!(
-            insert(&[1, 2], &[7, 5], bucket_no::FIRST),
-            Ok(vec![7, 5, 1, 2])
-        );
-        assert_eq!(
-            insert(&[1, 2], &[7, 5], bucket_no::ALL),
-            Ok(vec![7, 5, 1, 2])
-        );
-        assert_eq!(
-            insert(&[1, 2], &[7, 5], bucket_no::LAST),
-            Ok(vec![1, 2, 7, 5])
-        );
-        assert_eq!(insert(&[1, 2], &[7, 5], 1), Ok(vec![1, 7, 5, 2]));
-        assert_eq!(insert(&[], &[7], bucket_no::LAST), Ok(vec![7]));
-        assert_eq!(
-            insert(&[1], &[7], 7),
-            Err(ErrorCode::GROUP_MOD_FAILED_UNKNOWN_BUCKET)
-        );
-        assert_eq!(
-            insert(&[1], &[1], 1),
-            Err(ErrorCode::GROUP_MOD_FAILED_BUCKET_EXISTS)
-        );
-    }
-
-    #[test]
-    fn buckets_are_removed_where_the_command_says() {
-        let remove = |old: &[u32], place| {
-            removed(&buckets(old), place).map(|left| left.iter().map(|b| b.id).collect::<Vec<_>>())
-        };
-        assert_eq!(remove(&[4, 2, 9], bucket_no::FIRST), Ok(vec![2, 9]));
-        assert_eq!(remove(&[4, 2, 9], bucket_no::LAST), Ok(vec![4, 2]));
-        assert_eq!(remove(&[4, 2, 9], 2), Ok(vec![4, 9]));
-        assert_eq!(remove(&[4, 2, 9], bucket_no::ALL), Ok(vec![]));
-        assert_eq!(remove(&[], bucket_no::LAST), Ok(vec![]));
-        assert_eq!(
-            remove(&[4], 2),
-            Err(ErrorCode::GROUP_MOD_FAILED_UNKNOWN_BUCKET)
-        );
+        Some(wire(incoming.origin.xid, &Message::GroupMod(physical)))
     }
 }

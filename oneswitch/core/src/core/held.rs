@@ -2,7 +2,7 @@
 
 use crate::api::ControllerId;
 use crate::controllers::Incoming;
-use crate::core::bundles::checkable;
+use crate::core::bundle_parts::checkable;
 use crate::core::Core;
 use crate::model::facts::Facts;
 use crate::model::truth::{Changes, Request};
@@ -69,6 +69,11 @@ impl Core {
         let frame = (incoming.origin.controller, incoming.sent.into());
         self.held.frames.push_back(frame);
         self.held.until = Some(batch);
+    }
+
+    /// Holds all messages until the latest one has its verdict.
+    pub(in crate::core) fn hold_behind_operation(&mut self) {
+        self.held.until = Some(self.switches.verdicts.current_batch());
     }
 
     /// Handles the messages that wait neither for a batch nor for a commit any more.

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub enum Link {
     /// OpenFlow 1.0, for the flags of ports (switches/port_flags.rs).
     Version10,
-    /// OpenFlow 1.5, for properties of groups (switches/properties.rs).
+    /// OpenFlow 1.5, for messages (switches/newer.rs), and properties of copies of groups (switches/properties.rs).
     Version15,
 }
 
@@ -49,18 +49,6 @@ impl Core {
     pub fn properties_up(&mut self, switch: SwitchIndex, now: Instant) {
         self.switches.properties_up(switch);
         self.link_up(Link::Version15, switch, now);
-    }
-
-    pub fn properties_down(&mut self, switch: SwitchIndex, now: Instant) {
-        self.switches.properties_down(switch);
-        self.settle(now);
-    }
-
-    /// Handles a message on such a connection.
-    pub fn properties_told(&mut self, switch: SwitchIndex, frame: &[u8], now: Instant) {
-        self.switches
-            .properties_told(&self.truth, &self.server, switch, frame);
-        self.settle(now);
     }
 
     /// A connection of OpenFlow 1.0 to `virt` of a switch is there.
@@ -117,7 +105,7 @@ impl Core {
     }
 
     /// Returns the switches that execute rules and lack such a connection.
-    fn unlinked(&self, link: Link) -> SwitchSet {
+    pub(in crate::core) fn unlinked(&self, link: Link) -> SwitchSet {
         let linked = match link {
             Link::Version10 => self.switches.port_flags.rounds.links(),
             Link::Version15 => self.switches.properties.rounds.links(),

@@ -14,7 +14,7 @@ use openflow13::{
     decode, encode_error, fits_kind, kind, port_no, ErrorCode, Features, Header, Message,
     MeterModCommand, Role, SwitchConfig,
 };
-use openflow13::{openflow10, openflow14, openflow15, without_bucket_ids};
+use openflow13::{openflow10, openflow14, openflow15, without_later_fields};
 use std::time::Instant;
 use tracing::{debug, info};
 
@@ -136,7 +136,7 @@ impl Core {
             };
             return self.refuse(incoming, error);
         }
-        match without_bucket_ids(frame) {
+        match without_later_fields(frame) {
             Some(cleared) => {
                 let incoming = Incoming {
                     frame: &cleared,

@@ -57,7 +57,12 @@ impl Core {
         true
     }
 
-    fn openflow10_request(&mut self, incoming: Incoming<'_>, request: Request, now: Instant) {
+    pub(in crate::core) fn openflow10_request(
+        &mut self,
+        incoming: Incoming<'_>,
+        request: Request,
+        now: Instant,
+    ) {
         match request {
             Request::Formats(formats) => {
                 if let Some(controller) = self.controllers.get_mut(incoming.origin.controller) {
@@ -115,7 +120,7 @@ impl Core {
     /// Modifies rules as OpenFlow 1.0 does: in all tables unless one is named, with a new cookie, and adding a rule if there is none to
     /// modify (Open vSwitch, `modify_flows_start__()`).
     fn modify_or_add(&mut self, incoming: Incoming<'_>, modify: Modify, now: Instant) {
-        if self.switches.verdicts.changes_in_flight() {
+        if self.commit.is_none() && self.switches.verdicts.changes_in_flight() {
             // Whether it adds a rule depends on whether the switches take those before it.
             let batch = self.switches.verdicts.current_batch();
             return self.hold_until_settled(incoming, batch);

@@ -4,9 +4,8 @@ use crate::api::SwitchIndex;
 use crate::controllers::Incoming;
 use crate::core::links::Link;
 use crate::core::Core;
-use crate::layout::messages::group_removal;
 use crate::layout::translate::{
-    flow_mod_with_flood_group, patch_added, physical_group_mod, physical_packet_out, removal_of,
+    flow_mod_with_flood_group, patch_added, physical_packet_out, removal_of,
 };
 use crate::model::facts::{Facts, Stateful};
 use crate::model::hidden::{is_hidden, LIVE_GROUPS};
@@ -20,8 +19,7 @@ use crate::switch_set::SwitchSet;
 use crate::wire::wire;
 use openflow13::openflow10;
 use openflow13::{
-    config, group_no, group_type, port_no, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
-    GroupMod, GroupModCommand, Message, PacketOut,
+    config, port_no, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand, Message, PacketOut,
 };
 use std::time::Instant;
 use tracing::warn;
@@ -235,7 +233,7 @@ impl Core {
 
     /// Refuses what the switches would accept but one switch would not, or what cannot work. The log gives the reason, which the error
     /// cannot.
-    fn refuse_by_facts(
+    pub(in crate::core) fn refuse_by_facts(
         &self,
         incoming: Incoming<'_>,
         what: &str,
@@ -284,112 +282,6 @@ impl Core {
         self.with_moves(now, |moves, below| moves.retire_copies(below, &old, &new));
     }
 
-    pub(in crate::core) fn group_mod(
-        &mut self,
-        incoming: Incoming<'_>,
-        message: GroupMod,
-        now: Instant,
-    ) {
-        if is_hidden(message.group_id) && message.command == GroupModCommand::Delete {
-            return; // controllers do not have this group, and deleting nothing is not an error
-        }
-        if is_hidden(message.group_id) {
-            warn!(target: "northbound", controller = incoming.origin.controller.0, group = message.group_id, "refuses a group with a number of oneswitchd: controllers have those below {LIVE_GROUPS:#x}");
-            return self.refuse(incoming, ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP);
-        }
-        let command = message.command;
-        let message = match self.whole_group(incoming, message) {
-            Ok(Some(message)) => message,
-            Ok(None) => return,
-            Err(error) => return self.refuse(incoming, error),
-        };
-        if message.command == command {
-            return self.change_group(incoming, message, now);
-        }
-        let frame = wire(incoming.origin.xid, &Message::GroupMod(message.clone()));
-        let whole = Incoming {
-            frame: &frame,
-            ..incoming
-        };
-        self.change_group(whole, message, now)
-    }
-
-    fn change_group(&mut self, incoming: Incoming<'_>, message: GroupMod, now: Instant) {
-        let facts = Facts::of_buckets(&message.buckets);
-        if self.holds_until_gathered(incoming, &facts, now) {
-            return;
-        }
-        if message.selection.is_some() && self.holds_until_linked(incoming, Link::Version15, now) {
-            return;
-        }
-        let what = "a group with selection_method";
-        if message.selection.is_some() && self.refuses_unlinked(Link::Version15, what) {
-            return self.refuse(incoming, ErrorCode::TABLE_FEATURES_FAILED_BAD_ARGUMENT);
-        }
-        if let Some(error) = self.refuse_by_facts(incoming, "a group", &facts) {
-            return self.refuse(incoming, error);
-        }
-        self.begin_learning(&facts, now);
-        if facts.moves_in_port {
-            self.enter_everywhere(now);
-        }
-        let targets = self.server.executors.all();
-        if message.command == GroupModCommand::Delete && self.switches.is_collecting() {
-            let targets = targets.intersection(self.switches.up());
-            for rule in self.truth.users_of_group(message.group_id) {
-                let removal = Message::FlowMod(removal_of(&rule));
-                self.switches.put_to_trial(&removal, targets);
-            }
-        }
-        if message.command == GroupModCommand::Delete && message.group_id == group_no::ALL {
-            // One by one, to keep the hidden groups.
-            self.switches
-                .verdicts
-                .adopt(targets.intersection(self.switches.up()));
-            let ids: Vec<u32> = self.truth.groups.keys().copied().collect();
-            ids.into_iter().for_each(|id| {
-                self.switches
-                    .send_own(&Message::GroupMod(group_removal(id)), targets, now)
-            });
-            let request = Request::Group { message, facts };
-            return self.operate(incoming, None, request, SwitchSet::EMPTY, now);
-        }
-        self.switches
-            .watch_ports(&mut self.server, &message.buckets);
-        let changed = self.physical_group_mod(incoming, &message, &facts);
-        let request = Request::Group { message, facts };
-        self.operate(incoming, changed, request, targets, now);
-        self.switches.require_properties(targets);
-    }
-
-    /// Returns the group-mod for the switches; `None`: unchanged.
-    fn physical_group_mod(
-        &mut self,
-        incoming: Incoming<'_>,
-        message: &GroupMod,
-        facts: &Facts,
-    ) -> Option<Vec<u8>> {
-        let is_select = message.group_type == group_type::SELECT;
-        self.switches.properties.are_needed |= is_select && !message.buckets.are_in_order();
-        let without = message.selection.is_some().then(|| {
-            let selection = None;
-            let buckets = message.buckets.clone();
-            let sayable = GroupMod {
-                selection,
-                buckets,
-                ..*message
-            };
-            wire(incoming.origin.xid, &Message::GroupMod(sayable))
-        });
-        match facts.is_translated_group() {
-            true => Some(physical_group_mod(
-                without.as_deref().unwrap_or(incoming.frame),
-                &self.server.pairs,
-            )),
-            false => without,
-        }
-    }
-
     /// Refuses a message that no switch can accept. Of several errors in it, the hypervisor reports the one that Open vSwitch finds first;
     /// `error` is ours.
     pub(in crate::core) fn refuse_malformed(
@@ -417,6 +309,14 @@ impl Core {
         if self.holds_until_gathered(incoming, &facts, now) {
             return;
         }
+        let is_newer = message.packet_type != 0;
+        if is_newer && self.holds_until_alone(incoming, now) {
+            return;
+        }
+        let what = "a packet without an Ethernet header";
+        if is_newer && self.refuses_unlinked(Link::Version15, what) {
+            return self.refuse(incoming, ErrorCode::BAD_MATCH_BAD_VALUE);
+        }
         if let Some(error) = self.refuse_by_facts(incoming, "a packet-out", &facts) {
             return self.refuse(incoming, error);
         }
@@ -443,7 +343,10 @@ impl Core {
             wire(incoming.origin.xid, &Message::PacketOut(translated))
         });
         let targets = SwitchSet::of(switch);
-        self.operate(incoming, changed, Request::PacketOut, targets, now);
+        match is_newer {
+            true => self.operate_newer(incoming, changed, Request::PacketOut, targets, now),
+            false => self.operate(incoming, changed, Request::PacketOut, targets, now),
+        }
     }
 
     /// Returns where a packet-out runs whose actions change in_port: at the executor of the port used for the lookup.

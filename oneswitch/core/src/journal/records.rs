@@ -11,16 +11,18 @@
 //! after a kill, from a damaged length.
 
 use crate::journal::moves::{self, array};
+use crate::layout::messages::messages_of_group;
 use crate::layout::translate::removal_of;
+use crate::model::groups::Group;
 use crate::model::rule::{Counters, Rule, RuleKey};
-use crate::model::truth::{Changes, Group, Meter, Request, Truth};
+use crate::model::truth::{Changes, Meter, Request, Truth};
 use crate::offload::flows::{Counted, Totals};
 use crate::server::counters::counters;
 use crate::server::ports::VirtualPort;
 use crate::server::Server;
 use openflow13::{
-    FlowMod, FlowModCommand, GroupMod, GroupModCommand, Message, MeterMod, MeterModCommand,
-    Multipart, MultipartReply,
+    FlowMod, FlowModCommand, GroupMod, GroupModCommand, GroupStats, Message, MeterMod,
+    MeterModCommand, Multipart, MultipartReply,
 };
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -217,9 +219,15 @@ pub fn put_rule(out: &mut Vec<u8>, clock: &Clock, rule: &Rule) {
     });
 }
 
+/// Counters of a group begin at 0 when buckets come or go, while those of the others go on.
+fn has_counted_nothing(group: &GroupStats) -> bool {
+    let buckets = group.buckets.iter();
+    group.packet_count == 0 && buckets.fold(0, |sum, bucket| sum | bucket.packet_count) == 0
+}
+
 fn put_counted(out: &mut Vec<u8>, clock: &Clock, reply: MultipartReply) {
     let nothing = match &reply {
-        MultipartReply::Group(groups) => groups.iter().all(|g| g.packet_count == 0),
+        MultipartReply::Group(groups) => groups.iter().all(has_counted_nothing),
         MultipartReply::Meter(meters) => meters.iter().all(|m| m.packet_in_count == 0),
         _ => true,
     };
@@ -230,7 +238,7 @@ fn put_counted(out: &mut Vec<u8>, clock: &Clock, reply: MultipartReply) {
     }
 }
 
-/// Writes a group as the message that adds it, with its counters.
+/// Writes a group as the messages that add it, with its counters.
 pub fn put_group(out: &mut Vec<u8>, clock: &Clock, group: &Group) {
     let message = GroupMod {
         command: GroupModCommand::Add,
@@ -239,7 +247,9 @@ pub fn put_group(out: &mut Vec<u8>, clock: &Clock, group: &Group) {
         buckets: group.buckets.clone(),
         selection: group.selection.clone(),
     };
-    put_change(out, clock, group.created, &Message::GroupMod(message));
+    for message in messages_of_group(message) {
+        put_change(out, clock, group.created, &Message::GroupMod(message));
+    }
     let base = group.base.iter().cloned().collect();
     put_counted(out, clock, MultipartReply::Group(base));
 }

@@ -1,7 +1,7 @@
 //! Repairing a switch: from its found state to the wanted one.
 
 use crate::layout::findings::{lacking, Findings, FOREIGN};
-use crate::layout::messages::group_removal;
+use crate::layout::messages::{group_removal, messages_of_group};
 use crate::layout::spelling::{same_bands, same_buckets};
 use crate::model::truth::Meter;
 use foldhash::HashMap;
@@ -49,15 +49,16 @@ pub struct Repair {
 }
 
 impl Repair {
-    fn add(&mut self, is_in_flight: bool, kind: &str, message: Message) {
+    /// Adds the messages about one group or meter.
+    fn add(&mut self, is_in_flight: bool, kind: &str, messages: Vec<Message>) {
         self.again |= is_in_flight;
         if !is_in_flight {
-            self.found.add(kind, || match &message {
-                Message::MeterMod(meter) => format!("meter {}", meter.meter_id),
-                Message::GroupMod(group) => format!("group {}", group.group_id),
+            self.found.add(kind, || match messages.first() {
+                Some(Message::MeterMod(meter)) => format!("meter {}", meter.meter_id),
+                Some(Message::GroupMod(group)) => format!("group {}", group.group_id),
                 _ => String::new(),
             });
-            self.messages.push(message);
+            self.messages.extend(messages);
         }
     }
 }
@@ -74,7 +75,7 @@ pub fn groups(
     let mut repair = Repair::default();
     for surplus in difference.surplus {
         let removal = Message::GroupMod(group_removal(surplus.group_id));
-        repair.add(is_in_flight(surplus.group_id), FOREIGN, removal);
+        repair.add(is_in_flight(surplus.group_id), FOREIGN, vec![removal]);
     }
     for (mut group, there) in difference.lacking {
         let kind = lacking(&there);
@@ -82,7 +83,12 @@ pub fn groups(
             group.command = GroupModCommand::Modify;
         }
         let is_in_flight = is_in_flight(group.group_id);
-        repair.add(is_in_flight, kind, Message::GroupMod(group));
+        let messages = messages_of_group(group).into_iter();
+        repair.add(
+            is_in_flight,
+            kind,
+            messages.map(Message::GroupMod).collect(),
+        );
     }
     repair
 }
@@ -105,7 +111,7 @@ pub fn meters(
             bands: Box::default(),
         };
         let is_in_flight = is_in_flight(surplus.meter_id);
-        repair.add(is_in_flight, FOREIGN, Message::MeterMod(message));
+        repair.add(is_in_flight, FOREIGN, vec![Message::MeterMod(message)]);
     }
     for (meter, there) in difference.lacking {
         let message = MeterMod {
@@ -118,7 +124,11 @@ pub fn meters(
             bands: meter.bands.clone(),
         };
         let kind = lacking(&there);
-        repair.add(is_in_flight(meter.id), kind, Message::MeterMod(message));
+        repair.add(
+            is_in_flight(meter.id),
+            kind,
+            vec![Message::MeterMod(message)],
+        );
     }
     repair
 }

@@ -15,8 +15,6 @@ const GROUP: u16 = 22;
 const IDLE_TIMEOUT: usize = 26;
 const FLAGS: usize = 44;
 const MATCH: usize = 48;
-/// Offset of the buckets in OFPT_GROUP_MOD.
-const BUCKETS: usize = 16;
 const BUCKET_HEADER: usize = 16;
 /// Offsets in a bucket.
 const WATCH_PORT: usize = 4;
@@ -299,12 +297,6 @@ pub fn flow_mod_with_flood_group(frame: &[u8]) -> Vec<u8> {
     let match_length = usize::from(u16_at(frame, MATCH + 2).unwrap_or(0)).next_multiple_of(8);
     let (head, instructions) = frame.split_at((MATCH + match_length).min(frame.len()));
     with_length([head, &instructions_with_flood_group(instructions)].concat())
-}
-
-/// Translates a complete OFPT_GROUP_MOD for a switch.
-pub fn physical_group_mod(frame: &[u8], pairs: &Pairs) -> Vec<u8> {
-    let (head, buckets) = frame.split_at(BUCKETS.min(frame.len()));
-    with_length([head, &physical_buckets(buckets, pairs)].concat())
 }
 
 fn with_length(mut frame: Vec<u8>) -> Vec<u8> {

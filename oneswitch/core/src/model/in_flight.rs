@@ -1,8 +1,9 @@
 //! State that messages without a verdict change.
 
+use crate::model::groups::Group;
 use crate::model::rule::{Rule, RuleKey};
 use crate::model::tlv_table::TlvTable;
-use crate::model::truth::{Changes, Group, Meter};
+use crate::model::truth::{Changes, Meter};
 use foldhash::HashMap;
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! The virtual switch's state as written by its controllers: flow tables, groups and meters, with every change undoable.
 
 use crate::model::facts::{self, Facts};
+use crate::model::groups::{add_to_group, Group};
 use crate::model::rule::{size_of_rule, Rule, RuleKey};
 use crate::model::table_configs::TableConfigs;
 use crate::model::tables::{Change, Filter, FlowTables};
@@ -8,33 +9,13 @@ use crate::model::tlv_table::TlvTable;
 use openflow13::openflow14::Table;
 use openflow13::tlv_table::TlvTableMod;
 use openflow13::{
-    group_no, group_type, meter_no, Action, Buckets, CanonicalMatch, ErrorCode, FlowMod,
-    FlowModCommand, GroupMod, GroupModCommand, GroupStats, Instruction, Instructions, MeterMod,
-    MeterModCommand, MeterStats, MultipartReply, MultipartRequest, Selection,
+    group_no, meter_no, Action, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand, GroupMod,
+    GroupModCommand, GroupStats, Instruction, Instructions, MeterMod, MeterModCommand, MeterStats,
+    MultipartReply, MultipartRequest,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
-
-#[derive(Clone, Debug)]
-pub struct Group {
-    pub id: u32,
-    pub group_type: u8,
-    pub buckets: Buckets,
-    pub selection: Option<Selection>,
-    pub facts: Facts,
-    pub created: Instant,
-    /// Counters of removed copies.
-    pub base: Option<GroupStats>,
-}
-
-impl Group {
-    /// Tells whether OpenFlow 1.3 cannot say all of it: numbers of buckets enter the hash of a select group.
-    pub fn has_properties(&self) -> bool {
-        let is_select = self.group_type == group_type::SELECT;
-        self.selection.is_some() || is_select && !self.buckets.are_in_order()
-    }
-}
 
 #[derive(Clone, Debug)]
 pub struct Meter {
@@ -170,16 +151,13 @@ impl Truth {
                     .then(|| self.missing_reference(&message.instructions))
                     .flatten()
             }
-            Request::Group { message, .. } => {
-                let there = self.groups.contains_key(&message.group_id);
-                match message.command {
-                    GroupModCommand::Add if there => Some(ErrorCode::GROUP_MOD_FAILED_GROUP_EXISTS),
-                    GroupModCommand::Modify if !there => {
-                        Some(ErrorCode::GROUP_MOD_FAILED_UNKNOWN_GROUP)
-                    }
-                    _ => None,
-                }
-            }
+            Request::Group { message, .. } => Group::after(
+                self.groups.get(&message.group_id).map(|g| &**g),
+                message,
+                Facts::default(),
+                Instant::now(),
+            )
+            .err(),
             Request::Meter(message) => {
                 let there = self.meters.contains_key(&message.meter_id);
                 match message.command {
@@ -285,41 +263,23 @@ impl Truth {
         changes: &mut Changes,
     ) {
         let id = message.group_id;
-        match message.command {
-            GroupModCommand::Add | GroupModCommand::Modify | GroupModCommand::AddOrModify => {
-                let old = self.groups.get(&id).cloned();
-                // Every switch refuses adding an existing one, or modifying a missing one.
-                if message.command == GroupModCommand::AddOrModify
-                    || old.is_some() == (message.command == GroupModCommand::Modify)
-                {
-                    let created = old.as_ref().map_or(now, |g| g.created);
-                    let group = Group {
-                        id,
-                        group_type: message.group_type,
-                        buckets: message.buckets.clone(),
-                        selection: message.selection.clone(),
-                        facts,
-                        created,
-                        base: None,
-                    };
-                    self.groups.insert(id, Arc::new(group));
-                    changes.groups.push((id, old));
-                }
+        if message.command != GroupModCommand::Delete {
+            // Every switch refuses what makes no group.
+            if let Ok(group) = Group::after(self.groups.get(&id).map(|g| &**g), message, facts, now)
+            {
+                let old = self.groups.insert(id, Arc::new(group));
+                changes.groups.push((id, old));
             }
-            // They have become modifications.
-            GroupModCommand::InsertBucket(_) | GroupModCommand::RemoveBucket(_) => {}
-            GroupModCommand::Delete => {
-                let doomed: Vec<u32> = if id == group_no::ALL {
-                    self.groups.keys().copied().collect()
-                } else {
-                    vec![id]
-                };
-                for id in doomed {
-                    if let Some(old) = self.groups.remove(&id) {
-                        changes.groups.push((id, Some(old)));
-                        self.remove_rules(changes, |f| f.has_group, |i| facts::uses_group(i, id));
-                    }
-                }
+            return;
+        }
+        let doomed: Vec<u32> = match id {
+            group_no::ALL => self.groups.keys().copied().collect(),
+            id => vec![id],
+        };
+        for id in doomed {
+            if let Some(old) = self.groups.remove(&id) {
+                changes.groups.push((id, Some(old)));
+                self.remove_rules(changes, |f| f.has_group, |i| facts::uses_group(i, id));
             }
         }
     }
@@ -466,15 +426,7 @@ pub fn checks_overlap(message: &FlowMod) -> bool {
     message.command == FlowModCommand::Add && message.flags & FlowMod::CHECK_OVERLAP != 0
 }
 
-/// Adds the counters of a removed copy of a group.
-pub fn add_to_group(group: &mut Arc<Group>, stats: &GroupStats) {
-    match &mut Arc::make_mut(group).base {
-        Some(base) => add_group(base, stats),
-        none => *none = Some(stats.clone()),
-    }
-}
-
-/// Does the same as [`add_to_group`] for a meter.
+/// Adds the counters of a removed copy of a meter.
 pub fn add_to_meter(meter: &mut Arc<Meter>, stats: &MeterStats) {
     match &mut Arc::make_mut(meter).base {
         Some(base) => add_meter(base, stats),
@@ -483,16 +435,6 @@ pub fn add_to_meter(meter: &mut Arc<Meter>, stats: &MeterStats) {
 }
 
 /// Adds the counters of `other` to those of `sum`.
-pub fn add_group(sum: &mut GroupStats, other: &GroupStats) {
-    sum.packet_count = sum.packet_count.wrapping_add(other.packet_count);
-    sum.byte_count = sum.byte_count.wrapping_add(other.byte_count);
-    for (bucket, more) in sum.buckets.iter_mut().zip(&other.buckets) {
-        bucket.packet_count = bucket.packet_count.wrapping_add(more.packet_count);
-        bucket.byte_count = bucket.byte_count.wrapping_add(more.byte_count);
-    }
-}
-
-/// Does the same as [`add_group`] for a meter.
 pub fn add_meter(sum: &mut MeterStats, other: &MeterStats) {
     sum.packet_in_count = sum.packet_in_count.wrapping_add(other.packet_in_count);
     sum.byte_in_count = sum.byte_in_count.wrapping_add(other.byte_in_count);

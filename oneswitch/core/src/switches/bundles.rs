@@ -12,7 +12,8 @@ use crate::outbox::Outbox;
 use crate::switch_set::SwitchSet;
 use crate::switches::Switches;
 use crate::wire::wire;
-use openflow13::{bundle, frame_length, set_xid, Message, PortMod};
+use openflow13::{bundle, frame_length, group_mod_before_15, kind, set_xid, Message, PortMod};
+use std::borrow::Cow;
 
 /// Numbers of our bundles on a `virt`. None of them outlives the messages that are written with its opening.
 const CHECKED: u32 = 1;
@@ -27,6 +28,8 @@ type Messages = Vec<(SwitchIndex, Vec<u8>)>;
 pub struct Collected {
     tried: Messages,
     committed: Messages,
+    /// Whether it goes over OpenFlow 1.5.
+    is_newer: bool,
 }
 
 impl Collected {
@@ -118,6 +121,7 @@ impl Switches {
         Collected {
             tried: of_switches(made.tried),
             committed: of_switches(made.committed),
+            is_newer: self.speaks_newer,
         }
     }
 
@@ -129,11 +133,20 @@ impl Switches {
     pub(super) fn put_to_virt(&mut self, switch: SwitchIndex, frame: &[u8], xid: u32) {
         let to = Destination::Switch(switch, Bridge::Virt);
         let Some(made) = &mut self.collecting else {
-            self.outbox.put_with_xid(to, frame, xid);
-            return;
+            if !self.speaks_newer {
+                self.outbox.put_with_xid(to, &sayable(frame), xid);
+                return;
+            }
+            let mut message = frame.to_vec();
+            set_xid(&mut message, xid);
+            return self.operate_newer(switch, &message);
         };
-        made.tried.put_with_xid(to, frame, xid);
-        made.committed.put_with_xid(to, frame, xid);
+        let frame = match self.speaks_newer {
+            true => Cow::Borrowed(frame),
+            false => sayable(frame),
+        };
+        made.tried.put_with_xid(to, &frame, xid);
+        made.committed.put_with_xid(to, &frame, xid);
     }
 
     /// Adds a message only to the trial of the bundle that is being collected.
@@ -159,13 +172,12 @@ impl Switches {
         };
         let unacceptable = wire(end, &Message::PortMod(unacceptable));
         let mut asked = SwitchSet::EMPTY;
+        let is_newer = collected.is_newer;
         for (switch, messages) in &collected.tried {
-            let to = Destination::Switch(*switch, Bridge::Virt);
-            self.put_parts(to, TRIAL, messages);
-            self.outbox.put(to, &wrapped(TRIAL, &unacceptable));
-            self.outbox.put(to, &bundle::encode_commit(commit, TRIAL));
-            self.outbox
-                .put(to, &wire(barrier, &Message::BarrierRequest));
+            let messages = [&messages[..], &unacceptable].concat();
+            self.put_bundle((*switch, is_newer), TRIAL, commit, &messages);
+            let end = wire(barrier, &Message::BarrierRequest);
+            self.put_of_bundle((*switch, is_newer), &end);
             asked.insert(*switch);
         }
         Trial {
@@ -182,21 +194,42 @@ impl Switches {
     pub fn commit_bundle(&mut self, collected: &Collected) -> u32 {
         let commit = self.fresh_xid();
         for (switch, messages) in &collected.committed {
-            let to = Destination::Switch(*switch, Bridge::Virt);
-            self.put_parts(to, FINAL, messages);
-            self.outbox.put(to, &bundle::encode_commit(commit, FINAL));
+            self.put_bundle((*switch, collected.is_newer), FINAL, commit, messages);
         }
         commit
     }
 
-    fn put_parts(&mut self, to: Destination, id: u32, mut messages: &[u8]) {
+    /// Sends a whole bundle.
+    fn put_bundle(&mut self, to: (SwitchIndex, bool), id: u32, commit: u32, mut messages: &[u8]) {
         let open = bundle::encode_open(self.fresh_xid(), id);
-        self.outbox.put(to, &open);
+        self.put_of_bundle(to, &open);
         while let Ok(Some(length)) = frame_length(messages) {
             let (message, rest) = messages.split_at(length);
-            self.outbox.put(to, &wrapped(id, message));
+            self.put_of_bundle(to, &wrapped(id, message));
             messages = rest;
         }
+        self.put_of_bundle(to, &bundle::encode_commit(commit, id));
+    }
+
+    /// Sends a message about a bundle, perhaps over OpenFlow 1.5.
+    fn put_of_bundle(&mut self, (switch, is_newer): (SwitchIndex, bool), message: &[u8]) {
+        match is_newer {
+            true => self.operate_newer(switch, message),
+            false => {
+                let to = Destination::Switch(switch, Bridge::Virt);
+                self.outbox.put(to, message);
+            }
+        }
+    }
+}
+
+/// Returns a message as OpenFlow 1.3 says it.
+fn sayable(frame: &[u8]) -> Cow<'_, [u8]> {
+    /// Where a group-mod tells what else it has.
+    const EXTRAS: usize = 11;
+    match (frame.get(1), frame.get(EXTRAS)) {
+        (Some(&kind::GROUP_MOD), Some(1..)) => Cow::Owned(group_mod_before_15(frame)),
+        _ => Cow::Borrowed(frame),
     }
 }
 

@@ -48,6 +48,7 @@ impl Switches {
         let switches: Vec<_> = outputs.iter().map(|(switch, _)| *switch).collect();
         for ((switch, actions), data) in outputs.into_iter().zip(request.frames) {
             let message = PacketOut {
+                packet_type: 0,
                 buffer_id: NO_BUFFER,
                 in_port: port_no::CONTROLLER,
                 actions,

@@ -1,19 +1,19 @@
-//! What OpenFlow 1.3 cannot say about groups: how a select group selects buckets, and the numbers of these. A connection of OpenFlow 1.5 to each
-//! `virt` says it, once the group is there.
+//! What OpenFlow 1.3 cannot say about copies of groups: how a select group selects buckets, and the numbers of these. A connection of OpenFlow
+//! 1.5 to each `virt` says it, once a move or a comparison has written the group.
 
 use super::rounds::Rounds;
 use crate::api::{Destination, SwitchIndex};
-use crate::layout::messages::group_with_properties;
+use crate::layout::messages::{group_with_properties, messages_of_group};
 use crate::model::hidden::Pairs;
 use crate::model::truth::Truth;
 use crate::server::Server;
 use crate::switch_set::SwitchSet;
 use crate::switches::Switches;
+use crate::wire::wire;
 use openflow13::openflow15::{
-    decode_descriptions, encode_barrier, encode_description_request, encode_group_mod,
-    error_numbers, DescribedGroup,
+    decode_descriptions, decode_error, encode_description_request, DescribedGroup,
 };
-use openflow13::{kind, GroupMod, Header};
+use openflow13::{kind, GroupMod, Header, Message};
 use tracing::error;
 
 #[derive(Debug, Default)]
@@ -36,10 +36,12 @@ impl Switches {
         self.require_properties(SwitchSet::of(switch));
     }
 
-    pub fn properties_down(&mut self, switch: SwitchIndex) {
+    /// Forgets a connection; tells whether messages on it have no verdict.
+    pub fn properties_down(&mut self, switch: SwitchIndex) -> bool {
         self.outbox.discard(Destination::Properties(switch));
         self.properties.rounds.link_down(switch);
         self.require_properties(SwitchSet::of(switch));
+        self.verdicts.forget_newer(switch)
     }
 
     /// Tells whether a switch will get the properties of its groups soon.
@@ -76,9 +78,9 @@ impl Switches {
         let Some(header) = Header::parse(frame) else {
             return;
         };
-        if let Some((kind, code)) = error_numbers(frame) {
+        if let Some(told) = decode_error(frame) {
             let name = &self.list[switch].name;
-            error!(target: "southbound", switch = %name, kind, code, "refuses the properties of a group with this error of OpenFlow 1.5");
+            error!(target: "southbound", switch = %name, error = %told.error, "refuses what OpenFlow 1.5 says about a group");
         }
         let rounds = &mut self.properties.rounds;
         let Some(round) = rounds.awaiting(switch, header.xid) else {
@@ -117,18 +119,12 @@ impl Switches {
         let lacking: Vec<GroupMod> = lacking
             .filter_map(|there| lacking_in(truth, pairs, there))
             .collect();
-        let to = Destination::Properties(switch);
-        for group in lacking {
-            match encode_group_mod(self.fresh_xid(), &group) {
-                Ok(frame) => self.outbox.put(to, &frame),
-                Err(oversize) => {
-                    let (name, group) = (&self.list[switch].name, group.group_id);
-                    error!(target: "southbound", switch = %name, group, %oversize, "cannot get the properties of a group");
-                }
-            }
+        for message in lacking.into_iter().flat_map(messages_of_group) {
+            let message = wire(self.fresh_xid(), &Message::GroupMod(message));
+            self.put_to_newer(switch, &message);
         }
         let barrier = self.fresh_xid();
-        self.outbox.put(to, &encode_barrier(barrier));
+        self.put_to_newer(switch, &wire(barrier, &Message::BarrierRequest));
         self.properties.rounds.begin(switch, barrier);
     }
 }

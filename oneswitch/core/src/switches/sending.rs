@@ -63,14 +63,17 @@ impl Switches {
     /// Sends the barriers of the open batch; returns false if there is none.
     pub fn close_batch(&mut self) -> bool {
         let barrier = self.fresh_xid();
-        let Some((virt, edge)) = self.verdicts.close(barrier) else {
+        let Some(awaited) = self.verdicts.close(barrier) else {
             return false;
         };
         let frame = wire(barrier, &Message::BarrierRequest);
-        for (set, bridge) in [(virt, Bridge::Virt), (edge, Bridge::Edge)] {
+        for (set, bridge) in [(awaited.virt, Bridge::Virt), (awaited.edge, Bridge::Edge)] {
             for switch in set.iter() {
                 self.outbox.put(Destination::Switch(switch, bridge), &frame);
             }
+        }
+        for switch in awaited.newer.iter() {
+            self.put_to_newer(switch, &frame);
         }
         true
     }

@@ -113,8 +113,8 @@ impl Switches {
             session.again = true;
             return;
         }
-        if self.verdicts.is_joining() {
-            // It would lack what it has only tried.
+        if self.verdicts.is_joining() || self.verdicts.awaits_newer() {
+            // It would lack what it has only tried, or gets over another connection.
             session.resync_at = Some(now + TRIAL);
             return;
         }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use folds::Vanished;
 pub use folds::{each_counted, CountedRules};
-pub use settled::{Refused, Settled, MANY};
+pub use settled::{Forwarded, Refused, Settled, MANY};
 
 /// Set in the xid of everything except operations, which are found by counting from the oldest one.
 pub const NOT_AN_OPERATION: u32 = 0x8000_0000;
@@ -172,15 +172,17 @@ struct Batch {
 }
 
 /// Bridges of some switches.
-#[derive(Clone, Copy, Debug, Default)]
-struct Bridges {
-    virt: SwitchSet,
-    edge: SwitchSet,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bridges {
+    pub virt: SwitchSet,
+    pub edge: SwitchSet,
+    /// `virt` over OpenFlow 1.5.
+    pub newer: SwitchSet,
 }
 
 impl Bridges {
     fn is_empty(self) -> bool {
-        self.virt.is_empty() && self.edge.is_empty()
+        self.virt.is_empty() && self.edge.is_empty() && self.newer.is_empty()
     }
 
     fn of(&mut self, bridge: Bridge) -> &mut SwitchSet {
@@ -449,8 +451,8 @@ impl Verdicts {
         self.due |= self.deadline().is_some_and(|deadline| deadline <= now);
     }
 
-    /// Closes the open batch if it is due; returns the switches to send a barrier with `barrier` as xid.
-    pub fn close(&mut self, barrier: u32) -> Option<(SwitchSet, SwitchSet)> {
+    /// Closes the open batch if it is due; returns the bridges to send a barrier with `barrier` as xid.
+    pub fn close(&mut self, barrier: u32) -> Option<Bridges> {
         if self.joined.is_some() || !std::mem::take(&mut self.due) || !self.is_open() {
             return None;
         }
@@ -463,7 +465,7 @@ impl Verdicts {
             operations: std::mem::take(&mut self.open),
             awaited,
         });
-        Some((awaited.virt, awaited.edge))
+        Some(awaited)
     }
 
     /// Records an error of `switch` about operation `xid`; returns false if that operation does not exist.
@@ -565,6 +567,7 @@ impl Verdicts {
 
 mod folds;
 mod joined;
+mod newer;
 mod settled;
 #[cfg(test)]
 mod tests;

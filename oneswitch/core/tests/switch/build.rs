@@ -94,6 +94,7 @@ pub fn meter(command: MeterModCommand, id: u32, rate: u32) -> Message {
 
 pub fn packet_out(in_port: u32, actions: ActionList) -> Message {
     Message::PacketOut(PacketOut {
+        packet_type: 0,
         buffer_id: NO_BUFFER,
         in_port,
         actions,

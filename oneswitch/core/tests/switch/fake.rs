@@ -3,10 +3,10 @@
 use openflow13::openflow10::PacketInFormat;
 use openflow13::tlv_table::TlvMapping;
 use openflow13::{
-    bundle, config, decode, encode, encode_error, group_no, meter_no, port_no, state, Action,
-    Buckets, CanonicalMatch, ErrorCode, Features, FlowMod, FlowModCommand, FlowRemoved, GroupMod,
-    GroupModCommand, Instructions, Match, Message, MeterMod, MeterModCommand, PacketOut, Port,
-    PortMod, PortStats, PortStatus, QueueStats, ALL_TABLES, NX_VENDOR,
+    bucket_no, bundle, config, decode, encode, encode_error, group_no, meter_no, port_no, state,
+    Action, Buckets, CanonicalMatch, ErrorCode, Features, FlowMod, FlowModCommand, FlowRemoved,
+    GroupMod, GroupModCommand, Instructions, Match, Message, MeterMod, MeterModCommand, PacketOut,
+    Port, PortMod, PortStats, PortStatus, QueueStats, ALL_TABLES, NX_VENDOR,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -399,6 +399,13 @@ impl FakeBridge {
                     .collect();
                 self.remove(&orphans, FlowRemoved::GROUP_DELETE);
             }
+            GroupModCommand::InsertBucket(_) | GroupModCommand::RemoveBucket(_) => {
+                let (_, buckets) = self
+                    .groups
+                    .get_mut(&m.group_id)
+                    .ok_or(ErrorCode::GROUP_MOD_FAILED_UNKNOWN_GROUP)?;
+                *buckets = with_buckets(buckets, m)?;
+            }
             _ => {
                 let group = (m.group_type, m.buckets.clone());
                 self.groups.insert(m.group_id, group);
@@ -433,6 +440,20 @@ impl FakeBridge {
         self.accepted += 1;
         Ok(())
     }
+}
+
+/// Inserts buckets before or behind all others, or removes the first one or all.
+fn with_buckets(old: &Buckets, m: &GroupMod) -> Result<Buckets, ErrorCode> {
+    let (old, new) = (old.iter(), m.buckets.iter());
+    Ok(match m.command {
+        GroupModCommand::InsertBucket(bucket_no::LAST) => Buckets::with_ids(old.chain(new)),
+        GroupModCommand::InsertBucket(bucket_no::FIRST | bucket_no::ALL) => {
+            Buckets::with_ids(new.chain(old))
+        }
+        GroupModCommand::RemoveBucket(bucket_no::ALL) => Buckets::default(),
+        GroupModCommand::RemoveBucket(bucket_no::FIRST) => Buckets::with_ids(old.skip(1)),
+        _ => return Err(ErrorCode::GROUP_MOD_FAILED_UNKNOWN_BUCKET),
+    })
 }
 
 pub fn outputs_to(instructions: &Instructions, port: u32, group: u32) -> bool {

@@ -36,6 +36,9 @@ pub struct Lab {
     pub properties: Vec<(usize, Vec<u8>)>,
     /// Messages over OpenFlow 1.0 to switches.
     pub version10: Vec<(usize, Vec<u8>)>,
+    /// Whether they answer there.
+    pub answers_newer: bool,
+    newer: Vec<(usize, Vec<u8>)>,
     shared_state: SharedState,
     /// As the daemon keeps it.
     pub journal: Vec<u8>,
@@ -170,6 +173,8 @@ impl Lab {
             disconnects: 0,
             properties: Vec::new(),
             version10: Vec::new(),
+            answers_newer: false,
+            newer: Vec::new(),
         }
     }
 
@@ -259,6 +264,10 @@ impl Lab {
     /// One round of the core; whether something moved.
     pub fn round(&mut self) -> bool {
         let mut moved = self.flush();
+        for (switch, frame) in std::mem::take(&mut self.newer) {
+            moved = true;
+            self.core.properties_told(switch, &frame, self.now);
+        }
         for switch in 0..self.switches.len() {
             for bridge in [Bridge::Virt, Bridge::Edge] {
                 let fake = self.bridge(switch, bridge);
@@ -293,7 +302,12 @@ impl Lab {
                         .expect("a controller that is there")
                         .push(frame),
                     Destination::Version10(switch) => self.version10.push((switch, frame)),
-                    Destination::Properties(switch) => self.properties.push((switch, frame)),
+                    Destination::Properties(switch) => {
+                        if self.answers_newer {
+                            self.answer_newer(switch, &frame);
+                        }
+                        self.properties.push((switch, frame));
+                    }
                     Destination::Switch(switch, bridge) => {
                         let fake = self.bridge(switch, bridge);
                         assert!(fake.connected, "sent to a switch that is down");
@@ -305,6 +319,43 @@ impl Lab {
         assert_eq!(self.core.take_switch_disconnects(), []);
         self.disconnects += self.core.take_disconnects().len();
         moved
+    }
+
+    /// Connects to every switch over OpenFlow 1.5.
+    pub fn link_newer(&mut self) {
+        self.answers_newer = true;
+        for switch in 0..self.switches.len() {
+            self.core.properties_up(switch, self.now);
+        }
+    }
+
+    fn answer_newer(&mut self, switch: usize, frame: &[u8]) {
+        use openflow13::openflow15::{decode, encode, Request};
+        use openflow13::{openflow10, openflow14};
+        let frame = match decode(frame, openflow13::AsyncMasks::NONE) {
+            Ok(Request::Describe(frame, _)) => frame,
+            Ok(Request::Shared(openflow14::Request::Frame(frame))) => frame,
+            other => panic!("{other:?}"),
+        };
+        let virt = &mut self.switches[switch].virt;
+        let others = std::mem::take(&mut virt.output);
+        virt.handle(&frame);
+        for reply in std::mem::replace(&mut virt.output, others) {
+            let form = openflow10::StatsForm::Standard;
+            let frames = match openflow13::decode(&reply).unwrap() {
+                (header, Message::Error(error)) => {
+                    let offending = [openflow13::openflow15::VERSION];
+                    vec![openflow13::encode_error(
+                        header.xid,
+                        error.error,
+                        &offending,
+                    )]
+                }
+                _ => encode(&reply, openflow10::PacketInFormat::Standard, form),
+            };
+            let told = frames.into_iter().map(|frame| (switch, frame));
+            self.newer.extend(told);
+        }
     }
 
     /// The time on the wall.

@@ -68,39 +68,56 @@ pub(super) fn flow_mod(message: FlowMod10<'_>, formats: &Formats) -> Result<Requ
         );
     }
     let is_add = command == FlowModCommand::Add;
-    let flow_mod = FlowMod {
-        cookie: if is_add {
-            message.new_cookie
-        } else {
-            message.cookie
-        },
-        cookie_mask: if is_add { 0 } else { message.cookie_mask },
-        // Open vSwitch adds rules without a table to table 0.
-        table_id: match table_id {
-            ALL_TABLES if is_add => 0,
-            table => table,
-        },
-        command,
-        idle_timeout: message.idle_timeout,
-        hard_timeout: message.hard_timeout,
-        priority: message.priority,
-        buffer_id: message.buffer_id,
-        out_port: from_openflow10(message.out_port),
-        out_group: group_no::ANY,
+    let message = FlowMod10 {
         flags: match is_add {
             // In OpenFlow 1.0, adding a rule always resets its counters.
             true => message.flags | FlowMod::RESET_COUNTS,
             false => message.flags,
         },
-        importance: 0,
-        matching: message.matching,
-        instructions,
+        ..message
     };
-    Ok(match command {
-        FlowModCommand::Modify | FlowModCommand::ModifyStrict => Request::Modify(Modify {
-            flow_mod,
-            new_cookie: (message.new_cookie != u64::MAX).then_some(message.new_cookie),
-        }),
-        _ => Request::Message(Message::FlowMod(flow_mod)),
-    })
+    Ok(message.request(command, table_id, instructions))
+}
+
+impl FlowMod10<'_> {
+    /// Returns the request of later versions that does the same.
+    pub(super) fn request(
+        self,
+        command: FlowModCommand,
+        table_id: u8,
+        instructions: Instructions,
+    ) -> Request {
+        let is_add = command == FlowModCommand::Add;
+        let (cookie, cookie_mask) = match is_add {
+            true => (self.new_cookie, 0),
+            false => (self.cookie, self.cookie_mask),
+        };
+        let flow_mod = FlowMod {
+            cookie,
+            cookie_mask,
+            // Open vSwitch adds rules without a table to table 0.
+            table_id: match table_id {
+                ALL_TABLES if is_add => 0,
+                table => table,
+            },
+            command,
+            idle_timeout: self.idle_timeout,
+            hard_timeout: self.hard_timeout,
+            priority: self.priority,
+            buffer_id: self.buffer_id,
+            out_port: from_openflow10(self.out_port),
+            out_group: group_no::ANY,
+            flags: self.flags,
+            importance: 0,
+            matching: self.matching,
+            instructions,
+        };
+        match command {
+            FlowModCommand::Modify | FlowModCommand::ModifyStrict => Request::Modify(Modify {
+                flow_mod,
+                new_cookie: (self.new_cookie != u64::MAX).then_some(self.new_cookie),
+            }),
+            _ => Request::Message(Message::FlowMod(flow_mod)),
+        }
+    }
 }

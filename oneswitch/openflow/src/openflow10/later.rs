@@ -4,18 +4,15 @@
 
 use crate::action::Strictness;
 use crate::error::{ErrorCode, Refusal};
-use crate::flow::{FlowMod, FlowModCommand, ALL_TABLES};
-use crate::group::group_no;
+use crate::flow::{FlowMod, FlowModCommand};
 use crate::header::{kind, Header, HEADER_LEN};
 use crate::instruction::Instructions;
-use crate::message::Message;
 use crate::openflow15;
-use crate::port::from_openflow10;
 use crate::wire::{u32_at, Reader};
 use crate::NX_VENDOR;
 
 use super::nicira::{pull_flow_mod, subtype};
-use super::{Modify, Request};
+use super::Request;
 
 /// Bytes of an experimenter message before its content, and of the smallest flow-mod.
 const HEAD: usize = HEADER_LEN + 8;
@@ -61,42 +58,13 @@ fn decode(version: u8, body: &[u8]) -> Result<Request, Refusal> {
         let detail = format!("flow-mod flags {:#x}", message.flags);
         return refuse(ErrorCode::FLOW_MOD_FAILED_BAD_FLAGS, detail);
     }
-    let flow_mod = FlowMod {
-        cookie: if is_add {
-            message.new_cookie
-        } else {
-            message.cookie
-        },
-        cookie_mask: message.cookie_mask,
-        // Open vSwitch adds rules without a table to table 0.
-        table_id: match table_id {
-            ALL_TABLES if is_add => 0,
-            table => table,
-        },
-        command,
-        idle_timeout: message.idle_timeout,
-        hard_timeout: message.hard_timeout,
-        priority: message.priority,
-        buffer_id: message.buffer_id,
-        out_port: from_openflow10(message.out_port),
-        out_group: group_no::ANY,
-        flags: message.flags,
-        importance: 0,
-        matching: message.matching,
-        instructions,
-    };
-    Ok(match command {
-        FlowModCommand::Modify | FlowModCommand::ModifyStrict => Request::Modify(Modify {
-            flow_mod,
-            new_cookie: (message.new_cookie != u64::MAX).then_some(message.new_cookie),
-        }),
-        _ => Request::Message(Message::FlowMod(flow_mod)),
-    })
+    Ok(message.request(command, table_id, instructions))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Message;
 
     /// An addition to table 3 with this cookie and these flags, and instructions that
     /// write a register.

@@ -121,6 +121,7 @@ fn packet_out(reader: &mut Reader<'_>) -> Result<Message, Refusal> {
         );
     }
     Ok(Message::PacketOut(PacketOut {
+        packet_type: 0,
         buffer_id,
         in_port,
         actions: ActionList::from_bytes(list)?,

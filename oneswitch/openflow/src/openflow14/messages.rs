@@ -1,8 +1,8 @@
 //! Messages of OpenFlow 1.4 that can also be in a bundle.
 
 use crate::error::{ErrorCode, Refusal};
-use crate::group::without_bucket_ids;
 use crate::header::VERSION;
+use crate::later_fields::without_later_fields;
 use crate::message::Message;
 use crate::port::{is_representable, PortMod};
 use crate::properties::{bad_content, unknown, Properties};
@@ -13,7 +13,7 @@ const ETHERNET: u16 = 0;
 
 /// Changes the version of a message of the same form.
 pub(super) fn in_version_13(frame: &[u8]) -> Vec<u8> {
-    let mut translated = without_bucket_ids(frame).unwrap_or_else(|| frame.to_vec());
+    let mut translated = without_later_fields(frame).unwrap_or_else(|| frame.to_vec());
     if let Some(version) = translated.first_mut() {
         *version = VERSION;
     }

@@ -1,6 +1,6 @@
 //! Replies and notifications in OpenFlow 1.4.
 
-use crate::group::before_15;
+use crate::group::{before_15, GroupMod};
 use crate::header::{kind as k, Header, HEADER_LEN};
 use crate::message::{self, decode, Message};
 use crate::multipart::{multipart_kind as stats, Entry, MultipartReply, PortStats, QueueStats};
@@ -125,13 +125,15 @@ pub(crate) fn message(kind: u8, xid: u32, body: &[u8]) -> Vec<u8> {
 /// Returns a forwarded request as this version has it: without what only OpenFlow 1.5
 /// has, and with Nicira's copies of fields.
 fn with_moves(request: Vec<u8>) -> Vec<u8> {
-    match decode(&request) {
-        Ok((header, Message::GroupMod(mut group))) => {
+    let header = Header::parse(&request).filter(|header| header.kind == k::GROUP_MOD);
+    let group = request.get(HEADER_LEN..).and_then(GroupMod::decode_written);
+    match header.zip(group) {
+        Some((header, mut group)) => {
             group.buckets = buckets_with_moves(&group.buckets);
             let moved = message::encode(header.xid, &Message::GroupMod(group));
             before_15(&moved.unwrap_or(request))
         }
-        _ => request,
+        None => request,
     }
 }
 

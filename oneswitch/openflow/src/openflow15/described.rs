@@ -1,7 +1,7 @@
 //! Groups on a connection of OpenFlow 1.5 to a switch: what OpenFlow 1.3 cannot say.
 
-use crate::error::{Oversize, Refusal};
-use crate::group::{group_no, GroupMod};
+use crate::error::Refusal;
+use crate::group::group_no;
 use crate::header::{kind, Header, HEADER_LEN};
 use crate::multipart::multipart_kind;
 use crate::properties::Properties;
@@ -9,7 +9,7 @@ use crate::selection::Selection;
 use crate::wire::{patch_length, u16_at, Put, Reader};
 use crate::ErrorCode;
 
-use super::{groups, VERSION};
+use super::VERSION;
 
 /// `OFPMPF_REPLY_MORE`.
 const MORE: u16 = 1;
@@ -29,28 +29,6 @@ pub struct DescribedGroup {
     pub selection: Option<Selection>,
 }
 
-fn frame(kind: u8, xid: u32, body: &[u8]) -> Vec<u8> {
-    let mut out = vec![VERSION, kind, 0, 0];
-    out.put_u32(xid);
-    out.put(body);
-    patch_length(&mut out, 0, 2);
-    out
-}
-
-/// Encodes a group-mod for a switch.
-///
-/// # Errors
-/// It is too long for a message.
-pub fn encode_group_mod(xid: u32, message: &GroupMod) -> Result<Vec<u8>, Oversize> {
-    let body = groups::encode(message);
-    match u16::try_from(HEADER_LEN + body.len()) {
-        Ok(_) => Ok(frame(kind::GROUP_MOD, xid, &body)),
-        Err(_) => Err(Oversize {
-            length: HEADER_LEN + body.len(),
-        }),
-    }
-}
-
 /// Encodes a request for the descriptions of all groups.
 pub fn encode_description_request(xid: u32) -> Vec<u8> {
     let mut body = Vec::new();
@@ -58,19 +36,11 @@ pub fn encode_description_request(xid: u32) -> Vec<u8> {
     body.zeros(6);
     body.put_u32(group_no::ALL);
     body.zeros(4);
-    frame(kind::MULTIPART_REQUEST, xid, &body)
-}
-
-/// Encodes a barrier request.
-pub fn encode_barrier(xid: u32) -> Vec<u8> {
-    frame(kind::BARRIER_REQUEST, xid, &[])
-}
-
-/// Returns the type and the code of an error, as their numbers in OpenFlow 1.5.
-pub fn error_numbers(frame: &[u8]) -> Option<(u16, u16)> {
-    let header = Header::parse(frame).filter(|header| header.kind == kind::ERROR)?;
-    let body = frame.get(HEADER_LEN..usize::from(header.length))?;
-    Some((u16_at(body, 0)?, u16_at(body, 2)?))
+    let mut out = vec![VERSION, kind::MULTIPART_REQUEST, 0, 0];
+    out.put_u32(xid);
+    out.put(&body);
+    patch_length(&mut out, 0, 2);
+    out
 }
 
 /// Decodes a part of the reply, and whether more follow.

@@ -8,7 +8,7 @@ use crate::header::HEADER_LEN;
 use crate::oxm::{Match, OxmField, MATCH_TYPE_OXM};
 use crate::packet::PacketOut;
 use crate::port::is_ingress;
-use crate::wire::{u16_at, Reader};
+use crate::wire::{u16_at, u32_at, Reader};
 use crate::{ActionList, NX_VENDOR};
 
 use super::actions::{load_13, to_13};
@@ -39,14 +39,11 @@ pub(super) fn decode(body: &[u8]) -> Result<PacketOut, Refusal> {
         let detail = format!("in_port {in_port:#x}");
         return Err(Refusal::new(ErrorCode::BAD_REQUEST_BAD_PORT, detail));
     }
+    let mut packet_type = 0;
     let mut actions = Vec::with_capacity(HEADER_LEN + length);
     for field in matching.fields().filter(|field| !is_port(name_of(field))) {
         match name_of(&field) {
-            PACKET_TYPE if field.value == [0; 4] => {}
-            PACKET_TYPE => {
-                let detail = "OpenFlow 1.3 cannot send packets without an Ethernet header";
-                return Err(Refusal::new(ErrorCode::BAD_MATCH_BAD_VALUE, detail));
-            }
+            PACKET_TYPE => packet_type = u32_at(field.value, 0).unwrap_or_default(),
             _ => load_13(&mut actions, &field),
         }
     }
@@ -54,6 +51,7 @@ pub(super) fn decode(body: &[u8]) -> Result<PacketOut, Refusal> {
     Ok(PacketOut {
         buffer_id,
         in_port,
+        packet_type,
         actions: ActionList::from_bytes(actions)?,
         data: reader.rest().into(),
     })

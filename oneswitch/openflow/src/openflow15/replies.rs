@@ -1,8 +1,8 @@
 //! Replies and notifications in OpenFlow 1.5.
 
 use crate::continuation;
-use crate::group::group_no;
-use crate::header::{kind as k, Header};
+use crate::group::{group_no, GroupMod};
+use crate::header::{kind as k, Header, HEADER_LEN};
 use crate::message::{decode, Message};
 use crate::multipart::{multipart_kind as stats, MultipartReply};
 use crate::openflow10::{encode_packet_in, PacketInFormat, StatsForm};
@@ -100,9 +100,9 @@ fn forwarded(header: Header, notification: &Experimenter) -> Option<Vec<u8>> {
     if numbers != (ONF_VENDOR, extension::REQUEST_FORWARD) {
         return None;
     }
-    let (request, Message::GroupMod(group)) = decode(&notification.body).ok()? else {
-        return None;
-    };
+    let body = &notification.body;
+    let request = Header::parse(body).filter(|request| request.kind == k::GROUP_MOD)?;
+    let group = GroupMod::decode_written(body.get(HEADER_LEN..)?)?;
     let inner = versioned(message(k::GROUP_MOD, request.xid, &groups::encode(&group)));
     Some(message(kind::REQUEST_FORWARD, header.xid, &inner))
 }

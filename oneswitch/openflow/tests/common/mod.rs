@@ -297,7 +297,7 @@ pub fn bytes(most: usize) -> impl Strategy<Value = Box<[u8]>> {
 
 pub fn packet_out() -> impl Strategy<Value = PacketOut> {
     let in_port = prop_oneof![0u32..0xff00, port_no::CONTROLLER..=port_no::ANY];
-    arbitrary! { PacketOut { buffer_id; in_port: in_port, actions: actions(), data: bytes(200) } }
+    arbitrary! { PacketOut { buffer_id, packet_type; in_port: in_port, actions: actions(), data: bytes(200) } }
 }
 
 pub fn packet_in() -> impl Strategy<Value = PacketIn> {

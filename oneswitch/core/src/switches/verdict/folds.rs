@@ -6,9 +6,10 @@
 
 use super::{Operation, Verdicts};
 use crate::journal::records::Journal;
+use crate::model::groups::add_to_group;
 use crate::model::rule::{Counters, Rule, RuleKey};
 use crate::model::tables::Change;
-use crate::model::truth::{add_to_group, add_to_meter, Request, Truth};
+use crate::model::truth::{add_to_meter, Request, Truth};
 use foldhash::HashMap;
 use openflow13::{FlowMod, MultipartReply};
 use std::sync::Arc;

@@ -2,6 +2,8 @@
 
 use super::{Operation, Origin};
 use crate::journal::records::Journal;
+use crate::model::facts::Facts;
+use crate::model::groups::Group;
 use crate::model::happened::{Cause, ChangeKind, Happened, Requester};
 use crate::model::rule::Rule;
 use crate::model::truth::{Changes, Request};
@@ -39,7 +41,7 @@ pub struct Settled {
     /// Rules that were removed, which was not believed.
     pub removed_too: Vec<Arc<Rule>>,
     /// Accepted changes of groups and meters, which other controllers may want to know of.
-    pub forwarded: Vec<(Origin, Message)>,
+    pub forwarded: Vec<(Origin, Forwarded)>,
     /// What messages that changed very much had kept for being taken back.
     pub discarded: Vec<Changes>,
 }
@@ -72,9 +74,9 @@ impl Settled {
                 self.repair = SwitchSet::ALL;
             }
             if let Some(origin) = operation.origin {
-                let message = forwarded(&operation.request);
+                let forwarded = Forwarded::of(&operation.request, &operation.changes);
                 self.forwarded
-                    .extend(message.map(|message| (origin, message)));
+                    .extend(forwarded.map(|forwarded| (origin, forwarded)));
             }
             let cause = operation.cause();
             journal.accepted(operation.request, &operation.changes, operation.at);
@@ -114,36 +116,77 @@ impl Settled {
     }
 }
 
-/// Returns an accepted change of groups or meters as Open vSwitch encodes it for other controllers.
-fn forwarded(request: &Request) -> Option<Message> {
-    match request {
-        Request::Group { message, .. } => {
-            let command = match message.command {
-                // Open vSwitch no longer knows then whether there was such a group.
-                GroupModCommand::AddOrModify => GroupModCommand::Add,
-                command => command,
-            };
-            Some(Message::GroupMod(GroupMod {
-                command,
-                ..message.clone()
-            }))
+/// An accepted change of groups or meters as Open vSwitch encodes it for other controllers.
+#[derive(Debug)]
+pub struct Forwarded {
+    pub request: Message,
+    /// Before OpenFlow 1.5, the whole group instead of its new or removed buckets.
+    pub whole: Option<Message>,
+}
+
+impl Forwarded {
+    fn of(request: &Request, changes: &Changes) -> Option<Self> {
+        match request {
+            Request::Group { message, facts } => {
+                let command = match message.command {
+                    GroupModCommand::InsertBucket(_) | GroupModCommand::RemoveBucket(_) => {
+                        return Self::of_buckets(message, *facts, changes);
+                    }
+                    // Open vSwitch no longer knows then whether there was such a group.
+                    GroupModCommand::AddOrModify => GroupModCommand::Add,
+                    command => command,
+                };
+                Some(Self::alike(Message::GroupMod(GroupMod {
+                    command,
+                    ..message.clone()
+                })))
+            }
+            Request::Meter(message) => {
+                let is_delete = message.command == MeterModCommand::Delete;
+                let flags = if is_delete { 0 } else { message.flags };
+                let mut bands = if is_delete {
+                    Box::default()
+                } else {
+                    message.bands.clone()
+                };
+                bands.chunks_exact_mut(BAND).for_each(set_burst);
+                Some(Self::alike(Message::MeterMod(MeterMod {
+                    flags,
+                    bands,
+                    ..message.clone()
+                })))
+            }
+            _ => None,
         }
-        Request::Meter(message) => {
-            let is_delete = message.command == MeterModCommand::Delete;
-            let flags = if is_delete { 0 } else { message.flags };
-            let mut bands = if is_delete {
-                Box::default()
-            } else {
-                message.bands.clone()
-            };
-            bands.chunks_exact_mut(BAND).for_each(set_burst);
-            Some(Message::MeterMod(MeterMod {
-                flags,
-                bands,
-                ..message.clone()
-            }))
-        }
-        _ => None,
+    }
+
+    /// Encodes buckets that come or go. They do not change the type of the group (`modify_group_start()`).
+    fn of_buckets(message: &GroupMod, facts: Facts, changes: &Changes) -> Option<Self> {
+        let (_, old) = changes.groups.first()?;
+        let old = old.as_deref()?;
+        let whole = Group::after(Some(old), message, facts, old.created).ok()?;
+        let group_type = old.group_type;
+        let request = GroupMod {
+            group_type,
+            selection: old.selection.clone(),
+            ..message.clone()
+        };
+        let whole = GroupMod {
+            command: GroupModCommand::Modify,
+            group_type,
+            group_id: old.id,
+            buckets: whole.buckets,
+            selection: None,
+        };
+        Some(Self {
+            request: Message::GroupMod(request),
+            whole: Some(Message::GroupMod(whole)),
+        })
+    }
+
+    fn alike(request: Message) -> Self {
+        let whole = None;
+        Self { request, whole }
     }
 }
 

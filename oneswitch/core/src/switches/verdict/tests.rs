@@ -170,7 +170,7 @@ fn a_batch_is_settled_when_all_its_switches_have_answered() {
     verdicts.push(None, None, add, changes, both(), Instant::now());
     verdicts.touch(1, Bridge::Edge);
     let batch = verdicts.current_batch();
-    let (virt, edge) = verdicts.close(7).unwrap();
+    let Bridges { virt, edge, .. } = verdicts.close(7).unwrap();
     assert_eq!((virt, edge), (both(), SwitchSet::of(1)));
     for (switch, bridge) in [(0, Bridge::Virt), (1, Bridge::Edge)] {
         verdicts.barrier_reply(7, switch, bridge);
