@@ -9,6 +9,7 @@ from nfagent.homing import bring, is_at_home, leave, own
 from nfagent.model import InstancePort
 from server.config import ServerConfig
 from server.errors import ApiRefusedError, ServerError
+from server.names import patch_names
 from server.oneswitchd.answers import Status, VirtualPort
 from server.oneswitchd.client import Client
 from server.oneswitchd.settling import settled
@@ -45,7 +46,7 @@ class ServerWiring:
         if location in away:
             raise WiringError(f"{what}: {location} is cut off")
         with _explained(what):
-            with self._plumbing(away) as plumbing:
+            with self._plumbing(away, *patch_names(port.number), interface) as plumbing:
                 plumbing.add_virtual_port(port.number)
                 plumbing.on(location).attach(interface)
             with self.client() as client:
@@ -59,7 +60,7 @@ class ServerWiring:
         """
         with _explained(f"interface {interface} of {location}"):
             switch = self._config.find_switch(location)
-            with Plumbing(switch, timeout_s=_ATTACH_S, tls=self._config.oneswitchd.tls) as plumbing:
+            with Plumbing(switch, timeout_s=_ATTACH_S, tls=self._config.oneswitchd.tls, ports=[interface]) as plumbing:
                 plumbing.attach(interface)
 
     def homes(self, owner: str) -> dict[int, tuple[str, str]]:
@@ -71,14 +72,14 @@ class ServerWiring:
         with _explained(f"port {port.number} ({port.name})"):
             with self.client() as client:
                 _unmap(client, port)
-            with self._plumbing(self._away()) as plumbing:
+            with self._plumbing(self._away(), *patch_names(port.number)) as plumbing:
                 plumbing.remove_virtual_port(port.number)
 
-    def _plumbing(self, away: list[str]) -> ServerPlumbing:
+    def _plumbing(self, away: list[str], *ports: str) -> ServerPlumbing:
         """Connect to the switches' databases, in turn with other threads."""
         has_turn = self._turns.acquire(timeout=_TURN_S)
         try:
-            return ServerPlumbing(self._config, without=away)
+            return ServerPlumbing(self._config, without=away, ports=ports)
         finally:
             if has_turn:
                 self._turns.release()

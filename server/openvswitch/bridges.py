@@ -3,7 +3,7 @@
 Items created by plumbing carry ``external_ids:oneswitch=...``; others are never changed or removed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
@@ -63,6 +63,7 @@ class Plumbing:
         datapath_type: of new bridges.
         timeout_s: seconds for connecting, and for each change.
         tls: PEM files for an ``ssl:`` database.
+        ports: names of the only ports that methods are called for; see `SwitchDatabase`. None: any.
 
     Example:
         >>> with Plumbing(config.hypervisor) as plumbing:          # doctest: +SKIP
@@ -78,12 +79,13 @@ class Plumbing:
         datapath_type: DatapathType = "netdev",
         timeout_s: float = 10.0,
         tls: TlsConfig | None = None,
+        ports: Collection[str] | None = None,
     ) -> None:
         if switch.ovsdb is None:
             raise DatabaseUnreachableError(f"switch {switch.name}: server.toml lacks its database; add the key ovsdb")
         self._switch = switch
         self._datapath_type = datapath_type
-        self._db = SwitchDatabase(switch.name, switch.ovsdb, timeout_s, tls)
+        self._db = SwitchDatabase(switch.name, switch.ovsdb, timeout_s, tls, ports)
 
     def close(self) -> None:
         """Drop the connection."""

@@ -11,7 +11,7 @@ from server.openvswitch.layout import DatapathType, Interface, Layout
 
 
 class ServerPlumbing:
-    """One `Plumbing` for each switch of ``config``, except those in ``without``.
+    """One `Plumbing` for each switch of ``config``, except those in ``without``; ``ports``: see there.
 
     Raises:
         DatabaseUnreachableError: for the first switch whose database does not answer.
@@ -30,6 +30,7 @@ class ServerPlumbing:
         datapath_type: DatapathType = "netdev",
         timeout_s: float = 10.0,
         without: Collection[str] = (),
+        ports: Collection[str] | None = None,
     ) -> None:
         self._config = config
         self._switches: dict[str, Plumbing] = {}
@@ -38,7 +39,7 @@ class ServerPlumbing:
             for switch in config.switch:
                 if switch.name in without:
                     continue
-                plumbing = Plumbing(switch, datapath_type=datapath_type, timeout_s=timeout_s, tls=tls)
+                plumbing = Plumbing(switch, datapath_type=datapath_type, timeout_s=timeout_s, tls=tls, ports=ports)
                 undo.callback(plumbing.close)
                 self._switches[switch.name] = plumbing
             undo.pop_all()

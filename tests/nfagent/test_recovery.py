@@ -211,7 +211,7 @@ def test_dialling_a_vanished_switch_blocks_no_other_thread(directory: Path, monk
     class Dialled:
         """See `ServerPlumbing`; the smart NIC does not answer."""
 
-        def __init__(self, _: Any, *, without: list[str]) -> None:
+        def __init__(self, _: Any, *, without: list[str], ports: Any) -> None:
             if TARGET not in without:
                 dialling.set()
                 assert given_up.wait(60)

@@ -23,6 +23,7 @@ from server.errors import (
     PlumbingError,
     SwitchNotApplyingError,
 )
+from server.names import patch_names
 from server.openvswitch.bridges import MARK, Plumbing
 from server.openvswitch.layout import Interface, Layout
 from server.openvswitch.ovsdb import SwitchDatabase
@@ -84,6 +85,24 @@ def test_several_clients_change_a_switch_concurrently(plumbing: Plumbing, switch
     for number in numbers:
         found = [state.find(name) is not None for name in (f"vm{number}", f"virt-{number}", f"edge-{number}")]
         assert found == [True, number % 2 == 0, number % 2 == 0]
+
+
+def test_a_client_of_some_ports_reads_and_changes_no_others(plumbing: Plumbing, switch_config: SwitchConfig) -> None:
+    plumbing.ensure(Layout((1, 2), (), (Interface("vm1", "dummy"),)))
+    mine = (*patch_names(7), "vm7")
+    with Plumbing(switch_config, datapath_type="dummy", ports=mine) as own:
+        assert own.describe().ports == ()
+        assert own.add_virtual_port(7) is True
+        assert own.attach(Interface("vm7", "dummy")) is True
+        assert {port.name for port in own.describe().ports} == set(mine)
+    with Plumbing(switch_config, datapath_type="dummy", ports=mine) as own:
+        assert own.add_virtual_port(7) is False
+        assert own.remove_virtual_port(7) is True
+        assert own.detach("vm7") is True
+        assert own.describe().ports == ()
+    names = {port.name for port in plumbing.describe().ports}
+    assert {"vm1", *patch_names(1), *patch_names(2)} <= names
+    assert not names & set(mine)
 
 
 def test_a_second_ensure_changes_nothing(plumbing: Plumbing, database: SwitchDatabase) -> None:

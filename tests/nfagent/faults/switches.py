@@ -298,6 +298,7 @@ class FakePlumbing:
         *,
         tls: Any = None,
         without: Collection[str] = (),
+        ports: Collection[str] | None = None,
         timeout_s: float = _REQUEST_S,
         at: str = "",
     ) -> None:
