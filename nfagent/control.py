@@ -22,6 +22,7 @@ TIMEOUT_S = 10.0
 _FDS_MAX = 64
 _CHUNK = 1 << 16
 _PULSE_S = 1.0
+_LAST_NS = 2**63 - 1
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -222,9 +223,10 @@ def _line(connection: socket.socket, received: list[int], wait: _Wait) -> bytes:
 
 def _value(verb: str, line: bytes) -> dict[str, Any]:
     answer = json.loads(line)
-    span = tracing.current()
-    if span is not None and isinstance(answer, dict) and isinstance(told := answer.get("span"), dict):
-        span.tell("nf", verb, int(told["start_ns"]), int(told["end_ns"]))
+    if (span := tracing.current()) is not None and isinstance(answer, dict):
+        match answer.get("span"):
+            case {"start_ns": int(start), "end_ns": int(end)} if 0 <= start <= end <= _LAST_NS:
+                span.tell("nf", verb, start, end)
     if isinstance(answer, dict) and isinstance(answer.get("ok"), dict):
         return answer["ok"]
     if isinstance(answer, dict) and isinstance(answer.get("error"), dict):

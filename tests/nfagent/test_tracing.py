@@ -1,9 +1,15 @@
 """Traces of requests, at a collector of OpenTelemetry: what they hold, and that they cost nothing without one."""
 
+import json
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +17,10 @@ from lab.agent import AgentProcess
 from lab.control_plane import Oneswitchd
 from lab.server import Lab
 from lab.spec import LabSpec
+from nfagent.control import Control
 from nfagent.tracing import Tracing
+from server import tracing
+from server.tracing import Kind
 from tests.nfagent.collector import Collector, Span
 from tests.nfagent.test_server import PATH, Deployment
 from tests.nfagent.world import World
@@ -118,3 +127,41 @@ def test_without_a_collector_nothing_is_imported() -> None:
 @pytest.mark.parametrize("more", [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}])
 def test_the_environment_can_turn_it_off(more: dict[str, str]) -> None:
     assert Tracing.from_environment({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", **more}) is None
+
+
+@dataclass
+class _Told:
+    """See `server.tracing.Span`; it remembers what it is told."""
+
+    traceparent: str = "00-a-b-01"
+    told: list[tuple[str, str, int, int]] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, name: str, kind: Kind, attributes: dict[str, Any]) -> Iterator["_Told"]:
+        yield self
+
+    def tell(self, service: str, name: str, start_ns: int, end_ns: int) -> None:
+        self.told.append((service, name, start_ns, end_ns))
+
+
+@pytest.mark.parametrize(
+    "span",
+    [None, 1, {}, {"start_ns": "1", "end_ns": 2}, {"start_ns": 2, "end_ns": 1}, {"start_ns": 1, "end_ns": 2**64}],
+)
+def test_a_function_that_tells_nonsense_is_answered_all_the_same(directory: Path, span: Any) -> None:
+    told = _Told()
+    with socketserver.ThreadingUnixStreamServer(str(directory / "nf.sock"), _answering({"ok": {}, "span": span})) as nf:
+        threading.Thread(target=nf.serve_forever, daemon=True).start()
+        with tracing.within(told):
+            assert Control(directory / "nf.sock").ask("status") == {}
+        nf.shutdown()
+    assert told.told == []
+
+
+def _answering(value: dict[str, Any]) -> type[socketserver.StreamRequestHandler]:
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            assert json.loads(self.rfile.readline())["traceparent"] == "00-a-b-01"
+            self.wfile.write(json.dumps(value).encode() + b"\n")
+
+    return Handler
