@@ -16,6 +16,7 @@ _LONGEST_S = {"requested": 0.02, "prepare": 0.3, "flip": 0.4, "drain": 0.02}  # 
 _SHORT_S = 0.01
 _STOPS_S = (0.1, 5.0, None)
 _BACK_S = (0.1, 5.0)
+_SWITCH_BACK_S = 1.0
 
 How = Literal["kill", "stop"]
 
@@ -60,6 +61,17 @@ class Plan:
         if victim == "agent" and for_s is None:
             for_s = _BACK_S[1]  # only an operator restarts it
         return cls(number, victim, how, for_s, step, delay_s, mode)
+
+    @classmethod
+    def of_switches(cls) -> "list[Plan]":
+        """Return a plan for each step and side: its ovs-vswitchd is killed and comes back after a second."""
+        copied = ("precopy", "delta")  # steps that only a copy has
+        modes = [("memfd", step) for step in STEPS if step not in copied] + [("copy", step) for step in copied]
+        sides = [(mode, step, side) for mode, step in modes for side in ("source", "target")]
+        return [
+            cls(number, f"{side} ovs-vswitchd", "kill", _SWITCH_BACK_S, step, 0.0, mode)
+            for number, (mode, step, side) in enumerate(sides, 1)
+        ]
 
     @property
     def switch_and_daemon(self) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ import math
 import operator
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -32,21 +32,31 @@ _FAULTLESS = "No faults known"
 
 
 def run(seed: int, first: int, count: int, *, timed: bool = True) -> Iterator[dict[str, Any]]:
-    """Yield verdicts. A world ends with its last fault, or with one that had wrong effects.
+    """Yield verdicts on plans of a seed.
 
     Args:
         seed: of the plans.
         first: number of the first fault.
         count: of faults.
+        timed: as `carry_out`.
+    """
+    plans = (Plan.of(seed, number) for number in range(first, first + count))
+    yield from ({"seed": seed} | verdict for verdict in carry_out(plans, timed=timed))
+
+
+def carry_out(plans: Iterable[Plan], *, timed: bool = True) -> Iterator[dict[str, Any]]:
+    """Yield verdicts. A world ends with its last fault, or with one that had wrong effects.
+
+    Args:
+        plans: of the faults.
         timed: whether reported outages must match the packets, which needs an otherwise idle machine.
     """
     world: World | None = None
     try:
-        for number in range(first, first + count):
-            plan = Plan.of(seed, number)
-            if world is not None and (world.mode != plan.mode or number % FAULTS_PER_WORLD == 0):
+        for plan in plans:
+            if world is not None and (world.mode != plan.mode or plan.number % FAULTS_PER_WORLD == 0):
                 world = _end(world)
-            verdict: dict[str, Any] = asdict(plan) | {"seed": seed}
+            verdict: dict[str, Any] = asdict(plan)
             try:
                 world = world or World(plan.mode)
                 verdict |= one(world, plan)

@@ -10,7 +10,7 @@ import pytest
 from nfagent.model import Migration, Outcome
 from tests.nfagent.kill_plans import STEPS, VICTIMS, Plan
 from tests.nfagent.killed_world import Seen
-from tests.nfagent.killing import mistimed, run, unfit
+from tests.nfagent.killing import carry_out, mistimed, run, unfit
 
 SEED = int(os.environ.get("MIGRATION_SEED", "1"))
 FIRST = int(os.environ.get("MIGRATION_FIRST", "0"))
@@ -126,6 +126,22 @@ def test_flows_survive_kills_and_stops_at_any_moment() -> None:
     assert [verdict for verdict in verdicts if verdict["wrong"]] == []
     assert {verdict["how"] for verdict in verdicts} == {"kill", "stop"}
     assert {verdict["outcome"] for verdict in verdicts} == {"done", "rolled-back"}
+
+
+def test_the_plans_of_switches_cover_each_step_on_each_side() -> None:
+    plans = Plan.of_switches()
+    assert len(plans) == 2 * len(STEPS)
+    assert {(plan.victim, plan.step) for plan in plans} == {
+        (f"{side} ovs-vswitchd", step) for side in ("source", "target") for step in STEPS
+    }
+
+
+@pytest.mark.namespaces
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_a_vswitchd_killed_at_each_step_on_each_side_loses_no_flow() -> None:
+    verdicts = list(carry_out(Plan.of_switches(), timed=False))
+    assert [verdict for verdict in verdicts if verdict["wrong"]] == []
 
 
 @pytest.mark.namespaces

@@ -21,6 +21,7 @@ from tests.nfagent.world import processes_of, wait_until
 pytestmark = pytest.mark.namespaces
 
 PATH = "/api/v1/instances"
+HUNG_AFTER_S = 4.0
 STILL = {"name": "still", "command": ["sleep", "100000"], "ports": [1, 1]}
 
 
@@ -71,7 +72,8 @@ def deployment(module_lab_dir: Path) -> Iterator[Deployment]:
     spec = LabSpec.demo(static_arp=True).with_slots(1)
     with Lab(spec).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd:
         oneswitchd.wait_up()
-        with AgentProcess(lab, module_lab_dir / "agent", {"kind": [STILL]}) as agent:
+        settings = {"kind": [STILL], "recovery": {"hung_after_s": HUNG_AFTER_S}}
+        with AgentProcess(lab, module_lab_dir / "agent", settings) as agent:
             yield Deployment(lab, oneswitchd, agent)
 
 
@@ -132,6 +134,26 @@ def test_a_starting_agent_restores_ports_that_a_switch_lost(deployment: Deployme
     wait_until(lambda: "nf1" in _vsctl(deployment, 1, "list-ports", "edge").split())
     assert deployment.home(number) == ("snic0", "nf1")
     assert processes_of(made["id"]) == processes
+    deployment.delete(made["id"])
+
+
+def test_a_hung_nf_is_shown_everywhere_and_replaced(deployment: Deployment) -> None:
+    made = deployment.create(name="hangs", kind="forward", ports=1)
+    (process,) = processes_of(made["id"])
+    pid = made["placement"]["pid"]
+    metric = f'nfagent_instance_unresponsive{{instance="hangs",project="{made["project"]}"}} '
+    with AgentEvents(deployment.client) as events:
+        os.kill(pid, signal.SIGSTOP)
+        assert events.wait(lambda: [each for each in events.all("process.silent") if each.subject == made["id"]], 60)
+        (fault,) = deployment.client.get("/api/v1/faults").json()["faults"]
+        assert (fault["name"], fault["gravity"]) == ("hangs", "critical")
+        assert metric + "1" in deployment.client.get("/metrics").text
+        assert "does not answer" in deployment.client.get("/dashboard").text
+        assert events.wait(lambda: processes_of(made["id"]) not in ([], [process]), 60)
+    again = deployment.wait(made["id"])
+    assert Control(deployment.agent.runtime / f"{made['id']}.hypervisor.sock").ask("status")["ports"]
+    assert again["placement"]["pid"] != pid
+    assert deployment.client.get("/api/v1/faults").json()["faults"] == []
     deployment.delete(made["id"])
 
 
