@@ -14,6 +14,7 @@ from nfagent.capacity import capacities
 from nfagent.catalog import Catalog
 from nfagent.config import AgentConfig
 from nfagent.dashboard.routes import blueprint
+from nfagent.databases import Databases
 from nfagent.decide.decider import PlacementDecider
 from nfagent.decide.outages import Outages
 from nfagent.desired import Desired
@@ -68,6 +69,8 @@ class Agent:
         self._tracing = Tracing.from_environment()
         self._store = Store(Path(config.state))
         self._locations = Locations(self._store, switches.quick_status, config.recovery.after_s, self._look_at)
+        addresses = {switch.name: switch.ovsdb for switch in server.switch if switch.ovsdb is not None}
+        self._databases = Databases(self._store, addresses, self._locations.is_told_down)
         self._watch = Watch(self._wake)
         offload = None if server.oneswitchd.offload is None else server.oneswitchd.offload.removeprefix("unix:")
         local = LocalLauncher(Path(config.runtime), Path(config.state) / "log", offload)
@@ -121,6 +124,7 @@ class Agent:
             self._monitor.start()
             self._decider.start()
             self._locations.start()
+            self._databases.start()
             self._logs.start()
             tls = self._certificate.context if self._certificate else None
             self._serving = Serving(application(services, blueprint(services)), api.listen, api.streams, tls)
@@ -151,6 +155,7 @@ class Agent:
 
     def _stop_inside(self) -> None:
         self._logs.stop()
+        self._databases.stop()
         self._locations.stop()
         self._health.stop()
         self._reconciler.stop()

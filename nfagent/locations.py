@@ -73,6 +73,10 @@ class Locations:
         """Return whether it does not answer now, for however short a time."""
         return location in self._since
 
+    def is_told_down(self, location: str) -> bool:
+        """Return whether an event says that it is down, or hangs."""
+        return location in (self._told or ())
+
     def down_since(self, location: str) -> tuple[float, str] | None:
         """Return since when it is down, in seconds since 1970, and why; None if it is not down."""
         return self._down.get(location)

@@ -4,7 +4,7 @@ import time
 
 from apiflask import APIBlueprint
 
-from nfagent import faults
+from nfagent import databases, faults
 from nfagent.api.schemas import FaultList, FaultOut, iso
 from nfagent.api.services import client, services
 from nfagent.locations import ONESWITCHD
@@ -34,7 +34,7 @@ def list_faults() -> FaultList:
         )
         for each in found
     ]
-    return FaultList(faults=[*_disk(), *_locations(), *_oneswitchd(), *listed])
+    return FaultList(faults=[*_disk(), *_locations(), *_oneswitchd(), *_databases(), *listed])
 
 
 def _disk() -> list[FaultOut]:
@@ -51,6 +51,28 @@ def locations_down() -> list[Event]:
     db = services().desired.store.read
     newest = [each for name in services().desired.catalog.locations for each in events.newest(db, 1, name, "location.")]
     return [each for each in newest if each.type == "location.down"]
+
+
+def databases_down() -> list[Event]:
+    """Return the newest event of each switch whose database does not answer."""
+    db, names = services().desired.store.read, services().desired.catalog.locations
+    newest = [each for name in names for each in events.newest(db, 1, name, "database.")]
+    return [each for each in newest if each.type == databases.DOWN]
+
+
+def _databases() -> list[FaultOut]:
+    return [
+        FaultOut(
+            gravity="warning",
+            about="database",
+            id=each.subject,
+            name=each.subject,
+            project=None,
+            since=iso(each.time),
+            text=f"{each.payload.get('reason')}, so nothing can be started or moved there",
+        )
+        for each in databases_down()
+    ]
 
 
 def oneswitchd_down() -> Event | None:

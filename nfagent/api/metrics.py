@@ -9,7 +9,7 @@ from flask import Flask, Response, current_app
 
 from nfagent import faults
 from nfagent.api.exposition import family, labels
-from nfagent.api.faults import locations_down, oneswitchd_down
+from nfagent.api.faults import databases_down, locations_down, oneswitchd_down
 from nfagent.api.history_metrics import History
 from nfagent.api.measured_metrics import instances_text, links_text, locations_text
 from nfagent.api.request_metrics import RequestTimes
@@ -46,6 +46,7 @@ def show_metrics() -> Response:
         + family("faults", "gauge", "Faults of instances.", _by("gravity", get_args(Gravity), Counter(graves)))
         + family("store_free_bytes", "gauge", "Room on the disk of the store.", {"": store.free_bytes})
         + family("location_up", "gauge", "Whether a location serves.", _locations_up())
+        + family("database_up", "gauge", "Whether a switch's database answers.", _databases_up())
         + family("oneswitchd_up", "gauge", "Whether oneswitchd answers.", {"": float(oneswitchd_down() is None)})
         + family("events", "counter", "Id of the newest event.", {"": store.last_event})
     )
@@ -56,6 +57,11 @@ def show_metrics() -> Response:
     history, requests = cast("tuple[History, RequestTimes]", current_app.extensions[_KEY])
     text += history.text() + requests.text()
     return Response(text, content_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _databases_up() -> dict[str, float]:
+    down = {each.subject for each in databases_down()}
+    return {labels(location=name): float(name not in down) for name in services().desired.catalog.locations}
 
 
 def _locations_up() -> dict[str, float]:

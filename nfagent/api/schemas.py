@@ -438,7 +438,7 @@ class FaultOut(Out):
     """A fault that may need a person. ``critical``: a function does not serve."""
 
     gravity: Literal["critical", "warning"]
-    about: Literal["instance", "location", "oneswitchd", "disk"]
+    about: Literal["instance", "location", "oneswitchd", "database", "disk"]
     id: str
     name: str
     project: str | None

@@ -9,6 +9,7 @@ from nfagent.dashboard import figures, lanes, progress
 from nfagent.dashboard.course import Course, course
 from nfagent.dashboard.shares import Bar
 from nfagent.dashboard.snapshot import Snapshot, counts_traffic
+from nfagent.databases import DOWN, UP
 from nfagent.faults import disk_fault, faults
 from nfagent.locations import ONESWITCHD
 from nfagent.model import Event
@@ -60,6 +61,7 @@ def notices(known: Snapshot) -> tuple[Notice, ...]:
         *_disk(known),
         *_outages(known),
         *_switches(known),
+        *_databases(known),
         *functions_at_fault(known),
         *_deciding(known),
         *_measuring(known),
@@ -113,6 +115,14 @@ def _switches(known: Snapshot) -> list[Notice]:
     else:
         why = known.switches.reason or "oneswitchd was not queried"
     return [Notice("warning", "The state of the switches and their links is unknown", why)]
+
+
+def _databases(known: Snapshot) -> list[Notice]:
+    down = {name: event.payload for name, event in known.databases.items() if event.type == DOWN}
+    return [
+        Notice("warning", f"Nothing can be started or moved at {name}", str(payload.get("reason") or ""))
+        for name, payload in down.items()
+    ]
 
 
 def _deciding(known: Snapshot) -> list[Notice]:
@@ -253,7 +263,7 @@ def _news(known: Snapshot, event: Event) -> News:
 def _gravity(event: Event) -> Gravity:
     if event.type in ("process.error", "process.silent", "location.down") or event.payload.get("outcome") == "failed":
         return "critical"
-    if event.type in ("placement.infeasible", "oneswitchd.down") or event.payload.get("outcome") == "rolled-back":
+    if event.type in ("placement.infeasible", "oneswitchd.down", DOWN) or event.payload.get("outcome") == "rolled-back":
         return "warning"
     return "calm"
 
@@ -303,6 +313,8 @@ _TOLD: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "placement.feasible": lambda _: "all limits can be satisfied again",
     "location.down": lambda payload: _because("down", payload),
     "location.up": lambda _: "up again",
+    DOWN: lambda payload: _because("nothing can be started or moved there", payload),
+    UP: lambda _: "functions can be started and moved there again",
     "oneswitchd.down": lambda payload: _because("does not answer", payload),
     "oneswitchd.up": lambda _: "answers again",
 }

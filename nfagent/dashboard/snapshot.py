@@ -3,7 +3,7 @@
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nfagent.api.services import Services
@@ -59,6 +59,7 @@ class Snapshot:
         decision: None: no decision yet.
         whys: the decider's reasons by instance id.
         free_bytes: on the store's disk.
+        databases: the newest event of the database of each location, by name.
     """
 
     at: float
@@ -79,6 +80,7 @@ class Snapshot:
     decision: Decision | None
     whys: Mapping[str, Mapping[str, Any]]
     free_bytes: int
+    databases: Mapping[str, Event] = field(default_factory=dict)
 
     @property
     def is_crowded(self) -> bool:
@@ -119,6 +121,7 @@ def take(known: Services, switches: Switches) -> Snapshot:
         decision=decision,
         whys=whys,
         free_bytes=known.desired.store.free_bytes,
+        databases={name: found for name in _place_names(known) for found in events.newest(db, 1, name, "database.")},
     )
 
 

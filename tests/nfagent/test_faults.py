@@ -106,5 +106,15 @@ def test_only_administrators_list_faults(own_world: World) -> None:
     assert "nfagent_oneswitchd_up 0.0" in own_world.admin.get("/metrics").text
     with store.change() as change:
         change.event("oneswitchd.up", "oneswitchd", None, {"reason": "it answers again"})
+        change.event(
+            "database.down", "snic0", None, {"location": "snic0", "reason": "its ovsdb-server does not answer"}
+        )
+    database, instance = own_world.admin.get(f"{V1}/faults").json()["faults"]
+    assert (database["about"], database["name"], instance["about"]) == ("database", "snic0", "instance")
+    assert database["text"] == "its ovsdb-server does not answer, so nothing can be started or moved there"
+    assert 'nfagent_database_up{location="snic0"} 0.0' in own_world.admin.get("/metrics").text
+    assert "Nothing can be started or moved at snic0" in own_world.operator.get("/dashboard").text
+    with store.change() as change:
+        change.event("database.up", "snic0", None, {"location": "snic0", "reason": "it answers again"})
     assert [each["about"] for each in own_world.admin.get(f"{V1}/faults").json()["faults"]] == ["instance"]
     refused(own_world.tenant.get(f"{V1}/faults"), 403, "administrators-only", "faults")

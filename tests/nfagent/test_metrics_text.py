@@ -52,6 +52,10 @@ def test_metrics_use_the_prometheus_text_format(api: Api, monkeypatch: pytest.Mo
         "# TYPE nfagent_location_up gauge\n"
         'nfagent_location_up{location="hypervisor"} 1.0\n'
         'nfagent_location_up{location="snic0"} 1.0\n'
+        "# HELP nfagent_database_up Whether a switch's database answers.\n"
+        "# TYPE nfagent_database_up gauge\n"
+        'nfagent_database_up{location="hypervisor"} 1.0\n'
+        'nfagent_database_up{location="snic0"} 1.0\n'
         "# HELP nfagent_oneswitchd_up Whether oneswitchd answers.\n"
         "# TYPE nfagent_oneswitchd_up gauge\n"
         "nfagent_oneswitchd_up 1.0\n"

@@ -232,7 +232,9 @@ class World:
         """Start the agent."""
         config = AgentConfig.load(self._path)
         self.agent = Agent(config, config.load_server(self._path), self.wiring, self.wiring)
-        self.agent._locations.stop()  # there is no oneswitchd, as it would tell after 2 s
+        # There is neither oneswitchd nor a database, as these would tell after a few seconds.
+        self.agent._locations.stop()
+        self.agent._databases.stop()
         self.url = "http://" + self.agent.addresses[1].removeprefix("tcp:")
         self.operator = self._client(
             httpx.Client(

@@ -47,6 +47,8 @@ def _finding(facts: Facts, fault: Json) -> Finding:
     say = TOPIC.fail if fault["gravity"] == "critical" else TOPIC.warn
     if fault["about"] == "location":
         mend = f"{restart_switch(facts, fault['name'])}; if only its link is down, see links above"
+    elif fault["about"] == "database":
+        mend = restart_switch(facts, fault["name"], "ovsdb-server")
     elif fault["about"] == "oneswitchd":
         mend = restart_oneswitchd(facts)
     else:

@@ -1,0 +1,91 @@
+"""Detects databases of switches that do not answer: the switch forwards, but nothing can be started or moved there."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from nfagent.pulse import Pulse
+from nfagent.store import Store, events
+
+_log = logging.getLogger(__name__)
+
+_TICK_S = 0.5
+_SILENT_S = 3.0
+_STARVED_S = 1.5  # between two looks: this process or the machine was stalled, so silence proves nothing
+_STOP_S = 2.0
+DOWN, UP = "database.down", "database.up"
+
+
+class DatabasePulse(Pulse):
+    """An ovsdb-server, polled by echo requests of RFC 7047."""
+
+    request = b'{"method": "echo", "params": [], "id": "nfagent"}'
+
+    def _answer(self, received: bytes) -> tuple[bytes | None, bytes]:
+        return received, b""
+
+
+class Databases:
+    """Polls them from `start` to `stop`; writes the events ``database.down`` and ``database.up``.
+
+    Args:
+        store: for the events.
+        addresses: ``unix:PATH`` or ``tcp:HOST:PORT``, by switch; others are not polled.
+        is_told_down: whether a switch is known to be down, so that its database needs no words.
+    """
+
+    def __init__(self, store: Store, addresses: Mapping[str, str], is_told_down: Callable[[str], bool]) -> None:
+        self._store = store
+        self._is_told_down = is_told_down
+        polled = {name: each for name, each in addresses.items() if each.startswith(("unix:", "tcp:"))}
+        self._pulses = {name: DatabasePulse(each) for name, each in polled.items()}
+        self._told: set[str] | None = None  # also by an earlier agent
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch databases", daemon=True)
+
+    def start(self) -> None:
+        """Start polling."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop polling."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_S)
+        for pulse in self._pulses.values():
+            pulse.close()
+
+    def _run(self) -> None:
+        looked = time.monotonic()
+        while not self._stopping.wait(_TICK_S):
+            if time.monotonic() - looked > _STARVED_S:
+                for pulse in self._pulses.values():
+                    pulse.forgive()
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001  a failed look must not end the thread
+                _log.exception("cannot look after the databases of the switches")
+            looked = time.monotonic()
+
+    def look(self) -> None:
+        """Poll each once."""
+        if self._told is None:
+            self._told = {name for name in self._pulses if self._was_down(name)}
+        for name, pulse in self._pulses.items():
+            pulse.look()
+            is_silent = pulse.silent_s() >= _SILENT_S
+            if is_silent and name not in self._told and not self._is_told_down(name):
+                self._tell(name, DOWN, "its ovsdb-server does not answer")
+                self._told.add(name)
+            elif not is_silent and name in self._told:
+                self._tell(name, UP, "its ovsdb-server answers again")
+                self._told.discard(name)
+
+    def _was_down(self, name: str) -> bool:
+        return any(event.type == DOWN for event in events.newest(self._store.read, 1, name, "database."))
+
+    def _tell(self, name: str, event: str, reason: str) -> None:
+        _log.warning("%s: %s: %s", event, name, reason)
+        with self._store.change() as change:
+            change.event(event, name, None, {"location": name, "reason": reason})
