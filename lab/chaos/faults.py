@@ -82,7 +82,7 @@ _DATABASES = (f"{HYPERVISOR}/ovsdb-server", f"{SNIC}/ovsdb-server")
 _DAEMONS = (HYPERVISOR, SNIC, "oneswitchd", "nfagent", NAME)
 KINDS: tuple[Kind, ...] = (
     *(("kill", part) for part in (*_DAEMONS, *_DATABASES)),
-    *(("hang", part) for part in _DAEMONS),
+    *(("hang", part) for part in (*_DAEMONS, *_DATABASES)),
     ("power", SNIC),
     ("link", SNIC),
     ("full", DISK),

@@ -55,7 +55,7 @@ class Outcome:
         outages: of the service, without those of less than a second.
         shown_s: after how many seconds each channel showed a fault, by channel.
         troubles: why a fault could not happen, or be mended.
-        calm: whether the dashboard knew no fault in the end.
+        calm: whether dashboard, metrics and list of faults knew no fault in the end.
     """
 
     round: Round
@@ -88,7 +88,7 @@ class Outcome:
         if self.silent:
             texts.append(f"not shown within {SHOWN_S:g} s by {', '.join(self.silent)}")
         if not self.calm:
-            texts.append("the dashboard still knows a fault")
+            texts.append("a fault is still shown")
         return f"{self.round}, mended after {self.mended_s:.1f} s: {'; '.join(texts)}"
 
 

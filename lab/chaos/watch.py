@@ -22,8 +22,10 @@ _CALM = "No faults known"
 _FAULTS = re.compile(r"^nfagent_faults\{[^}]*\} ([0-9.]+)$", re.MULTILINE)
 _FREE = re.compile(r"^nfagent_store_free_bytes ([0-9.e+]+)$", re.MULTILINE)
 _NARROW_BYTES = 64 << 20
-_UP = re.compile(r"^nfagent_(?:location|oneswitchd)_up(?:\{[^}]*\})? ([0-9.]+)$", re.MULTILINE)
-_EVENTS = frozenset({"process.error", "process.gone", "process.silent", "location.down", "oneswitchd.down"})
+_UP = re.compile(r"^nfagent_(?:location|oneswitchd|database)_up(?:\{[^}]*\})? ([0-9.]+)$", re.MULTILINE)
+_EVENTS = frozenset(
+    {"process.error", "process.gone", "process.silent", "location.down", "oneswitchd.down", "database.down"}
+)
 CHANNELS = ("dashboard", "metric", "faults", "event")
 """``faults`` is ``/api/v1/faults``, which unoctl doctor reads."""
 
@@ -68,7 +70,7 @@ class Watch:
         return {name: round(min(times) - start, 2) for name, times in found.items() if times}
 
     def await_calm(self, timeout_s: float) -> bool:
-        """Wait until the dashboard knows no fault; tell whether it came so far."""
+        """Wait until neither dashboard nor metrics nor list know a fault; tell whether it came so far."""
         began = time.monotonic()
         with self._changed:
             return self._changed.wait_for(
@@ -94,18 +96,21 @@ class Watch:
             "faults": self._in_list,
         }
         while not self._closing.wait(_LOOK_S):
+            began, calm = time.monotonic(), True
             for name, look in looks.items():
                 try:
                     found = look()
                 except (httpx.HTTPError, ValueError):
                     self._show(*CHANNELS)
+                    calm = False
                     break
                 if found:
                     self._show(name)
-                elif name == "dashboard":
-                    with self._changed:
-                        self._calm_at = time.monotonic()
-                        self._changed.notify_all()
+                    calm = False
+            if calm:
+                with self._changed:
+                    self._calm_at = began
+                    self._changed.notify_all()
 
     def _show(self, *names: str) -> None:
         with self._changed:
