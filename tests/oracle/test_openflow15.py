@@ -19,6 +19,7 @@ from tests.oracle.dialects.messages15 import (
     copy_field,
     meter,
     prop,
+    selection,
 )
 from tests.oracle.ofctl import ofctl
 from tests.oracle.peer import Peer, ask, frame, in_version
@@ -26,7 +27,7 @@ from tests.oracle.test_openflow14 import MESSAGES as SHARED
 from tests.oracle.test_openflow14 import role, without_identity
 from tests.oracle.world import clear_messages
 
-_NICIRA, _ONF, _NETRONOME = 0x2320, 0x4F4E4600, 0x154D
+_NICIRA, _ONF = 0x2320, 0x4F4E4600
 _MASTER, _SLAVE = 2, 3
 
 
@@ -61,11 +62,6 @@ def group_mod(
     """Return a group-mod."""
     body = m.group_mod(command, kind, *buckets, group=group, place=place, properties=properties)
     return message(of.GROUP_MOD, body)
-
-
-def selection(method: bytes, fields: bytes = b"", vendor: int = _NETRONOME, number: int = 1) -> bytes:
-    """Return Netronome's property of a group."""
-    return prop(0xFFFF, struct.pack("!III16sQ", vendor, number, 0, method, 0) + fields)
 
 
 def packet_out(fields: bytes, actions: bytes, data: bytes = b"") -> bytes:

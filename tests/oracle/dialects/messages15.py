@@ -9,6 +9,7 @@ from tests.oracle.dialects import nicira
 VERSION = 6
 BUNDLE_CONTROL, BUNDLE_ADD = 33, 34
 INSERT_BUCKET, REMOVE_BUCKET = 3, 5
+NETRONOME = 0x154D
 FIRST_BUCKET, LAST_BUCKET, ALL_BUCKETS = 0xFFFFFFFD, 0xFFFFFFFE, 0xFFFFFFFF
 COPY_FIELD, METER_ACTION = 28, 29
 WEIGHT, WATCH_PORT, WATCH_GROUP = 0, 1, 2
@@ -178,10 +179,15 @@ def group_mod(
     return struct.pack("!HBxIH2xI", command, kind, group, len(listed), place) + listed + properties
 
 
-def numbered(body: bytes, numbers: Iterable[int]) -> bytes:
+def selection(method: bytes, fields: bytes = b"", vendor: int = NETRONOME, number: int = 1) -> bytes:
+    """Return Netronome's property of a group."""
+    return prop(0xFFFF, struct.pack("!III16sQ", vendor, number, 0, method, 0) + fields)
+
+
+def numbered(body: bytes, numbers: Iterable[int], properties: bytes = b"") -> bytes:
     """Return the body of a group-mod of OpenFlow 1.3 in this version, with numbers for its buckets."""
     command, kind, group = struct.unpack_from("!HBxI", body)
-    return group_mod(command, kind, *_buckets(body[8:], kind, numbers), group=group)
+    return group_mod(command, kind, *_buckets(body[8:], kind, numbers), group=group, properties=properties)
 
 
 def _buckets(data: bytes, kind: int, numbers: Iterable[int]) -> Iterator[bytes]:

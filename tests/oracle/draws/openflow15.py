@@ -1,8 +1,7 @@
 """Messages of OpenFlow 1.5: those of 1.3 in its form, with what only 1.5 has.
 
 Known differences: meters behind other actions, set_field of scattered bits, of more than 64 bits but
-not all, or of bits of a packet's field where controllers of 1.0 read it, Netronome's methods of
-selecting buckets.
+not all, or of bits of a packet's field where controllers of 1.0 read it.
 """
 
 import struct
@@ -45,6 +44,11 @@ _ODD = (
     m.meter(9),
     struct.pack("!HH4x", 30, 8),
 )
+_SELECTIONS = (
+    *(b"", b"", m.selection(b"hash"), m.selection(b"dp_hash")),
+    *(m.selection(b"hash", of.oxm((name, (1 << 32) - 1, None))) for name in ("ipv4_dst", "ipv4_src")),
+)
+"""Ways to select buckets."""
 _IPV4 = b"\x08\0"
 _WITHOUT_HEADER = struct.pack("!HBBHH", 0x8000, 44 << 1, 4, 1, 0x0800)
 """The type of a packet that begins with its IPv4 header."""
@@ -111,7 +115,10 @@ def change_groups(draw: Draw, model: Model) -> bytes:
     if model.groups and draw(st.integers(0, 4)) < 2:
         return _change_buckets(draw, model)
     message = groups.change_groups(draw, model)
-    return _DIALECT.message(of.GROUP_MOD, int.from_bytes(message[4:8]), m.numbered(message[8:], _numbers(draw)))
+    command, kind = int.from_bytes(message[8:10]), message[10]
+    chosen = draw(st.sampled_from(_SELECTIONS)) if kind == of.SELECT_GROUP and command < of.DELETE_GROUP else b""
+    body = m.numbered(message[8:], _numbers(draw), chosen)
+    return _DIALECT.message(of.GROUP_MOD, int.from_bytes(message[4:8]), body)
 
 
 def _change_buckets(draw: Draw, model: Model) -> bytes:
