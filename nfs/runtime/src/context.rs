@@ -1,6 +1,6 @@
 //! The context in which a network function runs.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 
 use nf_ports::{Mac, Packet};
 
@@ -66,6 +66,16 @@ impl<'a> Context<'a> {
         self.now
     }
 
+    /// Returns seconds since 1970, for logs: the wall clock's while workers run, the state's clock in tests and replays, where it is the packets' time.
+    #[must_use]
+    pub fn unix_seconds(&self) -> u64 {
+        if self.gate.is_none() {
+            return self.now / 1_000_000_000;
+        }
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        since.unwrap_or_default().as_secs()
+    }
+
     /// Returns the index of the calling worker, below [`workers`](Self::workers).
     #[inline]
     #[must_use]
@@ -124,6 +134,7 @@ mod tests {
         assert_eq!(counts, [6, 7, 3]);
         assert_eq!((context.mac(2), context.mac(3)), (MACS[2], [0; 6]));
         assert_eq!(Context::new(5, 6, 7, &MACS).last_turn(), 0);
+        assert_eq!(Context::new(1_999_999_999, 0, 1, &MACS).unix_seconds(), 1);
     }
 
     /// Returns the verdict for a frame to this address that arrived by `port`, one of `ports`.
