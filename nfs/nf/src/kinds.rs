@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use nf_assets::Assets;
 use nf_l4lb::L4lb;
 use nf_l7lb::L7lb;
 use nf_limiter::Limiter;
@@ -46,6 +47,7 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind::of::<L4lb>(),
     Kind::of::<L7lb>(),
     Kind::of::<Limiter>(),
+    Kind::of::<Assets>(),
     Kind::of::<Tswitch>(),
     Kind::of::<TnicFunction>(),
     Kind::of::<Forward>(),

@@ -46,6 +46,7 @@ const CRATES: &[(&str, &[&str])] = &[
         ],
     ),
     ("limiter", &["packet", "runtime"]),
+    ("assets", &["arena", "runtime"]),
     (
         "tiara",
         &[
@@ -61,6 +62,7 @@ const CRATES: &[(&str, &[&str])] = &[
         "nf",
         &[
             "arena",
+            "assets",
             "flow-director",
             "l4lb",
             "l7lb",
