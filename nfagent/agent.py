@@ -10,6 +10,7 @@ from nfagent.api.making import make_access, make_certificate
 from nfagent.api.services import Services
 from nfagent.api.serving import Serving
 from nfagent.api.streams import Streams
+from nfagent.asset_reader import AssetReader
 from nfagent.capacity import capacities
 from nfagent.catalog import Catalog
 from nfagent.config import AgentConfig
@@ -114,6 +115,7 @@ class Agent:
             decider=self._decider,
             monitor=self._monitor,
             logs=LogReader(launchers, self._is_cut_off),
+            assets=AssetReader(starter.control_path, self._is_cut_off),
             streams=Streams(config.api.streams),
             tracing=self._tracing,
         )

@@ -9,6 +9,7 @@ from flask import Blueprint, g, request
 from flask.json.provider import DefaultJSONProvider
 
 from nfagent.api import (
+    assets,
     audit,
     chains,
     document,
@@ -83,7 +84,7 @@ def application(known: Services, page: Blueprint) -> APIFlask:
     app.before_request(partial(_authenticate, page.name))
     problems.install(app)
     native = APIBlueprint("v1", __name__, url_prefix="/api/v1")
-    for each in (instances, logs, offer, chains, migrations, load, placement, faults, events):
+    for each in (instances, assets, logs, offer, chains, migrations, load, placement, faults, events):
         native.register_blueprint(each.blueprint)
     app.register_blueprint(native)
     app.register_blueprint(metrics.blueprint)

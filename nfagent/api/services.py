@@ -10,6 +10,7 @@ from nfagent.api.access import Access
 from nfagent.api.audit import Audit
 from nfagent.api.discretion import Discretion
 from nfagent.api.streams import Streams
+from nfagent.asset_reader import AssetReader
 from nfagent.clients import Client
 from nfagent.config import AgentConfig
 from nfagent.desired import Desired
@@ -44,6 +45,7 @@ class Services:
     decider: Decider
     monitor: Monitor
     logs: LogReader
+    assets: AssetReader
     streams: Streams
     tracing: Tracing | None = None
 

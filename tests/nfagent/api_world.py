@@ -12,6 +12,7 @@ from nfagent.api.audit import Audit
 from nfagent.api.discretion import Discretion
 from nfagent.api.services import Services
 from nfagent.api.streams import Streams
+from nfagent.asset_reader import AssetReader
 from nfagent.catalog import Catalog
 from nfagent.config import AgentConfig, AuditConfig
 from nfagent.dashboard.routes import blueprint
@@ -95,6 +96,7 @@ class Api:
             decider=self.decider,
             monitor=self.monitor,
             logs=LogReader({}, lambda _: False),
+            assets=AssetReader(lambda running: directory / f"{running.instance}.sock", lambda _: False),
             streams=self.streams,
         )
         self.app = application(services, blueprint(services))
