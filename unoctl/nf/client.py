@@ -73,6 +73,21 @@ class NfClient:
         query = {"most": most} | ({"after": after} if after else {})
         return self._get(f"logs/{quote(reference, safe='')}?{urlencode(query)}")
 
+    def assets(self, identifier: str) -> list[Json]:
+        """Return the hosts that an instance of kind ``assets`` knows, by its id."""
+        hosts: list[Json] = []
+        start: int | None = 0
+        while start is not None:
+            page = self._get(f"instances/{identifier}/assets?{urlencode({'start': start, 'limit': _PAGE})}")
+            hosts += page["hosts"]
+            start = page["next"]
+        return hosts
+
+    def asset_lines(self, identifier: str, after: int) -> list[Json]:
+        """Return some of the lines after a number; none if there are none."""
+        query = urlencode({"after": after, "limit": _PAGE})
+        return self._get(f"instances/{identifier}/assets/lines?{query}")["lines"]
+
     def create(self, order: Json) -> Json:
         """Order an instance."""
         return self._rest.ask(Json, "POST", "/api/v1/instances", order)

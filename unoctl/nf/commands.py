@@ -258,6 +258,41 @@ def logs(
         raise typer.Exit(130) from None
 
 
+@app.command("assets")
+def assets(
+    ctx: typer.Context,
+    reference: Reference,
+    lines: Annotated[bool, typer.Option("--lines", help="Print PRADS' lines that its history has.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print lines, and new ones from then on, until Ctrl-C.")
+    ] = False,
+    agent: AgentOption = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """Print the hosts that a function of kind assets knows, or its lines; -f goes on, also while it moves."""
+
+    def work(client: NfClient, output: Output) -> View | None:
+        identifier = client.instance(reference)["id"]
+        if not lines and not follow:
+            return views.assets(client.assets(identifier))
+        after = 0
+        while True:
+            found = client.asset_lines(identifier, after)
+            output.pass_text("".join(f"{each['line']}\n" for each in found))
+            if found:
+                after = found[-1]["number"]
+            elif not follow:
+                return None
+            else:
+                time.sleep(_LOG_PERIOD_S)
+
+    try:
+        _run(ctx, agent, chosen, pretty, work)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
 @app.command("events")
 def events(
     ctx: typer.Context,

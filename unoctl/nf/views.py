@@ -92,6 +92,31 @@ def migration(found: Json) -> View:
     return View(found, tree_text(lines), 0 if found["outcome"] == "done" else 1)
 
 
+def assets(found: list[Json]) -> View:
+    """List hosts: what they run, offer and use."""
+    rows = [
+        (
+            host["address"],
+            host["mac"],
+            host["vendor"],
+            _system(host["systems"]),
+            ", ".join(_service(each) for each in host["services"]) or None,
+        )
+        for host in found
+    ]
+    return View(found, table(("ADDRESS", "MAC", "VENDOR", "SYSTEM", "SERVICES"), rows))
+
+
+def _system(systems: list[Json]) -> str | None:
+    """Return the first system that a signature knows."""
+    return next((each["system"] for each in systems if each["system"]), None)
+
+
+def _service(service: Json) -> str:
+    sense = "" if service["role"] == "server" else "to "
+    return f"{sense}{service['port']}/{service['protocol']} {service['application']}"
+
+
 def why(found: Json, name: str) -> View:
     """Show the optimiser's reasons."""
     lines: list[tuple[int, Text | str]] = [(0, f"{name} runs at {found['location'] or 'no place'}")]
