@@ -27,6 +27,9 @@ struct Signature {
 pub struct ServiceSignatures {
     all: Vec<Signature>,
     set: RegexSet,
+    /// Whether any expression matches, which is quicker to tell than which: those at the start of a payload, and all others, which are searched for by their
+    /// first letters.
+    any: [Regex; 2],
 }
 
 /// A program that a signature knows.
@@ -51,19 +54,33 @@ impl ServiceSignatures {
             all.push(signature);
             patterns.push(pattern);
         }
+        let whole =
+            |error: regex::Error| Fault::at(0, b"", format!("all expressions together: {error}"));
         let set = RegexSetBuilder::new(&patterns)
             .unicode(false)
             .octal(true)
             .size_limit(AUTOMATA)
             .dfa_size_limit(AUTOMATA)
             .build()
-            .map_err(|error| Fault::at(0, b"", format!("all expressions together: {error}")))?;
-        Ok(Self { all, set })
+            .map_err(whole)?;
+        let is_at_start = |pattern: &&String| pattern.starts_with('^') && !pattern.contains('|');
+        let (at_start, others): (Vec<&String>, Vec<&String>) =
+            patterns.iter().partition(is_at_start);
+        let any = [alternatives(&at_start), alternatives(&others)];
+        let [at_start, others] = any.map(|any| any.map_err(whole));
+        Ok(Self {
+            all,
+            set,
+            any: [at_start?, others?],
+        })
     }
 
     /// Returns the program of the first signature that matches a payload.
     #[must_use]
     pub fn find(&self, payload: &[u8]) -> Option<Program<'_>> {
+        if !self.any.iter().any(|any| any.is_match(payload)) {
+            return None;
+        }
         let first = self.set.matches(payload).iter().next()?;
         let signature = self.all.get(first)?;
         let groups = signature.expression.captures(payload)?;
@@ -108,6 +125,24 @@ impl Signature {
             title: filled(&self.title, groups),
         }
     }
+}
+
+/// Returns the expression that matches where one of these does.
+fn alternatives(patterns: &[&String]) -> Result<Regex, regex::Error> {
+    // Without alternatives: one that matches nothing.
+    let each: Vec<String> = match patterns {
+        [] => vec!["[^\\s\\S]".to_owned()],
+        _ => patterns
+            .iter()
+            .map(|pattern| format!("(?:{pattern})"))
+            .collect(),
+    };
+    RegexBuilder::new(&each.join("|"))
+        .unicode(false)
+        .octal(true)
+        .size_limit(AUTOMATA)
+        .dfa_size_limit(AUTOMATA)
+        .build()
 }
 
 /// Joins the parts of a title: `program version (detail)`.
