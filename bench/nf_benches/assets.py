@@ -174,7 +174,7 @@ def _ours(program: str, prads: Prads, captures: list[Path], checks: str, memory:
     output = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
     lines: dict[str, list[bytes]] = {}
     name = ""
-    for line in output.splitlines()[:-1]:
+    for line in output.splitlines():
         if line.startswith(b"# "):
             name = Path(line[2:].decode()).name
             lines[name] = []

@@ -1,6 +1,5 @@
 //! Prints the lines of capture files, each file with a register of its own: `lines CHECKS MEMORY SIGNATURES FILE...`, CHECKS `prads` or `all`,
-//! MEMORY `clean` or, with the leftovers of earlier frames behind each as libpcap has them, `used`. The last line is JSON:
-//! packets, and nanoseconds of CPU for looking at them.
+//! MEMORY `clean` or, with the leftovers of earlier frames behind each as libpcap has them, `used`.
 
 #![allow(clippy::unwrap_used)] // an example for benchmarks
 
@@ -10,12 +9,6 @@ use nf_arena::ArenaBuilder;
 use nf_assets::{Capacity, Captured, Check, Checks, Connections, Inspector, Register, Signatures};
 use nf_runtime::state::StateBuilder;
 use pcap_file::pcap::PcapReader;
-use rustix::time::{clock_gettime, ClockId};
-
-fn cpu() -> u64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -25,16 +18,9 @@ fn main() {
     }
     let is_used = arguments.next().unwrap() == "used";
     let signatures = Signatures::load(Path::new(&arguments.next().unwrap())).unwrap();
-    let (mut packets, mut busy) = (0, 0);
     for path in arguments {
         let mut out = Vec::new();
         let mut reader = PcapReader::new(BufReader::new(File::open(&path).unwrap())).unwrap();
-        let mut frames = Vec::new();
-        while let Some(Ok(packet)) = reader.next_raw_packet() {
-            // libpcap has times with a sign.
-            let time = i64::from(packet.ts_sec as i32) as u64;
-            frames.push((packet.data.into_owned(), packet.orig_len as usize, time));
-        }
         let arena = ArenaBuilder::fresh("assets", 1).unwrap();
         let mut state = StateBuilder::new(arena);
         let capacity = Capacity {
@@ -50,21 +36,20 @@ fn main() {
             register: &register,
             connections: &connections,
         };
-        let start = cpu();
-        let mut memory = vec![0; 262_144];
-        for (bytes, length, time) in &frames {
+        let mut memory = vec![0; if is_used { 262_144 } else { 0 }];
+        while let Some(Ok(packet)) = reader.next_raw_packet() {
+            let (bytes, length) = (&*packet.data, packet.orig_len as usize);
+            // libpcap has times with a sign.
+            let time = i64::from(packet.ts_sec as i32) as u64;
             let captured = if is_used {
                 memory[..bytes.len()].copy_from_slice(bytes);
-                Captured::in_memory(&memory, bytes.len(), *length, *time)
+                Captured::in_memory(&memory, bytes.len(), length, time)
             } else {
-                Captured::new(bytes, *length, *time)
+                Captured::new(bytes, length, time)
             };
             inspector.inspect(&captured, 1, &mut out);
         }
-        busy += cpu() - start;
-        packets += frames.len();
         println!("# {path}");
         std::io::stdout().write_all(&out).unwrap();
     }
-    println!("{{\"packets\": {packets}, \"cpu_ns\": {busy}}}");
 }
