@@ -62,7 +62,7 @@ PROGRAMS = {
     ),
     "uno-lab.1.md": lambda: commands_of(lab_cli.app),
     "nfagent.8.md": lambda: commands_of(agent_cli.app),
-    "nf.1.md": lambda: commands_of_help("nf", ("run", "list", "replay")),
+    "nf.1.md": lambda: commands_of_help("nf", ("run", "check", "list", "replay", "signer", "completion")),
     "oneswitchd.8.md": lambda: commands_of_help("oneswitchd", ()),
 }
 

@@ -10,9 +10,10 @@ mod run;
 mod signer;
 mod table;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{io, io::Write, path::PathBuf, process::ExitCode};
 
 use clap::{value_parser, Arg, ArgAction, ArgMatches, Command};
+use clap_complete::Shell;
 use nf_ports::Choice;
 use serde_json::json;
 
@@ -159,7 +160,19 @@ fn command() -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .about("Runs network functions")
         .subcommand_required(true)
-        .subcommands([run, check, list, replay, signer])
+        .subcommands([run, check, list, replay, signer, completion()])
+}
+
+fn completion() -> Command {
+    Command::new("completion")
+        .about("Print a script that completes commands and options")
+        .arg(
+            Arg::new("shell")
+                .value_name("SHELL")
+                .required(true)
+                .value_parser(value_parser!(Shell))
+                .help("The shell that reads the script"),
+        )
 }
 
 fn main() -> ExitCode {
@@ -171,6 +184,7 @@ fn main() -> ExitCode {
         Some(("signer", arguments)) => {
             signer::run(required(arguments, "key"), required(arguments, "listen"))
         }
+        Some(("completion", arguments)) => complete(arguments),
         Some((_, arguments)) => {
             list(arguments);
             Ok(())
@@ -245,6 +259,15 @@ fn replay_kind(arguments: &ArgMatches) -> Result<(), Failure> {
         input: required(arguments, "input"),
         output: required(arguments, "output"),
     })
+}
+
+fn complete(arguments: &ArgMatches) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    if let Some(&shell) = arguments.get_one::<Shell>("shell") {
+        clap_complete::generate(shell, &mut command(), "nf", &mut script);
+    }
+    let written = io::stdout().write_all(&script);
+    written.map_err(|error| Failure::new(format!("the script cannot be written: {error}")))
 }
 
 fn list(arguments: &ArgMatches) {

@@ -29,11 +29,13 @@ mod tls;
 mod unixctl;
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::{value_parser, Arg, ArgAction, Command};
+use clap::{value_parser, Arg, ArgAction, ArgMatches, Command};
+use clap_complete::Shell;
 
 use config::Config;
 
@@ -70,18 +72,20 @@ fn command() -> Command {
                 .value_parser(value_parser!(PathBuf))
                 .help("Write the process id to FILE; remove it at exit"),
         )
+        .arg(
+            Arg::new("completion")
+                .long("completion")
+                .value_name("SHELL")
+                .value_parser(value_parser!(Shell))
+                .help("Print a script with which a shell completes options, and exit"),
+        )
 }
 
 fn main() -> ExitCode {
     let arguments = command().get_matches();
-    let file = arguments
-        .get_one::<PathBuf>("config")
-        .map_or(Path::new(DEFAULT_CONFIG), PathBuf::as_path);
-    let pidfile = arguments.get_one::<PathBuf>("pidfile");
-    let result = match Config::load(file) {
-        Err(problems) => Err(problems.to_string()),
-        Ok(config) if arguments.get_flag("check") => check(&config),
-        Ok(config) => run(&config, pidfile.map(PathBuf::as_path)),
+    let result = match arguments.get_one::<Shell>("completion") {
+        Some(&shell) => complete(shell),
+        None => check_or_run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -91,6 +95,26 @@ fn main() -> ExitCode {
             }
             ExitCode::FAILURE
         }
+    }
+}
+
+fn complete(shell: Shell) -> Result<(), String> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), "oneswitchd", &mut script);
+    let written = io::stdout().write_all(&script);
+    written.map_err(|error| format!("the script cannot be written: {error}"))
+}
+
+fn check_or_run(arguments: &ArgMatches) -> Result<(), String> {
+    let file = arguments
+        .get_one::<PathBuf>("config")
+        .map_or(Path::new(DEFAULT_CONFIG), PathBuf::as_path);
+    let pidfile = arguments.get_one::<PathBuf>("pidfile");
+    let config = Config::load(file).map_err(|problems| problems.to_string())?;
+    if arguments.get_flag("check") {
+        check(&config)
+    } else {
+        run(&config, pidfile.map(PathBuf::as_path))
     }
 }
 
