@@ -13,7 +13,7 @@ pub struct Early {
     pub message: FlowRemoved,
     /// Whether the rule was learned, unless it turns out to be another one.
     pub was_learned: bool,
-    /// The batch that must be settled before nobody can want the report any more.
+    /// The batch that must be settled before it is certain that no such rule comes to light.
     pub until: u64,
 }
 
@@ -36,20 +36,16 @@ impl EarlyReports {
         taken
     }
 
-    /// Drops what nobody can want any more after batch `settled`; returns the reports about learned rules.
-    pub fn end(&mut self, settled: u64) -> Vec<FlowRemoved> {
-        let mut learned = Vec::new();
-        self.0.retain(|_, list| {
+    /// Takes out what does not wait for a batch after `settled`.
+    pub fn end(&mut self, settled: u64) -> Vec<(RuleKey, Early)> {
+        let mut ended = Vec::new();
+        self.0.retain(|key, list| {
             let is_over = |early: &Early| early.until <= settled;
             let (over, left): (Vec<_>, _) = std::mem::take(list).into_iter().partition(is_over);
             *list = left;
-            learned.extend(
-                over.into_iter()
-                    .filter(|e| e.was_learned)
-                    .map(|e| e.message),
-            );
+            ended.extend(over.into_iter().map(|early| (key.clone(), early)));
             !list.is_empty()
         });
-        learned
+        ended
     }
 }

@@ -167,16 +167,17 @@ impl Removals {
             priority: message.priority,
             matching,
         };
-        if self.report_removal(below, switch, &key, message) {
+        let has_expired = matches!(
+            message.reason,
+            FlowRemoved::IDLE_TIMEOUT | FlowRemoved::HARD_TIMEOUT
+        );
+        let is_certain = has_expired || !below.switches.verdicts.changes_in_flight();
+        if self.report_removal(below, switch, &key, message, is_certain) {
             return;
         }
         // Whether it was learned, and ended before its switch could be asked.
         let was_learned =
             below.switches.is_watched(switch) && below.truth.tables.get(&key).is_none();
-        let has_expired = matches!(
-            message.reason,
-            FlowRemoved::IDLE_TIMEOUT | FlowRemoved::HARD_TIMEOUT
-        );
         let verdicts = &mut below.switches.verdicts;
         if has_expired && !was_learned {
             self.copy_expired(below, switch, &key, message);
@@ -193,21 +194,22 @@ impl Removals {
         }
     }
 
-    /// Counts an awaited report; returns false if none was awaited.
+    /// Counts an awaited report; returns false if none was awaited. `is_certain`: it may be that of a rule with another cookie.
     fn report_removal(
         &mut self,
         below: &mut Below<'_>,
         switch: SwitchIndex,
         key: &RuleKey,
         message: &FlowRemoved,
+        is_certain: bool,
     ) -> bool {
         let Some(list) = self.pending.get_mut(key) else {
             return false;
         };
-        // If the rule was written, removed and rewritten in quick succession, one of these may have been refused.
         let waits = |p: &Pending| p.waiting.contains(switch);
         let is_it = |p: &Pending| waits(p) && p.rule.cookie == message.cookie;
-        let Some(index) = list.iter().position(is_it).or(list.iter().position(waits)) else {
+        let other = || list.iter().position(|p| waits(p) && is_certain);
+        let Some(index) = list.iter().position(is_it).or_else(other) else {
             return false;
         };
         list[index].report(switch, message);
@@ -415,8 +417,11 @@ impl Removals {
             }
             self.await_pending(below, pending);
         }
-        for message in self.early.end(below.switches.verdicts.settled()) {
-            self.tell_as_told(&message);
+        for (key, early) in self.early.end(below.switches.verdicts.settled()) {
+            let is_awaited = self.report_removal(below, early.switch, &key, &early.message, true);
+            if early.was_learned && !is_awaited {
+                self.tell_as_told(&early.message);
+            }
         }
     }
 

@@ -345,6 +345,50 @@ fn a_report_before_the_refusal_of_an_untold_successor_counts_for_its_rule() {
     }
 }
 
+/// Additions, accepted or refused, of rules that a controller is told of or not, and deletions, all in one write.
+#[test]
+fn whatever_is_refused_each_rule_is_told_of_once() {
+    const KINDS: u32 = 5;
+    let message = |kind: u32, cookie: u64| match kind {
+        0 => Message::FlowMod(told(cookie, any())),
+        1 => Message::FlowMod(add(cookie, any(), &output(1))),
+        2 => Message::FlowMod(FlowMod {
+            flags: FlowMod::SEND_FLOW_REM,
+            ..add(cookie, any(), &ActionList::default().group(9))
+        }),
+        3 => Message::FlowMod(add(cookie, any(), &ActionList::default().group(9))),
+        _ => Message::FlowMod(delete(any())),
+    };
+    for number in 0..KINDS.pow(4) {
+        let kinds: Vec<u32> = (0..4).map(|at| number / KINDS.pow(at) % KINDS).collect();
+        let mut lab = Lab::new(2, &[0, 1]);
+        lab.ask(1, &Message::FlowMod(told(100, any())));
+        (0..2).for_each(|s| lab.virt(s).reports_at_once = true);
+        lab.virt(1).slow = true;
+        let (mut present, mut expected) = (Some(100), Vec::new());
+        for (kind, cookie) in kinds.iter().zip(1..) {
+            lab.send(1, 10, &message(*kind, cookie));
+            match kind {
+                0 => present = Some(cookie),
+                1 => present = None,
+                2 | 3 => {}
+                _ => expected.extend(present.take().map(|cookie| (cookie, DELETE, 0, 0))),
+            }
+        }
+        lab.run();
+        lab.virt(1).slow = false;
+        lab.run();
+        let mut answers = lab.take(1);
+        answers.retain(|(_, message)| matches!(message, Message::FlowRemoved(_)));
+        let mut seen = removed(&answers);
+        seen.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(seen, expected, "{kinds:?}");
+        lab.wait(seconds(60));
+        assert_eq!(lab.take(1), []);
+    }
+}
+
 #[test]
 fn a_copy_whose_age_was_rounded_up_ends_its_rule() {
     let mut lab = Lab::new(2, &[0, 1]);
