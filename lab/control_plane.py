@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -159,6 +160,8 @@ class OsKenController(Daemon):
     """
 
     def __init__(self, application: Path, directory: Path, port: int, options: Sequence[str] = ()) -> None:
+        if find_spec("os_ken") is None:
+            raise StartError("the controller needs os-ken; install it: pip install 'uno-server[examples]'")
         runner = application.parent / "run_os_ken.py"
         argv = [sys.executable, "-u", str(runner), str(application)]
         argv += ["--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", str(port), *options]

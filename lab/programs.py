@@ -2,12 +2,14 @@
 
 import os
 import shutil
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from lab.errors import StartError
 
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _SCHEMA = "vswitch.ovsschema"
+_PROJECT = "uno-server"
 _PACKAGES = "on Debian: apt install openvswitch-switch iproute2 util-linux"
 
 
@@ -49,3 +51,22 @@ def find_schema() -> Path:
             return candidate
     places_text = ", ".join(str(each.parent) for each in candidates)
     raise StartError(f"no {_SCHEMA} in {places_text}; set OVS_PKGDATADIR, or {_PACKAGES}")
+
+
+def find_example(name: str) -> Path:
+    """Return the path of a controller of ``examples/``: in the clone, else where the package installed it.
+
+    Raises:
+        StartError: it is in neither.
+    """
+    clone = Path(__file__).resolve().parents[1] / "examples" / name
+    if clone.exists():
+        return clone
+    try:
+        installed = files(_PROJECT) or []
+    except PackageNotFoundError:
+        installed = []
+    for each in installed:
+        if each.parts[-2:] == ("examples", name):
+            return Path(os.path.normpath(each.locate()))
+    raise StartError(f"the example {name} is neither in {clone.parent} nor in the installed package {_PROJECT}")

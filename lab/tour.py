@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -14,13 +13,12 @@ from rich.table import Table
 
 from lab.checks import Check, one_switch, require_switches, run_check
 from lab.control_plane import Oneswitchd, OsKenController, free_port
-from lab.errors import StartError
 from lab.mobility import MovingHost, Tour
+from lab.programs import find_example
 from lab.server import Lab
 from lab.spec import HYPERVISOR, LabSpec
 
 NAME = "tour"
-APPLICATION = Path(__file__).resolve().parent.parent / "examples" / "learning_switch.py"
 MOBILE, PEER = "vm2", "out1"
 SNIC = "snic0"
 RATE = 1000.0
@@ -120,14 +118,13 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
     Raises:
         LabError: something did not start, or ended; with its name.
     """
-    if not APPLICATION.exists():
-        raise StartError(f"{APPLICATION} is missing: the tour runs from a clone of the repository")
+    application = find_example("learning_switch.py")
     port = free_port()
     spec = LabSpec.demo(controllers=(f"tcp:127.0.0.1:{port}",))
     with ExitStack() as stack:
         lab = stack.enter_context(Lab(spec, NAME).start(lambda text: console.print(f"[dim]... {text}[/dim]")))
         console.print("[dim]... starting oneswitchd and an os-ken learning switch[/dim]")
-        controller = stack.enter_context(OsKenController(APPLICATION, lab.directory, port))
+        controller = stack.enter_context(OsKenController(application, lab.directory, port))
         oneswitchd = stack.enter_context(Oneswitchd(lab.server_toml))
         sight = Sight(lab, oneswitchd, controller)
         results = [run_check(check, sight.require_running, console) for check in sight.checks()]

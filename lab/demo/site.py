@@ -11,8 +11,8 @@ from rich.console import Console
 from lab.agent import AgentProcess
 from lab.checks import require_switches
 from lab.control_plane import Oneswitchd, OsKenController, free_port
-from lab.errors import StartError
 from lab.http_traffic import WebServer
+from lab.programs import find_example
 from lab.server import Lab
 from lab.spec import HYPERVISOR, HostSpec, InterfaceSpec, LabSpec, PortSpec, SwitchSpec
 
@@ -25,7 +25,6 @@ WEB_VIP, DATA_VIP, BALANCER = "10.0.0.100", "10.0.0.101", "10.0.0.50"
 SINK = "web3"
 """The receiver of the UDP service's packets."""
 
-_APPLICATION = Path(__file__).resolve().parents[2] / "examples" / "service_chain.py"
 _FIRST_PORT = 1000
 _ANSWER_BYTES = 512
 _SLOTS = 2
@@ -61,8 +60,7 @@ class Site:
         prepare: Callable[[Path, ExitStack], Mapping[str, str]] | None = None,
     ) -> None:
         self.name = name
-        if not _APPLICATION.exists():
-            raise StartError(f"{_APPLICATION} is missing: uno-lab {name} runs from a clone of the repository")
+        application = find_example("service_chain.py")
         port = free_port()
         with ExitStack() as stack:
             spec = _spec(f"tcp:127.0.0.1:{port}")
@@ -70,7 +68,7 @@ class Site:
             _say(console, "starting oneswitchd, an os-ken service chain, nfagent and three web servers")
             chain = self._write_chain(vips)
             self.controller = stack.enter_context(
-                OsKenController(_APPLICATION, self.lab.directory, port, ["--config-file", str(chain)])
+                OsKenController(application, self.lab.directory, port, ["--config-file", str(chain)])
             )
             directory = self.lab.directory / "nfagent"
             self._variables = prepare(directory, stack) if prepare else None
