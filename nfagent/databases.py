@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from nfagent.errors import DiskFullError
 from nfagent.pulse import Pulse
 from nfagent.store import Store, events
 
@@ -76,16 +77,20 @@ class Databases:
             pulse.look()
             is_silent = pulse.silent_s() >= _SILENT_S
             if is_silent and name not in self._told and not self._is_told_down(name):
-                self._tell(name, DOWN, "its ovsdb-server does not answer")
-                self._told.add(name)
-            elif not is_silent and name in self._told:
-                self._tell(name, UP, "its ovsdb-server answers again")
+                if self._tell(name, DOWN, "its ovsdb-server does not answer"):
+                    self._told.add(name)
+            elif not is_silent and name in self._told and self._tell(name, UP, "its ovsdb-server answers again"):
                 self._told.discard(name)
 
     def _was_down(self, name: str) -> bool:
         return any(event.type == DOWN for event in events.newest(self._store.read, 1, name, "database."))
 
-    def _tell(self, name: str, event: str, reason: str) -> None:
+    def _tell(self, name: str, event: str, reason: str) -> bool:
+        """Write an event; return whether the disk took it. If not, it is written once there is room."""
+        try:
+            with self._store.change() as change:
+                change.event(event, name, None, {"location": name, "reason": reason})
+        except DiskFullError:
+            return False
         _log.warning("%s: %s: %s", event, name, reason)
-        with self._store.change() as change:
-            change.event(event, name, None, {"location": name, "reason": reason})
+        return True

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from nfagent.control import Control
-from nfagent.errors import AgentError, ControlRefusedError, ControlUnreachableError
+from nfagent.errors import AgentError, ControlRefusedError, ControlUnreachableError, DiskFullError
 from nfagent.model import Running
 from nfagent.pulse import Pulse
 from nfagent.starter import Starter
@@ -71,6 +71,8 @@ class Health:
                     pulse.forgive()
             try:
                 self.look()
+            except DiskFullError:
+                pass  # neither silence nor a kill can be noted; the list of faults shows the disk meanwhile
             except Exception:  # noqa: BLE001  a failed check must not end the thread
                 _log.exception("cannot check the health of processes")
             looked = time.monotonic()

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from nfagent.errors import DiskFullError
 from nfagent.store import Store, events
 from server.errors import ServerError
 from server.oneswitchd.answers import Status, SwitchState
@@ -99,8 +100,7 @@ class Locations:
         if self._unanswered_since is None:
             self._unanswered_since = asked
         if not self._is_told_unanswered() and now - self._unanswered_since >= _WITHOUT_ONESWITCHD_S:
-            self._tell(ONESWITCHD, "oneswitchd.down", why)
-            self._told_unanswered = True
+            self._told_unanswered = self._tell(ONESWITCHD, "oneswitchd.down", why)
 
     def _is_told_unanswered(self) -> bool:
         if self._told_unanswered is None:
@@ -121,22 +121,20 @@ class Locations:
         for name, why in hanging.items():
             self._tell_once(name, why, self._told)
         for name, (since, why) in self._since.items():
-            if name not in self._down and now - since >= self._after_s:
-                self._tell_once(name, why, self._told)
+            if name not in self._down and now - since >= self._after_s and self._tell_once(name, why, self._told):
                 self._down = self._down | {name: (time.time() - (now - since), why)}
                 self._pass_on(name, "down")
         hubs = [each for each in status.switches if each.hub]
         for hub in hubs:
             self._look_at_hub(hub, now, self._told)
         for name in self._told - found.keys() - hanging.keys() - {hub.name for hub in hubs}:
-            self._tell(name, "location.up", "its switch and its link are up again")
-            self._down = {other: entry for other, entry in self._down.items() if other != name}
-            self._told.discard(name)
-            self._pass_on(name, "up")
+            if self._tell(name, "location.up", "its switch and its link are up again"):
+                self._down = {other: entry for other, entry in self._down.items() if other != name}
+                self._told.discard(name)
+                self._pass_on(name, "up")
         self._unanswered_since = None
         if self._is_told_unanswered():
-            self._tell(ONESWITCHD, "oneswitchd.up", "it answers again")
-            self._told_unanswered = False
+            self._told_unanswered = not self._tell(ONESWITCHD, "oneswitchd.up", "it answers again")
 
     def _look_at_hub(self, hub: SwitchState, now: float, told: set[str]) -> None:
         why, hangs = _fault(hub), _hangs(hub)
@@ -144,19 +142,18 @@ class Locations:
             self._tell_once(hub.name, hangs, told)
         elif why is None:
             self._hub_since = None
-            if hub.name in told:
+            if hub.name in told and self._tell(hub.name, "location.up", "its switch answers again"):
                 told.discard(hub.name)
-                self._tell(hub.name, "location.up", "its switch answers again")
         else:
             if self._hub_since is None:
                 self._hub_since = now
             if now - self._hub_since >= self._after_s:
                 self._tell_once(hub.name, why, told)
 
-    def _tell_once(self, name: str, why: str, told: set[str]) -> None:
-        if name not in told:
-            self._tell(name, "location.down", why)
+    def _tell_once(self, name: str, why: str, told: set[str]) -> bool:
+        if name not in told and self._tell(name, "location.down", why):
             told.add(name)
+        return name in told
 
     def _pass_on(self, location: str, change: str) -> None:
         # One thread each: the callback may wait for a machine that does not answer.
@@ -168,11 +165,16 @@ class Locations:
     def _was_down(self, location: str) -> bool:
         return any(event.type == "location.down" for event in events.newest(self._store.read, 1, location, "location."))
 
-    def _tell(self, location: str, event: str, reason: str) -> None:
+    def _tell(self, location: str, event: str, reason: str) -> bool:
+        """Write an event; return whether the disk took it. If not, it is written once there is room."""
+        about = {} if location == ONESWITCHD else {"location": location}
+        try:
+            with self._store.change() as change:
+                change.event(event, location, None, {**about, "reason": reason})
+        except DiskFullError:
+            return False
         _log.warning("%s: %s: %s", event, location, reason)
-        with self._store.change() as change:
-            about = {} if location == ONESWITCHD else {"location": location}
-            change.event(event, location, None, {**about, "reason": reason})
+        return True
 
 
 class _Teller:

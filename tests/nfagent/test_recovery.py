@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from nfagent.config import AgentConfig
-from nfagent.errors import LaunchError, WiringError
+from nfagent.errors import DiskFullError, LaunchError, WiringError
 from nfagent.locations import Locations
 from nfagent.store import Store
 from nfagent.wiring import ServerWiring
@@ -118,6 +118,26 @@ def test_a_hung_switch_is_told_at_once_and_its_instances_stay_until_it_is_discon
     assert [each["location"] for each in told(store, "location.up")] == [place]
     locations.look(hung(place), 14.0)
     assert told(store, "location.down") == down * 2
+    locations.stop()
+    store.close()
+
+
+@pytest.mark.parametrize("place", [SOURCE, TARGET])
+def test_events_that_a_full_disk_refuses_are_written_once_there_is_room(
+    directory: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(directory / "state")
+    locations = Locations(store, status, 2.0, lambda _: None)
+    takes, free = MagicMock(side_effect=DiskFullError("no room")), store.change
+    for at, found, kind in ((1.0, hung(place), "down"), (5.0, status(), "up")):
+        monkeypatch.setattr(store, "change", takes)
+        locations.look(found, at)
+        locations.miss("timed out", at, at + 2.0)
+        assert told(store, f"location.{kind}") == told(store, "oneswitchd.down")[1:] == []
+        monkeypatch.setattr(store, "change", free)
+        locations.look(found, at + 1.0)
+        locations.look(found, at + 2.0)
+        assert [each["location"] for each in told(store, f"location.{kind}")] == [place]
     locations.stop()
     store.close()
 
