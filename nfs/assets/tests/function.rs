@@ -209,7 +209,7 @@ fn moves_at_random_packets_change_no_line_and_no_host() {
         let mut still = Harness::<Assets>::new(with(hosts_most, findings_most)).unwrap();
         let mut moved = Harness::<Assets>::new(with(hosts_most, findings_most)).unwrap();
         let (mut random, mut moves) = (Random(7), Random(11));
-        for _ in 0..1500 {
+        for _ in 0..700 {
             let frame = random_frame(&mut random);
             assert_eq!(still.process(0, &frame), moved.process(0, &frame));
             if moves.below(20) == 0 {
@@ -228,6 +228,28 @@ fn moves_at_random_packets_change_no_line_and_no_host() {
         assert_eq!(counters["hosts_forgotten"] == 0, has_room, "{counters}");
         assert_eq!(counters, moved.counters());
     }
+}
+
+#[test]
+fn damaged_frames_are_looked_at_without_harm() {
+    let directory = signatures();
+    let small = json!({"hosts": 50, "findings": 100, "connections": 100, "checks": [
+        "syn", "syn-ack", "fin", "rst", "ack", "udp-system", "icmp-system", "tcp-server", "tcp-client", "udp-service", "arp", "neighbours", "dhcp"]});
+    let mut nf = Harness::<Assets>::new(config(directory.path(), small)).unwrap();
+    let mut random = Random(23);
+    for _ in 0..5000 {
+        let mut frame = match random.below(8) {
+            0 => discover(9),
+            _ => random_frame(&mut random),
+        };
+        for _ in 0..random.below(6) {
+            let place = random.below(frame.len());
+            frame[place] = random.below(256) as u8;
+        }
+        frame.truncate(1 + random.below(frame.len()));
+        assert_eq!(nf.process(0, &frame), Output::Sent(1, frame.clone()));
+    }
+    assert!(nf.counters()["lines"].as_u64().unwrap() > 500);
 }
 
 #[test]
