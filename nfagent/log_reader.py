@@ -38,7 +38,7 @@ class LogReader:
         self._launchers = launchers
         self._is_cut_off = is_cut_off
 
-    def read(self, view: View, after: str | None, most: int) -> Said:
+    def read(self, view: View, after: str | None, most: int, *, older: bool = False) -> Said:
         """Return what an instance has said, after a position or, without one, most recently.
 
         A process that was moved or restarted has a new log, which begins with its first line.
@@ -47,11 +47,14 @@ class LogReader:
             view: the instance.
             after: the `position` of an earlier part.
             most: bytes, at most.
+            older: what the process before it said there, or what was cut off its own log.
 
         Raises:
-            InvalidError: `after` is not a position.
+            InvalidError: `after` is not a position, or given for older output.
             UnavailableError: the location does not answer.
         """
+        if older and after is not None:
+            raise InvalidError("invalid", "after: the output before has no position to go on from; omit it", "after")
         wanted = None if after is None else _parsed(after)
         # An instance without a process may have left a log anywhere.
         locations = [view.running.location] if view.running is not None else list(self._launchers)
@@ -60,17 +63,17 @@ class LogReader:
             begin = None
             if wanted is not None:
                 begin = wanted[1] if wanted[0] == _tag(key) else Position(0, 0)
-            part = self._part(location, key, begin, most)
+            part = self._part(location, key, begin, most, older=older)
             if part is not None:
                 return _said(key, part, most, newest=begin is None)
         return Said("", after or _written("", Position(0, 0)), more=False)
 
-    def _part(self, location: str, key: str, after: Position | None, most: int) -> Part | None:
+    def _part(self, location: str, key: str, after: Position | None, most: int, *, older: bool) -> Part | None:
         detail = "its log cannot be read now, because its machine does not answer"
         if self._is_cut_off(location):
             raise UnavailableError("log-unavailable", detail)
         try:
-            return self._launchers[location].read_log(key, after, most)
+            return self._launchers[location].read_log(key, after, most, older=older)
         except LaunchError as error:
             raise UnavailableError("log-unavailable", detail) from error
 

@@ -18,6 +18,6 @@ def show_log(reference: str, query_data: LogQuery) -> LogOut:
     Tenants see ``...`` in place of the names of this server's parts.
     """
     view = services().desired.show(client(), reference)
-    said = services().logs.read(view, query_data.after, query_data.most)
+    said = services().logs.read(view, query_data.after, query_data.most, older=query_data.previous)
     text = services().discretion.output(said.text, admin=client().admin)
     return LogOut(text=text, position=said.position, more=said.more)

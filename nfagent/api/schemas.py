@@ -105,6 +105,9 @@ class LogQuery(In):
 
     after: Annotated[str, StringConstraints(max_length=64)] | None = None
     most: Annotated[int, Field(strict=False, ge=1, le=LOG_MAX, description="Bytes, at most")] = 65_536
+    previous: Annotated[
+        bool, Field(strict=False, description="What the process before it said, or what was cut off its own log")
+    ] = False
 
 
 class LogOut(Out):

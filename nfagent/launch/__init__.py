@@ -80,8 +80,11 @@ class Launcher(Protocol):
         """Return the end of its output."""
         ...
 
-    def read_log(self, key: str, after: Position | None, most: int) -> Part | None:
-        """Return at most ``most`` bytes of its output: behind a position, or else the newest. None: it has no log."""
+    def read_log(self, key: str, after: Position | None, most: int, *, older: bool = False) -> Part | None:
+        """Return at most ``most`` bytes of its output: behind a position, or else the newest. None: it has no log.
+
+        ``older``: of the process before it, or what was cut off its own log.
+        """
         ...
 
     def tend_logs(self, kept: Callable[[str], bool]) -> None:

@@ -165,9 +165,9 @@ class LocalLauncher:
         lines = " / ".join(text.splitlines()[-3:])
         return f"it said: {lines}" if lines else "it said nothing"
 
-    def read_log(self, key: str, after: logs.Position | None, most: int) -> logs.Part | None:
+    def read_log(self, key: str, after: logs.Position | None, most: int, *, older: bool = False) -> logs.Part | None:
         try:
-            return logs.part(self._logs / f"{key}.log", after, most)
+            return logs.part(self._logs / f"{key}{logs.OLDER if older else logs.NEWER}", after, most)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -16,6 +16,9 @@ MOST = 4 << 20
 KEPT = 256 << 10
 """Bytes of the end to keep."""
 
+NEWER, OLDER = ".log", ".log.1"
+"""Ends of the names of a process's log, and of what was before it: its predecessor's output, or what was cut off."""
+
 _NAMES = "by-name"
 
 
@@ -91,7 +94,7 @@ def name(directory: Path, keys: Mapping[tuple[str, str], str]) -> None:
     wanted = {
         directory / _NAMES / _safe(project) / f"{function}{suffix}": f"../../{key}{suffix}"
         for (project, function), key in keys.items()
-        for suffix in (".log", ".log.1")
+        for suffix in (NEWER, OLDER)
     }
     for link in (directory / _NAMES).glob("*/*"):
         if link not in wanted or str(link.readlink()) != wanted[link]:

@@ -91,8 +91,8 @@ ls -1 | grep -e '[.]log$' -e '[.]log[.]1$' || true
 
 # Prints the file's number and the offset, and then the output, in base64: it may be no text.
 _READ = """
-cd {directory} 2>/dev/null && [ -e {key}.log ] || exit 0
-set -- $(stat -c '%i %s' {key}.log)
+cd {directory} 2>/dev/null && [ -e {key}{which} ] || exit 0
+set -- $(stat -c '%i %s' {key}{which})
 if [ {file} = - ]; then
     begin=$(($2 > {most} ? $2 - {most} : 0))
 elif [ {file} = "$1" ] && [ {offset} -le "$2" ]; then
@@ -101,7 +101,7 @@ else
     begin=0
 fi
 echo "$1 $begin"
-tail -c +$((begin + 1)) {key}.log | head -c {most} | base64
+tail -c +$((begin + 1)) {key}{which} | head -c {most} | base64
 """
 
 
@@ -198,9 +198,11 @@ class SshLauncher:
         lines = " / ".join(text.strip().splitlines()[-3:])
         return f"it said: {lines}" if lines else "it said nothing"
 
-    def read_log(self, key: str, after: logs.Position | None, most: int) -> logs.Part | None:
+    def read_log(self, key: str, after: logs.Position | None, most: int, *, older: bool = False) -> logs.Part | None:
         file, offset = ("-", "0") if after is None else (str(after.file), str(after.offset))
-        head, _, encoded = self._script(_READ, key, file=file, offset=offset, most=str(most)).partition("\n")
+        which = logs.OLDER if older else logs.NEWER
+        said = self._script(_READ, key, file=file, offset=offset, most=str(most), which=which)
+        head, _, encoded = said.partition("\n")
         if not head:
             return None
         number, begin = map(int, head.split())

@@ -152,6 +152,11 @@ def test_a_log_is_read_in_parts(launcher: Launcher, directory: Path) -> None:
     assert first is not None
     assert first.output == b"89\xff\n"
     assert launcher.read_log(KEY, first.end, 4) == replace(first, output=b"")
+    assert launcher.read_log(KEY, None, 10, older=True) is None
+    log.with_name(f"{KEY}.log.1").write_bytes(b"why it ended\n")
+    before = launcher.read_log(KEY, None, 6, older=True)
+    assert before is not None
+    assert before.output == b"ended\n"
     with log.open("ab") as file:
         file.write(b"later")
     behind = launcher.read_log(KEY, first.end, 4)

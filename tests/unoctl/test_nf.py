@@ -103,6 +103,9 @@ def test_logs_are_printed_and_followed(world: World, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(commands.time, "sleep", wait)
     followed = nf(world, "logs", "loud", "-f")
     assert (followed.exit_code, followed.stdout) == (130, "one\ntwo \x1b[31mred\n")
+    before = nf(world, "logs", "loud", "--previous")
+    assert (before.exit_code, before.stdout) == (0, "")
+    assert nf(world, "logs", "loud", "-f", "--previous").exit_code == 2
     nf(world, "delete", "loud")
 
 

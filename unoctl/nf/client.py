@@ -68,9 +68,9 @@ class NfClient:
         """Return one instance, by id or name."""
         return self._get(f"instances/{quote(reference, safe='')}")
 
-    def log(self, reference: str, after: str | None, most: int) -> Json:
-        """Return a part of what an instance has said: the newest, or the one ``after`` a position."""
-        query = {"most": most} | ({"after": after} if after else {})
+    def log(self, reference: str, after: str | None, most: int, *, previous: bool = False) -> Json:
+        """Return a part of what an instance has said: the newest, the one ``after`` a position, or what was before."""
+        query = {"most": most} | ({"after": after} if after else {}) | ({"previous": "true"} if previous else {})
         return self._get(f"logs/{quote(reference, safe='')}?{urlencode(query)}")
 
     def assets(self, identifier: str) -> list[Json]:

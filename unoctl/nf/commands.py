@@ -233,6 +233,9 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Print what it says from then on, until Ctrl-C.")
     ] = False,
+    previous: Annotated[
+        bool, typer.Option("--previous", "-p", help="Print what the process before it said: why it ended.")
+    ] = False,
     most: Annotated[
         int, typer.Option("--most", min=1, max=_LOG_MAX, help="Bytes of the earlier output, at most.")
     ] = 65_536,
@@ -241,9 +244,11 @@ def logs(
     pretty: PrettyOption = False,
 ) -> None:
     """Print what a network function says, wherever it runs; -f goes on, also while it moves."""
+    if follow and previous:
+        raise typer.BadParameter("what was before does not go on; use one of --follow and --previous")
 
     def work(client: NfClient, output: Output) -> None:
-        part = client.log(reference, None, most)
+        part = client.log(reference, None, most, previous=previous)
         output.pass_text(part["text"])
         while follow:
             if not part["more"]:

@@ -236,7 +236,7 @@ class FakeLauncher:
         self._reach()
         return "it said nothing"
 
-    def read_log(self, key: str, after: Position | None, most: int) -> Part | None:
+    def read_log(self, key: str, after: Position | None, most: int, *, older: bool = False) -> Part | None:
         self._reach()
         return None
 
