@@ -84,6 +84,7 @@ COMMANDS = (
     "list-commands",
     "log set",
     "log show",
+    "nf assets",
     "nf configure",
     "nf delete",
     "nf deploy",
