@@ -7,7 +7,7 @@ use crate::properties::{bad_content, Properties};
 use crate::session::AsyncMasks;
 
 /// Kinds of messages, each with two properties: 2 * kind is that of a slave, the
-/// next one that of a master. The last constant is a whole property.
+/// next one that of a master. The last constant is a type of properties.
 mod property {
     pub const PACKET_IN: u16 = 0;
     pub const PORT_STATUS: u16 = 1;
@@ -15,7 +15,8 @@ mod property {
     pub const ROLE_STATUS: u16 = 3;
     pub const TABLE_STATUS: u16 = 4;
     pub const REQUEST_FORWARD: u16 = 5;
-    pub const EXPERIMENTER: u16 = 0xffff;
+    /// The first of two types.
+    pub const EXPERIMENTER: u16 = 0xfffe;
 }
 
 /// Applies all properties, or none (`ofputil_decode_set_async_config`).
@@ -25,7 +26,7 @@ pub(crate) fn properties(
     version: u8,
 ) -> Result<AsyncMasks, Refusal> {
     let mut masks = current;
-    for property in Properties::new(body) {
+    for property in Properties::with_experimenters(body, property::EXPERIMENTER) {
         let (kind, content) = property?;
         let (slot, allowed) = slot(&mut masks, kind, version)?;
         let mask = <[u8; 4]>::try_from(content).map_err(|_| bad_content(kind, content))?;
@@ -57,7 +58,7 @@ fn slot(masks: &mut AsyncMasks, kind: u16, version: u8) -> Result<(&mut u32, u32
 
 fn unknown(kind: u16) -> Refusal {
     let error = match kind {
-        property::EXPERIMENTER => ErrorCode::ONF_PROPERTY_BAD_EXP_TYPE,
+        property::EXPERIMENTER.. => ErrorCode::ONF_PROPERTY_BAD_EXP_TYPE,
         _ => ErrorCode::ONF_ASYNC_UNSUPPORTED,
     };
     let detail = format!("unknown property {kind} of an asynchronous configuration");

@@ -5,7 +5,7 @@ use crate::error::{ErrorCode, Refusal};
 use crate::field::{class, lookup, Field, Kind, NSH_VENDOR};
 use crate::openflow15::{preferred, Name};
 use crate::oxm::OxmField;
-use crate::properties::bad_content;
+use crate::properties::{bad_content, EXPERIMENTER};
 use crate::wire::{padded, patch_length, u16_at, Put, Reader};
 use crate::{NX_VENDOR, ONF_VENDOR};
 
@@ -14,7 +14,6 @@ pub(crate) const NETRONOME: [u32; 2] = [0x154d, 0x1540];
 /// `NTRT_SELECTION_METHOD`.
 pub(crate) const METHOD: u32 = 1;
 
-const EXPERIMENTER: u16 = 0xffff;
 /// Bytes of a property's header.
 const HEADER: usize = 4;
 /// Bytes of `ntr_group_prop_selection_method` behind the header, and of the name in it.

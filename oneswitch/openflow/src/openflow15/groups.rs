@@ -7,7 +7,7 @@ use crate::error::{ErrorCode, Refusal};
 use crate::group::{bucket_no, group_no, group_type, Bucket, Buckets, GroupMod, GroupModCommand};
 use crate::multipart::GroupDesc;
 use crate::port::{is_representable, port_no};
-use crate::properties::{bad_content, unknown, Properties};
+use crate::properties::{bad_content, unknown, Properties, EXPERIMENTER};
 use crate::selection::{self, Selection};
 use crate::wire::{patch_length, patch_u16, u32_at, Put, Reader};
 
@@ -18,7 +18,6 @@ mod property {
     pub const WEIGHT: u16 = 0;
     pub const WATCH_PORT: u16 = 1;
     pub const WATCH_GROUP: u16 = 2;
-    pub const EXPERIMENTER: u16 = 0xffff;
 }
 
 /// Bytes of `ofp15_bucket`.
@@ -138,25 +137,12 @@ fn watched(id: u32, properties: &[u8], group_type: u8) -> Result<Bucket<'static>
             }
             property::WATCH_PORT => bucket.watch_port = number()?,
             property::WATCH_GROUP => bucket.watch_group = number()?,
-            property::EXPERIMENTER => {
-                experimenter(kind, content)?;
-                return Err(unknown(kind));
-            }
             _ => return Err(unknown(kind)),
         }
     }
     match is_representable(bucket.watch_port) {
         true => Ok(bucket),
         false => refuse(ErrorCode::GROUP_MOD_FAILED_BAD_WATCH, "watched port"),
-    }
-}
-
-/// Returns the experimenter of a property, and its own type (`ofpprop_pull__`).
-fn experimenter(kind: u16, content: &[u8]) -> Result<(u32, u32), Refusal> {
-    match (u32_at(content, 0), u32_at(content, 4)) {
-        (Some(0), Some(_)) => refuse(ErrorCode::ONF_PROPERTY_BAD_EXPERIMENTER, "experimenter 0"),
-        (Some(vendor), Some(number)) => Ok((vendor, number)),
-        _ => Err(bad_content(kind, content)),
     }
 }
 
@@ -170,11 +156,10 @@ fn selection(
     let mut selection = None;
     for property in Properties::new(list) {
         let (kind, content) = property?;
-        if kind != property::EXPERIMENTER {
-            return Err(unknown(kind));
-        }
-        let (vendor, number) = experimenter(kind, content)?;
-        if !selection::NETRONOME.contains(&vendor) || number != selection::METHOD {
+        let is_known = kind == EXPERIMENTER
+            && u32_at(content, 0).is_some_and(|vendor| selection::NETRONOME.contains(&vendor))
+            && u32_at(content, 4) == Some(selection::METHOD);
+        if !is_known {
             return Err(unknown(kind));
         }
         selection = Some(selection_of(content, group_type, command)?);
