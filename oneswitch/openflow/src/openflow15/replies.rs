@@ -94,16 +94,22 @@ fn own(
     })
 }
 
-/// Encodes the notification of a group-mod of another controller.
+/// Encodes the notification of a request of another controller.
 fn forwarded(header: Header, notification: &Experimenter) -> Option<Vec<u8>> {
     let numbers = (notification.vendor, notification.subtype);
     if numbers != (ONF_VENDOR, extension::REQUEST_FORWARD) {
         return None;
     }
     let body = &notification.body;
-    let request = Header::parse(body).filter(|request| request.kind == k::GROUP_MOD)?;
-    let group = GroupMod::decode_written(body.get(HEADER_LEN..)?)?;
-    let inner = versioned(message(k::GROUP_MOD, request.xid, &groups::encode(&group)));
+    let request = Header::parse(body)?;
+    let inner = match request.kind {
+        k::GROUP_MOD => {
+            let group = GroupMod::decode_written(body.get(HEADER_LEN..)?)?;
+            message(k::GROUP_MOD, request.xid, &groups::encode(&group))
+        }
+        _ => body.to_vec(),
+    };
+    let inner = versioned(inner);
     Some(message(kind::REQUEST_FORWARD, header.xid, &inner))
 }
 
