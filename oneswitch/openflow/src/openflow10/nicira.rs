@@ -2,6 +2,7 @@
 
 use crate::error::{ErrorCode, Refusal};
 use crate::message::Message;
+use crate::oxm::Match;
 use crate::session::Experimenter;
 use crate::wire::{u32_at, Reader};
 use crate::NX_VENDOR;
@@ -79,7 +80,8 @@ pub(super) fn pull_flow_mod<'a>(reader: &mut Reader<'a>) -> Result<FlowMod10<'a>
     reader.skip(6)?;
     let found = pull_nxm(reader, length)?;
     Ok(FlowMod10 {
-        matching: found.matching,
+        // Before the actions, whose errors come later.
+        matching: Match::checked(found.matching.as_oxm())?,
         cookie: found.cookie,
         cookie_mask: found.cookie_mask,
         new_cookie,
