@@ -182,8 +182,13 @@ fn pull(rest: &[u8], strictness: Strictness) -> Result<(&[u8], &[u8]), Refusal> 
     if strictness != Strictness::Reply {
         match u16_at(raw, 0) {
             Some(action_kind::SET_FIELD) => set_field(raw, is_15)?,
-            Some(action_kind::COPY_FIELD) => copy_field(raw)?,
+            Some(action_kind::COPY_FIELD) => copy_field(raw, 4)?,
             Some(action_kind::OUTPUT) => output(raw)?,
+            Some(action_kind::EXPERIMENTER)
+                if (u32_at(raw, 4), u16_at(raw, 8)) == (Some(ONF_VENDOR), Some(ONF_COPY_FIELD)) =>
+            {
+                copy_field(raw, 12)?;
+            }
             _ => {}
         }
     }
@@ -243,14 +248,12 @@ fn set_field(raw: &[u8], may_mask: bool) -> Result<(), Refusal> {
 }
 
 /// Checks whether the bits of a copy are within their fields (`nxm_reg_move_check`), as
-/// far as these have whole bytes: switches find the rest, but after other actions.
-fn copy_field(raw: &[u8]) -> Result<(), Refusal> {
-    /// Where the number of bits is, and the first field.
-    const BITS: usize = 4;
-    const FIELDS: usize = 12;
-    let numbers = [0, 2, 4].map(|at| u16_at(raw, BITS + at).unwrap_or_default());
+/// far as these have whole bytes: switches find the rest, but after other actions. The
+/// number of bits is at `bits`.
+fn copy_field(raw: &[u8], bits: usize) -> Result<(), Refusal> {
+    let numbers = [0, 2, 4].map(|at| u16_at(raw, bits + at).unwrap_or_default());
     let [count, from, to] = numbers.map(u32::from);
-    let source = raw.get(FIELDS..).unwrap_or_default();
+    let source = raw.get(bits + 8..).unwrap_or_default();
     let Ok(first) = known_field(source) else {
         return Ok(());
     };

@@ -179,6 +179,29 @@ fn set_fields() {
 }
 
 #[test]
+fn copies() {
+    // Bits and offsets; ONF's copy_field, from and to other fields than these.
+    let copy = |numbers: &[u8]| {
+        let mut action = vec![0xff, 0xff, 0, 32, 0x4f, 0x4e, 0x46, 0, 0x0c, 0x80, 0, 0];
+        action.extend(numbers);
+        action.resize(20, 0);
+        action.extend([0, 1, 0, 4, 0x80, 0, 2 << 1, 8, 0, 0, 0, 0]);
+        // An output that is refused, too, but later.
+        action.extend([0, 0, 0, 16, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
+        with_action(&action)
+    };
+    check(
+        copy,
+        &[
+            "0020 0000 0020: BAD_ACTION_BAD_OUT_PORT",
+            "0021 0000 0000: BAD_ACTION_BAD_SET_LEN",
+            "0020 0000 0021: BAD_ACTION_BAD_SET_LEN",
+            "0000 0000 0000: BAD_ACTION_BAD_SET_LEN",
+        ],
+    );
+}
+
+#[test]
 fn flow_mod_fields() {
     // An offset from the flow-mod's start, and the byte there.
     let change = |changes: &[u8]| {
