@@ -191,7 +191,7 @@ class Comparison:
             self._counters_differ = True
             seen.state, expected.state = {}, {}
         wanted = len(step.messages)
-        while time.monotonic() - last < _END_S and any(into.removed.total() < wanted for _, into in pairs):
+        while time.monotonic() - last < _END_S and any(into.told_of_removals() < wanted for _, into in pairs):
             for world, into in pairs:
                 world.wires.purge()
                 world.await_asynchronous(_TURN_S)

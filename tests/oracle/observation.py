@@ -48,6 +48,13 @@ class Observation:
             self.frames.setdefault(place, []).extend(frames)
         self.state = later.state or self.state
 
+    def told_of_removals(self) -> int:
+        """Return how many removed rules the controller that was told of most was told of."""
+        told: Counter[str] = Counter()
+        for line, count in self.removed.items():
+            told[_whom(line)] += count
+        return max(told.values(), default=0)
+
     def without_counters(self) -> "Observation":
         """Return a copy without packet counters."""
 
@@ -114,14 +121,18 @@ def _by_controller(told: list[str] | Counter[str]) -> list[str] | Counter[str]:
         return told
 
     def place(text: str) -> tuple[str, bool, str]:
-        whom, _, rest = text.partition(": ")
-        if not text.startswith(TO_CONTROLLER):
-            whom, rest = "", text
+        whom = _whom(text)
+        rest = text.removeprefix(f"{whom}: ")
         # Known difference: they come on connections of their own.
         is_miss = rest.startswith(NO_MATCH)
         return whom, is_miss, rest if is_miss else ""
 
     return sorted(told, key=place)
+
+
+def _whom(told: str) -> str:
+    """Return which controller was told, "" for the first one."""
+    return told.partition(": ")[0] if told.startswith(TO_CONTROLLER) else ""
 
 
 def _listed(what: str, ours: Iterable[str], theirs: Iterable[str]) -> list[str]:

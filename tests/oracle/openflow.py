@@ -108,6 +108,7 @@ FIELDS = {
         Field("ip_frag", _NXM_1, 26, 1, 8, maskable=True),
         Field("nw_ttl", _NXM_1, 29, 1, 8),
         Field("ct_state", _NXM_1, 105, 4, 32, maskable=True),
+        *(Field(f"tun_metadata{index}", _NXM_1, 40 + index, size, 8 * size) for index, size in enumerate((4, 8, 4))),
     )
 }
 

@@ -38,13 +38,17 @@ class Timed:
 
 @dataclass(frozen=True)
 class PortMod:
-    """A port-mod: the port's MAC address, which it must name, differs between the worlds."""
+    """A port-mod: the port's MAC address, which it must name, differs between the worlds.
+
+    ``properties``: those of OpenFlow 1.4 and later; None: the one that changes nothing.
+    """
 
     port: int
     config: int
     mask: int
     right_address: bool = True
     xid: int = 0
+    properties: str | None = None
 
 
 @dataclass(frozen=True)

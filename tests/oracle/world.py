@@ -2,6 +2,7 @@
 
 import itertools
 import struct
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -144,8 +145,9 @@ class World:
             case PortMod():
                 self._modified.add(step.port)
                 address = self.address(step.port) if step.right_address else _OTHER_ADDRESS
-                message = self.channel.dialect.port_mod(step.xid, step.port, address, step.config, step.mask)
-                self.channel.send(message)
+                said = None if step.properties is None else bytes.fromhex(step.properties)
+                change = step.port, address, step.config, step.mask
+                self.channel.send(self.channel.dialect.port_mod(step.xid, *change, properties=said))
             case Inject():
                 self._injected = True
                 self._paused.clear()
@@ -407,9 +409,10 @@ class World:
         self._reset_port_configs()
         self.channel.send(of.set_config(1, 0, 0xFFFF))
         if not self._fresh:
-            self.channel.send(clear_messages(1) + nicira.tlv_map(of.VERSION, 1, _CLEAR_MAP))
+            self.channel.send(clear_messages(1))
             self.channel.barrier()
             self._await_removals()
+            self._clear_options()
         self._fresh = False
         self._flush()
         self.wires.settle()
@@ -420,6 +423,20 @@ class World:
         self.baseline = self.channel.dialect.baseline(
             self.channel.ask_all(of.PORT_STATS, struct.pack("!I4x", of.ANY)), self.channel.ask_all(of.TABLES)
         )
+
+    def _clear_options(self) -> None:
+        """Remove the fields of tunnels' options, which a rule uses until all threads have forgotten it."""
+        deadline = time.monotonic() + NOTICE_S
+        with self._aside() as channel:
+            while True:
+                channel.send(nicira.tlv_map(of.VERSION, 1, _CLEAR_MAP))
+                channel.barrier()
+                if not channel.replies:
+                    return
+                channel.replies.clear()
+                if time.monotonic() > deadline:
+                    raise ChannelError(f"fields of tunnels' options are in use {NOTICE_S:g} s after the last rule")
+                time.sleep(POLL_S)
 
     def _reset_port_configs(self) -> None:
         modified = sorted(self._modified & set(PORTS))

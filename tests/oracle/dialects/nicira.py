@@ -94,3 +94,25 @@ def tlv_map(version: int, xid: int, command: int, *mappings: tuple[int, int, int
     """Return a change of the fields for tunnels' options: class, type, length, and N of tun_metadataN."""
     body = struct.pack("!H6x", command) + b"".join(struct.pack("!HBBHxx", *each) for each in mappings)
     return message(version, xid, TLV_TABLE_MOD, body)
+
+
+CT_SOURCE, CT_TARGET, CT_SOURCE_PORT, CT_TARGET_PORT, CT_ICMP_ID, CT_ICMP_TYPE, CT_ICMP_CODE = range(7)
+"""Properties of one direction of a connection."""
+_CT_ORIGINAL, _CT_REPLY, _CT_ZONE = range(3)
+
+
+def ct_flush(
+    version: int, xid: int, protocol: int, original: bytes = b"", reply: bytes = b"", zone: int | None = None
+) -> bytes:
+    """Return the message that removes connections; both directions are properties of `ct_property`."""
+    body = struct.pack("!B7x", protocol)
+    for kind, direction in ((_CT_ORIGINAL, original), (_CT_REPLY, reply)):
+        body += struct.pack("!HH4x", kind, 8 + len(direction)) + direction if direction else b""
+    body += ct_property(_CT_ZONE, struct.pack("!H2x", zone)) if zone is not None else b""
+    return message(version, xid, CT_FLUSH, body)
+
+
+def ct_property(kind: int, content: bytes) -> bytes:
+    """Return a property of a direction."""
+    whole = struct.pack("!HH", kind, 4 + len(content)) + content
+    return whole + bytes(-len(whole) % 8)

@@ -39,7 +39,10 @@ class OpenFlow10(OpenFlow13):
     def multipart(self, number: int, kind: int, body: bytes = b"", flags: int = 0) -> bytes:
         return m.stats(number, kind, body, flags)
 
-    def port_mod(self, number: int, port: int, address: bytes, config: int, mask: int) -> bytes:
+    def port_mod(
+        self, number: int, port: int, address: bytes, config: int, mask: int, *, properties: bytes | None = None
+    ) -> bytes:
+        del properties
         return m.port_mod(number, port, address, config, mask)
 
     def set_async(self, number: int, masks: Iterable[int]) -> bytes:

@@ -49,8 +49,11 @@ class OpenFlow13:
         """Return a request for statistics."""
         return self.message(self.multipart_request, number, struct.pack("!HH4x", kind, flags) + body)
 
-    def port_mod(self, number: int, port: int, address: bytes, config: int, mask: int) -> bytes:
-        """Return a port-mod."""
+    def port_mod(
+        self, number: int, port: int, address: bytes, config: int, mask: int, *, properties: bytes | None = None
+    ) -> bytes:
+        """Return a port-mod; properties are those of OpenFlow 1.4 and later."""
+        del properties
         return of.port_mod(number, port, address, config, mask)
 
     def set_async(self, number: int, masks: Iterable[int]) -> bytes:

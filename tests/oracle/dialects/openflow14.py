@@ -28,9 +28,11 @@ class OpenFlow14(OpenFlow13):
         REQUESTFORWARD: "status",
     }
 
-    def port_mod(self, number: int, port: int, address: bytes, config: int, mask: int) -> bytes:
-        body = struct.pack("!I4x6s2xII", port, address, config, mask) + struct.pack("!HHI", 0, 8, 0)
-        return self.message(of.PORT_MOD, number, body)
+    def port_mod(
+        self, number: int, port: int, address: bytes, config: int, mask: int, *, properties: bytes | None = None
+    ) -> bytes:
+        said = struct.pack("!HHI", 0, 8, 0) if properties is None else properties
+        return self.message(of.PORT_MOD, number, struct.pack("!I4x6s2xII", port, address, config, mask) + said)
 
     def set_async(self, number: int, masks: Iterable[int]) -> bytes:
         return self.message(of.SET_ASYNC, number, self.masks(masks))
