@@ -25,9 +25,9 @@ export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 export PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT := 1
 
 PYTHON_SOURCES = $(wildcard lab nfagent placement server unoctl examples tests bench) tools/profile tools/mutants
-SHELL_SOURCES = tools/prepare tools/mininet tools/check-compose packaging/container/sandbox .ci/run
+SHELL_SOURCES = tools/prepare tools/mininet tools/check-compose tools/check-packages tools/debian-tree packaging/build packaging/cargo-static packaging/completion packaging/container/sandbox .ci/run
 
-.PHONY: help build prepare-run prepare-test demo test lint test-rust test-python test-unit soak faults fuzz mutants screenshots figures deny lock man news clean
+.PHONY: help build prepare-run prepare-test demo test lint test-rust test-python test-unit soak faults fuzz mutants screenshots figures deny lock man packages news clean
 
 help: ## show this list
 	@echo "One server with smart NICs as one OpenFlow switch. Start with: make demo"
@@ -54,6 +54,10 @@ man: ## render the manual pages, from docs/man into build/man
 	@mkdir -p "$(MAN)"
 	@for page in docs/man/*.md; do \
 		pandoc --from markdown-smart --to man --standalone --shift-heading-level-by=-1 --output "$(MAN)/$$(basename "$$page" .md)" "$$page"; done
+
+packages: build ## build a wheel and Debian packages into build/packages
+	@tools/prepare packages
+	@packaging/build
 
 news: prepare-test ## print what news/ says about the next release; VERSION=0.2.0 moves it to NEWS.md
 	@$(BIN)/towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version unreleased)
