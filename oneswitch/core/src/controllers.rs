@@ -18,7 +18,7 @@ use crate::server::Server;
 use crate::switches::verdict::Origin;
 use crate::switches::Switches;
 use controller::Controller;
-use openflow13::openflow14;
+use openflow13::{openflow10, openflow14};
 use std::collections::BTreeMap;
 
 /// A controller's message inside the core.
@@ -39,6 +39,10 @@ impl Incoming<'_> {
 
     pub fn version(&self) -> u8 {
         self.sent.first().copied().unwrap_or_default()
+    }
+
+    pub fn is_openflow10(&self) -> bool {
+        self.version() == openflow10::VERSION
     }
 
     /// Tells whether the controller's version has a rule's importance, where OpenFlow 1.3 has padding.

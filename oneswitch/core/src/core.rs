@@ -167,7 +167,7 @@ impl Core {
         self.advance_gathering(now);
         self.advance_learning(now);
         self.switches.begin_rounds();
-        self.switches.begin_port_flags();
+        self.switches.begin_version10();
         self.advance_commit(now);
     }
 

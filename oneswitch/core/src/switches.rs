@@ -11,7 +11,6 @@ pub mod newer;
 pub mod offload;
 pub mod paths;
 pub mod port_config;
-pub mod port_flags;
 pub mod properties;
 pub mod reads;
 pub mod rounds;
@@ -19,6 +18,7 @@ pub mod sending;
 pub mod session;
 pub mod sync;
 pub mod verdict;
+pub mod version10;
 
 use crate::api::{Bridge, SwitchIndex};
 use crate::journal::records::Journal;
@@ -54,7 +54,7 @@ pub struct Switches {
     next_xid: u32,
     audit: Option<Audit>,
     pub properties: properties::GroupProperties,
-    pub port_flags: port_flags::PortFlags,
+    pub version10: version10::Version10,
 }
 
 impl Switches {
@@ -74,7 +74,7 @@ impl Switches {
             next_xid: 1,
             audit: None,
             properties: properties::GroupProperties::default(),
-            port_flags: port_flags::PortFlags::default(),
+            version10: version10::Version10::default(),
         }
     }
 }

@@ -11,6 +11,7 @@ mod ages;
 mod flow_mods;
 mod frames;
 mod later;
+mod lenient;
 mod matching;
 mod misses;
 mod moves;
@@ -32,11 +33,14 @@ pub(crate) use notices::put_padded;
 
 pub use ages::{decode_ages, encode_ages_request, Age};
 pub use later::decode_later_flow_mod;
+pub use lenient::{encode_rewrite, encode_table_ids, without_inconsistent, Rewrite};
 pub use matching::nxm_name;
 pub use misses::{decline_misses, decode_miss, subscribe_to_misses};
 pub use notices::encode_packet_in;
 pub(crate) use notices::put_property;
-pub use ports::{decode_ports, encode_barrier, encode_port_mod, encode_port_request};
+pub use ports::{
+    decode_ports, encode_barrier, encode_port_mod, encode_port_request, error_numbers,
+};
 pub use replies::{encode, encode_features};
 pub use requests::{decode, is_write};
 

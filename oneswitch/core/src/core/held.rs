@@ -61,7 +61,7 @@ impl Core {
             || self.held.until.is_some()
             || self.commit.is_some()
             || self.switches.tells_properties()
-            || self.switches.tells_port_flags(&self.server)
+            || self.switches.tells_version10(&self.server)
     }
 
     /// Holds a message until the messages of a batch are settled.

@@ -6,6 +6,7 @@
 use crate::api::SwitchIndex;
 use crate::core::Core;
 use crate::layout::messages::key_of;
+use crate::layout::spelling::same_instructions;
 use crate::layout::translate::{copy_of, instructions_with_floods};
 use crate::model::facts::Facts;
 use crate::model::rule::{Rule, RuleKey};
@@ -14,6 +15,7 @@ use crate::switch_set::SwitchSet;
 use crate::switches::learning::Later;
 use foldhash::HashSet;
 use openflow13::flow_watch::{self, FlowUpdate, Update};
+use openflow13::openflow10::without_inconsistent;
 use openflow13::{Experimenter, FlowMod, FlowStats, Instructions};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -154,6 +156,7 @@ impl Core {
                 let facts = Facts::of_instructions(&found.instructions);
                 Rule::learned(key.clone(), found, facts, now)
             }
+            Some(known) if is_complete(known, found) => return,
             Some(known) => rewritten(known, found, now),
         };
         match self.switches.verdicts.later(switch, since, &rule) {
@@ -242,6 +245,15 @@ impl Core {
         }
         self.switches.stop_watching();
     }
+}
+
+/// Tells whether a switch has found a rule as it should be after a change over OpenFlow 1.0 (switches/version10.rs).
+fn is_complete(known: &Rule, found: &FlowStats) -> bool {
+    let copy = copy_of(known, 1, known.modified);
+    let is_lenient = without_inconsistent(&copy.matching, &copy.instructions).is_some();
+    is_lenient
+        && found.cookie == known.cookie
+        && same_instructions(&found.instructions, &copy.instructions)
 }
 
 /// Returns a known rule as a switch has changed it.

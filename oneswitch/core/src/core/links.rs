@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The version of such a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// OpenFlow 1.0, for the flags of ports (switches/port_flags.rs).
+    /// OpenFlow 1.0, for flags of ports and actions of rules (switches/version10.rs).
     Version10,
     /// OpenFlow 1.5, for messages (switches/newer.rs), and properties of copies of groups (switches/properties.rs).
     Version15,
@@ -42,7 +42,7 @@ impl Core {
 
     /// Tells whether OpenFlow 1.0 may have to say, or ask, something.
     pub fn wants_version10(&self) -> bool {
-        self.switches.port_flags.are_needed || self.wants_ages()
+        self.switches.version10.are_needed || self.wants_ages()
     }
 
     /// A connection of OpenFlow 1.5 to `virt` of a switch is there.
@@ -54,22 +54,23 @@ impl Core {
     /// A connection of OpenFlow 1.0 to `virt` of a switch is there.
     pub fn version10_up(&mut self, switch: SwitchIndex, now: Instant) {
         self.ages_up(switch);
-        self.switches.port_flags.rounds.link_up(switch);
-        self.switches.require_port_flags(SwitchSet::of(switch));
+        self.switches.version10.rounds.link_up(switch);
+        self.switches.require_version10(SwitchSet::of(switch));
         self.link_up(Link::Version10, switch, now);
     }
 
     pub fn version10_down(&mut self, switch: SwitchIndex, now: Instant) {
         self.ages_down(switch, now);
-        self.switches.port_flags.rounds.link_down(switch);
-        self.switches.require_port_flags(SwitchSet::of(switch));
+        self.switches.version10.link_down(switch);
+        self.switches.require_version10(SwitchSet::of(switch));
         self.settle(now);
     }
 
     /// Handles a message on such a connection.
     pub fn version10_told(&mut self, switch: SwitchIndex, frame: &[u8], now: Instant) {
         self.ages_told(switch, frame, now);
-        self.switches.port_flags_told(&self.server, switch, frame);
+        self.switches
+            .version10_told(&self.truth, &self.server, switch, frame);
         self.settle(now);
     }
 
@@ -90,7 +91,7 @@ impl Core {
         now: Instant,
     ) -> bool {
         match link {
-            Link::Version10 => self.switches.port_flags.are_needed = true,
+            Link::Version10 => self.switches.version10.are_needed = true,
             Link::Version15 => self.switches.properties.are_needed = true,
         }
         let lacking = self.unlinked(link);
@@ -107,7 +108,7 @@ impl Core {
     /// Returns the switches that execute rules and lack such a connection.
     pub(in crate::core) fn unlinked(&self, link: Link) -> SwitchSet {
         let linked = match link {
-            Link::Version10 => self.switches.port_flags.rounds.links(),
+            Link::Version10 => self.switches.version10.rounds.links(),
             Link::Version15 => self.switches.properties.rounds.links(),
         };
         let executors = self.server.executors.all();

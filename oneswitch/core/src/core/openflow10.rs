@@ -2,11 +2,14 @@
 
 use crate::api::ControllerRole;
 use crate::controllers::Incoming;
+use crate::core::links::Link;
 use crate::core::Core;
 use crate::model::rule::{Rule, CHANGED_COOKIE};
 use crate::model::tables::{Filter, ALL_TABLES};
 use crate::wire::wire;
-use openflow13::openflow10::{self, encode_features, Modify, Request, StatsForm};
+use openflow13::openflow10::{
+    self, encode_features, without_inconsistent, Modify, Request, StatsForm,
+};
 use openflow13::{decode, ErrorCode, FlowMod, FlowModCommand, Message, MultipartRequest};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -63,6 +66,16 @@ impl Core {
         request: Request,
         now: Instant,
     ) {
+        let flow_mod = match &request {
+            Request::Modify(modify) => Some(&modify.flow_mod),
+            Request::Message(Message::FlowMod(message)) => Some(message),
+            _ => None,
+        };
+        if flow_mod.is_some_and(|message| is_lenient(incoming, message))
+            && self.holds_until_linked(incoming, Link::Version10, now)
+        {
+            return;
+        }
         match request {
             Request::Formats(formats) => {
                 if let Some(controller) = self.controllers.get_mut(incoming.origin.controller) {
@@ -148,6 +161,8 @@ impl Core {
         };
         let filter = Filter::of_flow_mod(&flow_mod, matching);
         let chosen = self.truth.tables.select(&filter);
+        let is_lenient = is_lenient(incoming, &flow_mod);
+        let changes_cookie = |rule: &Rule| new_cookie.is_some_and(|cookie| rule.cookie != cookie);
         let messages: Vec<FlowMod> = match new_cookie {
             Some(cookie) if chosen.is_empty() && flow_mod.cookie_mask == 0 => {
                 vec![FlowMod {
@@ -156,12 +171,13 @@ impl Core {
                     ..in_table(first_table(&flow_mod))
                 }]
             }
-            // OpenFlow 1.3 cannot change a cookie but by adding the rule again, which keeps its counters on the switches.
-            Some(cookie) if chosen.iter().any(|rule| rule.cookie != cookie) => {
+            // OpenFlow 1.3 cannot change a cookie but by adding the rule again, which keeps its counters on the switches. Each rule may lack
+            // other actions until a switch gets them over OpenFlow 1.0.
+            _ if chosen.iter().any(|rule| is_lenient || changes_cookie(rule)) => {
                 let check = is_wider(&flow_mod, &chosen).then(|| checking(&flow_mod, &chosen));
                 let changes = chosen
                     .iter()
-                    .map(|rule| readdition(&flow_mod, rule, cookie));
+                    .map(|rule| readdition(&flow_mod, rule, new_cookie.unwrap_or(rule.cookie)));
                 check.into_iter().chain(changes).collect()
             }
             // Switches check the actions even if there is nothing to modify.
@@ -177,6 +193,24 @@ impl Core {
         }
         self.switches.verdicts.end_modification();
     }
+}
+
+/// Returns the message without the actions that only OpenFlow 1.0 allows in a rule with this match, if that is the sender's version.
+pub fn sayable(incoming: Incoming<'_>, message: &FlowMod) -> Option<Vec<u8>> {
+    if !incoming.is_openflow10() {
+        return None;
+    }
+    let instructions = without_inconsistent(&message.matching, &message.instructions)?;
+    let message = FlowMod {
+        instructions,
+        ..message.clone()
+    };
+    Some(wire(incoming.origin.xid, &Message::FlowMod(message)))
+}
+
+/// Tells whether a message has such actions.
+fn is_lenient(incoming: Incoming<'_>, message: &FlowMod) -> bool {
+    sayable(incoming, message).is_some()
 }
 
 /// Returns the table that a rule is added to if there is none to modify.

@@ -4,7 +4,6 @@ use crate::api::ControllerId;
 use crate::controllers::Incoming;
 use crate::core::links::Link;
 use crate::core::Core;
-use openflow13::openflow10;
 use openflow13::{config, ErrorCode, PortMod};
 use std::time::Instant;
 
@@ -15,9 +14,9 @@ impl Core {
         message: &PortMod,
         now: Instant,
     ) {
-        let settable = match incoming.version() {
-            openflow10::VERSION => config::ALL | config::ONLY_10,
-            _ => config::ALL,
+        let settable = match incoming.is_openflow10() {
+            true => config::ALL | config::ONLY_10,
+            false => config::ALL,
         };
         let message = &PortMod {
             mask: message.mask & settable,
@@ -66,8 +65,8 @@ impl Core {
         self.switches.refresh_paths(&mut self.server);
         if changed & config::HEEDED_10 != 0 {
             let all = (0..self.switches.list.len()).collect();
-            self.switches.require_port_flags(all);
-            self.switches.port_flags.list = self.server.flood.current().number;
+            self.switches.require_version10(all);
+            self.switches.version10.list = self.server.flood.current().number;
         }
         self.announce_ports(Some(by));
     }

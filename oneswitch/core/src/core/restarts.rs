@@ -102,7 +102,7 @@ impl Core {
         // Watch rules whose copies have no idle timers of their own again.
         self.expiry.idle.start(now);
         let flagged = |port: &VirtualPort| port.config & config::HEEDED_10 != 0;
-        self.switches.port_flags.are_needed = self.server.ports.iter().any(flagged);
+        self.switches.version10.are_needed = self.server.ports.iter().any(flagged);
         Ok(Restored {
             flows: self.truth.tables.len(),
             groups: self.truth.groups.len(),

@@ -269,7 +269,7 @@ impl Core {
                 Bridge::Virt => {
                     self.switches.refresh_patch_config(&self.server, number);
                     if status.reason == PortStatus::ADD {
-                        self.switches.require_port_flags(SwitchSet::of(switch));
+                        self.switches.require_version10(SwitchSet::of(switch));
                     }
                 }
             }

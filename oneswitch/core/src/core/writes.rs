@@ -3,6 +3,7 @@
 use crate::api::SwitchIndex;
 use crate::controllers::Incoming;
 use crate::core::links::Link;
+use crate::core::openflow10::sayable;
 use crate::core::Core;
 use crate::layout::translate::{
     flow_mod_with_flood_group, patch_added, physical_packet_out, removal_of,
@@ -17,7 +18,6 @@ use crate::server::executors::HUB;
 use crate::server::ports::VirtualPort;
 use crate::switch_set::SwitchSet;
 use crate::wire::wire;
-use openflow13::openflow10;
 use openflow13::{
     config, port_no, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand, Message, PacketOut,
 };
@@ -89,8 +89,7 @@ impl Core {
         if !incoming.has_importance() && !is_ours {
             message.importance = 0;
         }
-        let is_old = incoming.version() == openflow10::VERSION;
-        if message.command == FlowModCommand::Add && !is_old && !is_ours {
+        if message.command == FlowModCommand::Add && !incoming.is_openflow10() && !is_ours {
             message.cookie_mask = 0; // which has no meaning there, except to us
         }
         let matching = match message.matching.canonical() {
@@ -98,11 +97,20 @@ impl Core {
             Err(refusal) => return self.refuse_malformed(incoming, refusal.error, now),
         };
         let facts = Facts::of_instructions(&message.instructions);
+        let sayable = sayable(incoming, &message);
+        let incoming = Incoming {
+            frame: sayable.as_deref().unwrap_or(incoming.frame),
+            ..incoming
+        };
         if self.holds_until_gathered(incoming, &facts, now) {
             return;
         }
         if let Some(error) = self.refuse_by_facts(incoming, "a rule", &facts) {
             return self.refuse(incoming, error);
+        }
+        let what = "a rule with actions for a protocol on which it does not match";
+        if sayable.is_some() && self.refuses_unlinked(Link::Version10, what) {
+            return self.refuse(incoming, ErrorCode::BAD_ACTION_MATCH_INCONSISTENT);
         }
         self.begin_learning(&facts, now);
         if facts.moves_in_port {
@@ -123,6 +131,10 @@ impl Core {
             holder.is_some(),
             now,
         );
+        if sayable.is_some() && message.command == FlowModCommand::Add {
+            let key = RuleKey::of_flow_mod(&message, matching.clone());
+            self.switches.require_actions(targets, &key);
+        }
         let unseen = self.unseen_in_bundle(&message, &matching, now);
         let request = Request::Flow {
             message: Box::new(message),

@@ -42,7 +42,7 @@ pub struct Comparison<'a> {
     /// Whether it was out of reach before, so that missing rules may have expired unseen.
     pub after_gap: bool,
     pub in_flight: &'a InFlight,
-    /// Whether it tells of the rules that it changes; those that it has written, and that were not read.
+    /// Whether it tells of the rules that it changes; those that it has written and that were not read, or that are not complete yet.
     pub learns: bool,
     pub is_unread: &'a dyn Fn(&RuleKey) -> bool,
     pub memory: &'a Memory,

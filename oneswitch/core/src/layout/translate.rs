@@ -217,43 +217,53 @@ fn with_actions_as_in(
     result
 }
 
-/// Shows Nicira's `set_tunnel` as a controller wrote it: switches report it over OpenFlow 1.3 as a set-field, which OpenFlow 1.0 would show
-/// as a load.
-pub fn show_tunnels_as_written(told: &mut Instructions, written: &Instructions) {
-    let sets_tunnel = |instruction: Instruction<'_>| match instruction {
-        Instruction::ApplyActions(list) => list.iter().any(|item| is_set_tunnel(item.raw)),
+/// Shows Nicira's `set_tunnel`, and the ports of SCTP, as a controller wrote them: switches report them over OpenFlow 1.3 as set-fields, which
+/// OpenFlow 1.0 would show as loads.
+pub fn show_setters_as_written(told: &mut Instructions, written: &Instructions) {
+    let has_setters = |instruction: Instruction<'_>| match instruction {
+        Instruction::ApplyActions(list) => list.iter().any(|item| set_by(item.raw).is_some()),
         _ => false,
     };
-    if written.iter().any(sets_tunnel) {
-        let shown = with_actions_as_in(told.as_bytes(), written.as_bytes(), actions_with_tunnels);
+    if written.iter().any(has_setters) {
+        let shown = with_actions_as_in(told.as_bytes(), written.as_bytes(), actions_with_setters);
         if let Ok(shown) = Instructions::from_bytes(shown) {
             *told = shown;
         }
     }
 }
 
-fn is_set_tunnel(action: &[u8]) -> bool {
+/// Returns the header of the field that a switch names instead of such an action.
+fn set_by(action: &[u8]) -> Option<u32> {
     const NICIRA: u16 = 0xffff;
+    /// OpenFlow 1.1's.
+    const SET_TP_SRC: u16 = 9;
+    const SET_TP_DST: u16 = 10;
     /// `NXAST_SET_TUNNEL` and `NXAST_SET_TUNNEL64`.
     const SUBTYPES: [u16; 2] = [2, 9];
-    u16_at(action, 0) == Some(NICIRA)
-        && u32_at(action, 4) == Some(NX_VENDOR)
-        && u16_at(action, 8).is_some_and(|subtype| SUBTYPES.contains(&subtype))
+    /// `OXM_OF_TUNNEL_ID`, `OXM_OF_SCTP_SRC` and `OXM_OF_SCTP_DST`.
+    const TUNNEL_ID: u32 = 0x8000_4c08;
+    const SCTP_SRC: u32 = 0x8000_2202;
+    const SCTP_DST: u32 = 0x8000_2402;
+    match u16_at(action, 0)? {
+        SET_TP_SRC => Some(SCTP_SRC),
+        SET_TP_DST => Some(SCTP_DST),
+        NICIRA if u32_at(action, 4) == Some(NX_VENDOR) => {
+            let subtype = u16_at(action, 8)?;
+            SUBTYPES.contains(&subtype).then_some(TUNNEL_ID)
+        }
+        _ => None,
+    }
 }
 
 /// Open vSwitch reports actions in their order, each as one.
-fn actions_with_tunnels(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
+fn actions_with_setters(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
     const SET_FIELD: u16 = 25;
-    /// The header of `OXM_OF_TUNNEL_ID`.
-    const TUNNEL_ID: u32 = 0x8000_4c08;
     let mut result = Vec::with_capacity(list.len() + 16);
     while let Some((action, rest)) = split_tlv(list, 2) {
         let (written, others) = split_tlv(original, 2).unwrap_or_default();
-        let is_same = u16_at(action, 0) == Some(SET_FIELD) && u32_at(action, 4) == Some(TUNNEL_ID);
-        result.extend(match is_same && is_set_tunnel(written) {
-            true => written,
-            false => action,
-        });
+        let field = (u16_at(action, 0) == Some(SET_FIELD)).then(|| u32_at(action, 4));
+        let is_same = field.flatten().is_some() && field.flatten() == set_by(written);
+        result.extend(if is_same { written } else { action });
         (list, original) = (rest, others);
     }
     result

@@ -88,7 +88,7 @@ impl Switches {
     pub fn is_confirmed(&self, switch: SwitchIndex, bridge: Bridge) -> bool {
         let session = self.list[switch].session(bridge);
         let is_told = bridge == Bridge::Edge
-            || !self.tells_properties_to(switch) && !self.tells_port_flags_to(switch);
+            || !self.tells_properties_to(switch) && !self.tells_version10_to(switch);
         session.is_up() && session.doubt.is_none() && is_told
     }
 

@@ -2,7 +2,7 @@
 
 use super::Switches;
 use crate::api::{Bridge, ControllerId, Destination, SwitchIndex};
-use crate::layout::translate::show_tunnels_as_written;
+use crate::layout::translate::show_setters_as_written;
 use crate::model::rule::{Rule, RuleKey};
 use crate::model::truth::Existing;
 use crate::server::executors::Executors;
@@ -97,7 +97,7 @@ impl Shown {
             idle.unwrap_or_else(|| shown(since(rule.created)))
         };
         if matches!(self, Self::Written | Self::Ages(_)) {
-            show_tunnels_as_written(&mut flow.instructions, &rule.instructions);
+            show_setters_as_written(&mut flow.instructions, &rule.instructions);
         }
         (flow.importance, flow.idle_age) = match self {
             Self::Nothing | Self::Written => (0, 0),

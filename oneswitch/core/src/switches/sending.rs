@@ -37,6 +37,7 @@ impl Switches {
     }
 
     pub fn send_own_flow(&mut self, message: FlowMod, targets: SwitchSet, now: Instant) {
+        let message = self.without_actions_of_version10(message, targets);
         match in_two_steps(&message) {
             Some(steps) => steps
                 .iter()

@@ -260,7 +260,10 @@ impl Switches {
             after_gap: inventory.after_gap,
             in_flight: &in_flight,
             learns: self.list[switch].virt.is_watched,
-            is_unread: &|key| self.list[switch].virt.unread.contains(key),
+            is_unread: &|key| {
+                let unread = &self.list[switch].virt.unread;
+                unread.contains(key) || self.version10.lacks(switch, key)
+            },
             memory: &self.list[switch].virt.memory,
             now,
         };
@@ -300,7 +303,7 @@ impl Switches {
             self.send_own(message, here, now);
         }
         self.require_properties(here);
-        self.require_port_flags(here);
+        self.require_version10(here);
         for copy in flows.missing.into_iter().chain(flows.changed) {
             self.send_own_flow(copy, here, now);
         }

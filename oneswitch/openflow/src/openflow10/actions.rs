@@ -125,6 +125,12 @@ fn translate(action: &[u8], out: &mut Vec<u8>) -> Result<(), Refusal> {
                 "VLAN priority above 7",
             ))
         }
+        kind10::SET_NW_TOS if byte & 3 != 0 => {
+            return Err(bad(
+                ErrorCode::BAD_ACTION_BAD_ARGUMENT,
+                "type of service with bits of ECN",
+            ))
+        }
         kind10::SET_VLAN_PCP => put_load(out, VLAN_TCI, PCP_BITS, u64::from(byte) << 1 | 1),
         // A load of 0 would keep the tag's Ethernet type for the next tag, and lose an inner tag.
         kind10::STRIP_VLAN => {
@@ -352,8 +358,15 @@ fn put_10(item: &ActionItem<'_>, out: &mut Vec<u8>) {
             None => out.put(item.raw),
         },
         Action::Nicira { .. } => out.put(item.raw),
-        // OpenFlow 1.0 has neither PBB nor copies of TTLs, and Open vSwitch
-        // spells the actions of 1.1 as set-field.
+        Action::Other { kind, body } => {
+            let index = KIND11.iter().position(|kind11| *kind11 == kind);
+            if let Some(index) = index.and_then(|index| u16::try_from(index).ok()) {
+                out.put_u16(kind10::SET_DL_SRC + index);
+                out.put_u16(u16::try_from(item.raw.len()).unwrap_or_default());
+                out.put(body);
+            }
+        }
+        // OpenFlow 1.0 has neither PBB nor copies of TTLs.
         _ => {}
     }
 }

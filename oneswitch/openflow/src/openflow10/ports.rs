@@ -4,7 +4,7 @@
 use crate::error::{ErrorCode, Refusal};
 use crate::multipart::multipart_kind;
 use crate::port::{from_openflow10, Port, PortMod};
-use crate::wire::{Put, Reader};
+use crate::wire::{u16_at, Put, Reader};
 
 use super::frames::message;
 use super::{kind, to_port16};
@@ -64,6 +64,12 @@ pub fn encode_port_mod(xid: u32, port_mod: &PortMod) -> Vec<u8> {
     body.put_u32(port_mod.mask);
     body.zeros(8);
     message(kind::PORT_MOD, xid, &body)
+}
+
+/// Returns the type and the code of an error, which have the numbers of OpenFlow 1.0.
+pub fn error_numbers(frame: &[u8]) -> Option<(u16, u16)> {
+    let is_error = frame.get(1) == Some(&crate::header::kind::ERROR);
+    is_error.then(|| Some((u16_at(frame, 8)?, u16_at(frame, 10)?)))?
 }
 
 /// Encodes a barrier.

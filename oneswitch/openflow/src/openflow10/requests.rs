@@ -14,7 +14,7 @@ use crate::wire::Reader;
 use crate::NX_VENDOR;
 
 use super::flow_mods::{flow_mod, FlowMod10};
-use super::{actions, kind, matching, nicira, Formats, Request, StatsForm, STATS_VENDOR};
+use super::{actions, kind, lenient, matching, nicira, Formats, Request, StatsForm, STATS_VENDOR};
 
 /// Nicira's statistics (`nx_stats_type`).
 const NICIRA_FLOW: u32 = 0;
@@ -120,12 +120,14 @@ fn packet_out(reader: &mut Reader<'_>) -> Result<Message, Refusal> {
             format!("in_port {in_port:#x}"),
         );
     }
+    let actions = ActionList::from_bytes(list)?;
+    let data = reader.rest();
     Ok(Message::PacketOut(PacketOut {
         packet_type: 0,
         buffer_id,
         in_port,
-        actions: ActionList::from_bytes(list)?,
-        data: reader.rest().into(),
+        actions: lenient::without_idle(data, &actions).unwrap_or(actions),
+        data: data.into(),
     }))
 }
 

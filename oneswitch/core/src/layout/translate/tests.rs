@@ -158,7 +158,7 @@ fn a_packet_out_from_a_port_sets_its_in_port() {
 }
 
 #[test]
-fn tunnels_are_shown_as_written_and_the_rest_as_told() {
+fn setters_are_shown_as_written_and_the_rest_as_told() {
     let tunnel = [0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 2, 0, 0, 0, 0, 0, 7];
     let field = [0, 25, 0, 16, 0x80, 0, 0x4c, 8, 0, 0, 0, 0, 0, 0, 0, 7];
     let list = |actions: &[&[u8]]| {
@@ -169,9 +169,15 @@ fn tunnels_are_shown_as_written_and_the_rest_as_told() {
     let group = group();
     let written = list(&[&tunnel, output.as_bytes(), &field]);
     let mut told = list(&[&field, group.as_bytes(), &field]);
-    show_tunnels_as_written(&mut told, &written);
+    show_setters_as_written(&mut told, &written);
     assert_eq!(told, list(&[&tunnel, group.as_bytes(), &field]));
+    let port = [0, 9, 0, 8, 0, 53, 0, 0];
+    let of = |field: u8| [0, 25, 0, 16, 0x80, 0, field, 2, 0, 53, 0, 0, 0, 0, 0, 0];
+    let (of_sctp, of_tcp) = (of(17 << 1), of(13 << 1));
+    let mut told = list(&[&of_sctp, &of_tcp]);
+    show_setters_as_written(&mut told, &list(&[&port, &port]));
+    assert_eq!(told, list(&[&port, &of_tcp]));
     let (mut shorter, as_told) = (list(&[&field]), list(&[&field]));
-    show_tunnels_as_written(&mut shorter, &list(&[&field, &tunnel]));
+    show_setters_as_written(&mut shorter, &list(&[&field, &tunnel]));
     assert_eq!(shorter, as_told);
 }

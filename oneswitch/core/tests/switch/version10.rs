@@ -1,14 +1,19 @@
-//! Flags of ports that only OpenFlow 1.0 can say: switches get them over connections of that version.
+//! What only OpenFlow 1.0 can say: switches get it over connections of that version.
 
 use crate::build::{add, any, output, request};
 use crate::check::{ALL_GROUP, FLOOD_GROUP};
 use crate::lab::{port, Answer, Lab};
-use openflow13::openflow10::{self, encode_barrier, encode_port_mod, kind};
-use openflow13::{config, port_no, Message, MultipartReply, MultipartRequest, PortMod};
+use openflow13::openflow10::{self, encode_barrier, encode_port_mod, kind, Formats, Request};
+use openflow13::{
+    config, port_no, Action, ActionList, ErrorCode, Instructions, Message, MultipartReply,
+    MultipartRequest, PortMod,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 const OLD: u64 = 15;
+/// `OFPT_VENDOR`.
+const VENDOR: u8 = 4;
 const FLAGS: u32 = config::NO_FLOOD | config::NO_RECV_STP;
 
 /// What each switch's patch ports have of the flags.
@@ -67,11 +72,35 @@ fn answer(lab: &mut Lab, patches: &mut Patches) -> usize {
                     continue;
                 }
                 kind::BARRIER_REQUEST => reply[1] = kind::BARRIER_REPLY,
+                VENDOR => {
+                    rewrite(lab, switch, &frame);
+                    continue;
+                }
                 other => panic!("a message of type {other}"),
             }
             let length = reply.len() as u16;
             reply[2..4].copy_from_slice(&length.to_be_bytes());
             lab.core.version10_told(switch, &reply, lab.now);
+        }
+    }
+}
+
+/// A switch does what a message of Nicira's says.
+fn rewrite(lab: &mut Lab, switch: usize, frame: &[u8]) {
+    let formats = Formats {
+        table_id: true,
+        ..Formats::default()
+    };
+    let (request, _) = openflow10::decode(frame, &formats).unwrap();
+    let Request::Modify(modify) = request else {
+        return assert_eq!(request, Request::Formats(formats));
+    };
+    let message = modify.flow_mod;
+    let key = message.matching.canonical().unwrap();
+    for flow in &mut lab.virt(switch).flows {
+        let place = (flow.table, flow.priority, flow.cookie);
+        if flow.key == key && place == (message.table_id, message.priority, message.cookie) {
+            flow.instructions = message.instructions.clone();
         }
     }
 }
@@ -161,4 +190,122 @@ fn a_switch_that_comes_back_gets_them_again_also_after_a_restart() {
     assert_eq!(answer(&mut lab, &mut patches), 2);
     assert_eq!(patches, wanted);
     assert_eq!(lab.sent_by(FLOOD_GROUP, 1, 0, &[]), [(1, 2)]);
+}
+
+const SET_NW_SRC: [u8; 8] = [0, 6, 0, 8, 10, 0, 0, 9];
+/// In OpenFlow 1.1, and in 1.3.
+const SET_NW_SRC_11: [u8; 8] = [0, 5, 0, 8, 10, 0, 0, 9];
+const COOKIE: u64 = 3;
+
+/// An addition, or another command, of a rule for all packets: set_nw_src, and an output to port 2.
+fn rule(command: u8) -> Vec<u8> {
+    let mut frame = vec![1, kind::FLOW_MOD, 0, 88, 0, 0, 0, 7];
+    frame.extend(0x003f_ffffu32.to_be_bytes());
+    frame.extend([0; 36]);
+    frame.extend(COOKIE.to_be_bytes());
+    frame.extend([0, command, 0, 0, 0, 0, 0, 10]);
+    frame.extend([0xff; 6]);
+    frame.extend([0, 0]);
+    frame.extend(SET_NW_SRC);
+    frame.extend([0, 0, 0, 8, 0, 2, 0, 0]);
+    frame
+}
+
+fn whole() -> Instructions {
+    let actions = [&SET_NW_SRC_11[..], output(2).as_bytes()].concat();
+    Instructions::apply(&ActionList::from_bytes(actions).unwrap())
+}
+
+/// As [`lab`]; the switches refuse set_nw_src over OpenFlow 1.3.
+fn refusing(links: &[usize]) -> Lab {
+    let mut lab = lab(links);
+    for switch in [0, 1] {
+        lab.virt(switch).refuse = Some(Box::new(|message| {
+            let Message::FlowMod(message) = message else {
+                return None;
+            };
+            let mut is_old = false;
+            message.instructions.for_each_action(&mut |item| {
+                is_old |= matches!(item.action, Action::Other { .. });
+            });
+            is_old.then_some(ErrorCode::BAD_ACTION_MATCH_INCONSISTENT)
+        }));
+    }
+    lab
+}
+
+fn rules(lab: &mut Lab, switch: usize) -> Vec<Instructions> {
+    let flows = lab.virt(switch).flows.iter();
+    flows.map(|flow| flow.instructions.clone()).collect()
+}
+
+#[test]
+fn a_controller_waits_until_a_rule_has_all_its_actions() {
+    let (mut lab, mut patches) = (refusing(&[0, 1]), Patches::new());
+    lab.send_raw(OLD, &rule(0));
+    lab.send_raw(OLD, &encode_barrier(8));
+    lab.run();
+    assert_eq!(kinds(&lab.take_raw(OLD)), [] as [u8; 0]);
+    assert_eq!(rules(&mut lab, 1), [Instructions::apply(&output(2))]);
+    answer(&mut lab, &mut patches);
+    assert_eq!(kinds(&lab.take_raw(OLD)), [kind::BARRIER_REPLY]);
+    for switch in [0, 1] {
+        assert_eq!(rules(&mut lab, switch), [whole()]);
+    }
+    // Rules that a modification changes, too.
+    lab.ask(4, &Message::FlowMod(add(COOKIE, any(), &output(1))));
+    assert_eq!(rules(&mut lab, 0), [Instructions::apply(&output(1))]);
+    lab.send_raw(OLD, &rule(1));
+    answer(&mut lab, &mut patches);
+    assert_eq!(rules(&mut lab, 0), [whole()]);
+    assert!(lab.take_raw(OLD).is_empty());
+}
+
+#[test]
+fn later_versions_and_servers_without_such_connections_refuse_it() {
+    let mut lab = refusing(&[1]);
+    lab.send_raw(OLD, &rule(0));
+    lab.wait(Duration::from_secs(2));
+    let told = lab.take_raw(OLD);
+    assert_eq!(kinds(&told), [1]);
+    assert!(rules(&mut lab, 1).is_empty());
+    lab.core.version10_up(0, lab.now);
+    answer(&mut lab, &mut Patches::new());
+    let actions = ActionList::from_bytes(SET_NW_SRC_11.to_vec()).unwrap();
+    let answers = lab.ask(4, &Message::FlowMod(add(1, any(), &actions)));
+    let [(_, Message::Error(error))] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(error.error, ErrorCode::BAD_ACTION_MATCH_INCONSISTENT);
+}
+
+#[test]
+fn copies_are_complete_before_packets_meet_them() {
+    let (mut lab, mut patches) = (refusing(&[0, 1]), Patches::new());
+    lab.execute_at(2, Some(0));
+    lab.send_raw(OLD, &rule(0));
+    answer(&mut lab, &mut patches);
+    assert!(rules(&mut lab, 1).is_empty());
+    lab.begin_executor_change(2, None, oneswitch_core::MoveUntil::Prepared);
+    lab.wait(Duration::from_secs(1));
+    assert_eq!(lab.core.move_outcome(2), None, "it waits for the actions");
+    answer(&mut lab, &mut patches);
+    lab.finish_move(2);
+    assert_eq!(rules(&mut lab, 1), [whole()]);
+    // Nothing is repaired, and a rule that is lost comes back whole.
+    let before = lab.accepted();
+    for switch in [0, 1] {
+        lab.disconnect(switch);
+        lab.connect(switch);
+    }
+    answer(&mut lab, &mut patches);
+    assert_eq!(lab.accepted(), before);
+    lab.disconnect(1);
+    lab.virt(1).flows.clear();
+    lab.connect(1);
+    answer(&mut lab, &mut patches);
+    assert_eq!(rules(&mut lab, 1), [whole()]);
+    lab.restart();
+    answer(&mut lab, &mut patches);
+    assert_eq!(rules(&mut lab, 1), [whole()]);
 }
