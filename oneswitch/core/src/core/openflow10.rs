@@ -4,7 +4,7 @@ use crate::api::ControllerRole;
 use crate::controllers::Incoming;
 use crate::core::links::Link;
 use crate::core::Core;
-use crate::model::rule::{Rule, CHANGED_COOKIE};
+use crate::model::rule::{Rule, CHANGED_COOKIE, MESSAGE_FLAGS};
 use crate::model::tables::{Filter, ALL_TABLES};
 use crate::wire::wire;
 use openflow13::openflow10::{
@@ -249,7 +249,7 @@ fn readdition(flow_mod: &FlowMod, rule: &Rule, cookie: u64) -> FlowMod {
         priority: rule.key.priority,
         idle_timeout: rule.idle_timeout,
         hard_timeout: rule.hard_timeout,
-        flags: rule.flags & !(FlowMod::CHECK_OVERLAP | FlowMod::RESET_COUNTS),
+        flags: rule.flags & !MESSAGE_FLAGS | flow_mod.flags & FlowMod::RESET_COUNTS,
         importance: rule.importance,
         matching: rule.matching.clone(),
         ..flow_mod.clone()
