@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.oracle import openflow as of
 from tests.oracle import pools
 from tests.oracle.dialects import DIALECTS
-from tests.oracle.draws import nicira, versions, watching
+from tests.oracle.draws import nicira, openflow14, versions, watching
 from tests.oracle.draws.model import CONTROLLERS, Draw, Model, Sender
 from tests.oracle.draws.packets import packet
 from tests.oracle.draws.timed import timed
@@ -120,7 +120,8 @@ def _port_mod(draw: Draw, model: Model) -> Step:
     """Draw a port-mod."""
     port = draw(st.sampled_from((*pools.PORTS, *pools.PORTS, 7, 0)))
     config, mask = draw(st.sampled_from(_PORT_CONFIG)), draw(st.sampled_from(_PORT_CONFIG))
-    return PortMod(port, config, mask, draw(st.integers(0, 9)) > 0, model.next_xid())
+    said = openflow14.port_properties(draw).hex() if draw(st.booleans()) else None
+    return PortMod(port, config, mask, draw(st.integers(0, 9)) > 0, model.next_xid(), said)
 
 
 def _move(draw: Draw, model: Model) -> Step:

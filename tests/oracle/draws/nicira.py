@@ -4,7 +4,7 @@ import struct
 
 from hypothesis import strategies as st
 
-from tests.oracle import pools
+from tests.oracle import frames, pools
 from tests.oracle.dialects import nicira
 from tests.oracle.draws.model import Draw, Model
 
@@ -52,7 +52,17 @@ def message(draw: Draw, model: Model, *, roles: bool) -> bytes:
     """Draw a choice of a controller's, in the version that it speaks, or another message."""
     version, xid = model.sender.version, model.next_xid()
     send = lambda subtype, body=b"": nicira.message(version, xid, subtype, body)  # noqa: E731
-    kinds = [*["format"] * 3, *["id"] * 2, "masks", "masks2", "map", "maps", "zone", "role" if roles else "id"]
+    kinds = [
+        *["format"] * 3,
+        *["id"] * 2,
+        "masks",
+        "masks2",
+        "map",
+        "maps",
+        "zone",
+        "connections",
+        "role" if roles else "id",
+    ]
     match draw(st.sampled_from([*kinds, *["flows", "tables", "tables"] * (version == 1)])):
         case "format":
             return send(nicira.SET_PACKET_IN_FORMAT, struct.pack("!I", draw(st.sampled_from((0, 1, 2, 2)))))
@@ -62,7 +72,11 @@ def message(draw: Draw, model: Model, *, roles: bool) -> bytes:
             masks = draw(st.lists(st.sampled_from((0, 1, 3, 7)), min_size=6, max_size=6))
             return send(nicira.SET_ASYNC_CONFIG, struct.pack("!6I", *masks))
         case "masks2":
-            kind, mask = draw(st.integers(0, 5)), draw(st.sampled_from((0, 1, 3, 7, 0x3B)))
+            # Known difference: OpenFlow 1.0 has no form for others' requests.
+            kind, mask = (
+                draw(st.integers(0, 9 if version == 1 else 11)),
+                draw(st.sampled_from((0, 1, 3, 7, 0x3B, 0x18))),
+            )
             return send(nicira.SET_ASYNC_CONFIG2, struct.pack("!HHI", kind, 8, mask))
         case "map":
             command = draw(st.sampled_from((0, 0, 0, 1, 2)))
@@ -72,6 +86,8 @@ def message(draw: Draw, model: Model, *, roles: bool) -> bytes:
             return send(nicira.TLV_TABLE_REQUEST)
         case "zone":
             return send(nicira.CT_FLUSH_ZONE, struct.pack("!6xH", draw(st.sampled_from((0, 1)))))
+        case "connections":
+            return _flush_connections(draw, version, xid)
         case "role":
             return send(nicira.ROLE_REQUEST, struct.pack("!I", draw(st.sampled_from((0, 1, 2, 2, 3)))))
         case "flows":
@@ -79,6 +95,39 @@ def message(draw: Draw, model: Model, *, roles: bool) -> bytes:
         case _:
             model.sender.names_tables = draw(st.booleans())
             return send(nicira.FLOW_MOD_TABLE_ID, struct.pack("!B7x", model.sender.names_tables))
+
+
+def _flush_connections(draw: Draw, version: int, xid: int) -> bytes:
+    """Draw a removal of connections, of some or of all packets."""
+    protocol = draw(st.sampled_from((0, frames.TCP, frames.UDP, frames.ICMP)))
+    original, reply = (_direction(draw, protocol) if draw(st.integers(0, 2)) < wanted else b"" for wanted in (2, 1))
+    message = nicira.ct_flush(version, xid, protocol, original, reply, draw(st.sampled_from((None, None, 0, 1))))
+    if draw(st.integers(0, 9)):
+        return message
+    # Its padding is not zero, or it ends with half a property.
+    if draw(st.booleans()):
+        return message[:17] + b"\1" + message[18:]
+    return message[:2] + struct.pack("!H", len(message) - 4) + message[4:-4]
+
+
+def _direction(draw: Draw, protocol: int) -> bytes:
+    """Draw what is known of one direction of a connection."""
+    found = b""
+    for kind, name in ((nicira.CT_SOURCE, "ipv4_src"), (nicira.CT_TARGET, "ipv4_dst")):
+        if draw(st.booleans()):
+            address = draw(st.sampled_from(pools.VALUES[name]))
+            found += nicira.ct_property(kind, bytes(10) + b"\xff\xff" + address.to_bytes(4))
+    if protocol == frames.ICMP:
+        return (
+            found
+            + nicira.ct_property(nicira.CT_ICMP_TYPE, b"\x08\0\0\0")
+            + nicira.ct_property(nicira.CT_ICMP_ID, bytes(4))
+        )
+    ports = (nicira.CT_SOURCE_PORT, (1000, 1001)), (nicira.CT_TARGET_PORT, (53, 80, 443))
+    for kind, numbers in ports if protocol else ():
+        if draw(st.booleans()):
+            found += nicira.ct_property(kind, struct.pack("!H2x", draw(st.sampled_from(numbers))))
+    return found
 
 
 def later_tables(table: int) -> list[int]:

@@ -83,6 +83,7 @@ DRAWS = {
             *(openflow15.change_flows,) * 4,
             *(openflow15.change_groups,) * 5,
             *(_in(_IN_15, maker) for maker in (groups.change_meters, groups.change_meters, requests.change_switch)),
+            openflow14.change_table,
         ),
         openflow15.packet_out,
         openflow15.request,
@@ -107,6 +108,8 @@ def bundle(draw: Draw, model: Model) -> list[bytes]:
 
 def change_treatment(draw: Draw, model: Model, *, roles: bool) -> bytes:
     """Draw a role, or what a controller is told."""
+    if model.sender.version >= openflow14.FIRST and draw(st.integers(0, 2)) == 0:
+        return openflow14.choose_notifications(draw, model)
     return DIALECTS[model.sender.version].translated(requests.change_treatment(draw, model, roles=roles))
 
 
