@@ -206,8 +206,9 @@ class Comparison:
         if isinstance(step, RestartSwitch):
             seen.port_status.clear()
         self._counters_differ |= isinstance(step, RestartOneswitchd | RestartSwitch)
-        if isinstance(step, PortMod) and step.right_address and step.mask & _NO_RECV:
-            (self._deaf.add if step.config & _NO_RECV else self._deaf.discard)(step.port)
+        # Until the run ends: a later port-mod may be refused, or have only one of both bits.
+        if isinstance(step, PortMod) and step.right_address and step.config & step.mask & _NO_RECV:
+            self._deaf.add(step.port)
         self._counters_differ |= isinstance(step, Inject) and step.port in self._deaf
 
     def _given_up(self, step: Step) -> bool:
