@@ -63,11 +63,11 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
-def commands(page: Path) -> list[Command]:
-    """Return the commands to run of a page."""
+def commands(page: Path, *, also_elsewhere: bool = False) -> list[Command]:
+    """Return the commands of a page: those to run, or all of them."""
     found: list[Command] = []
     for block in blocks(page):
-        if block.language != "console" or "elsewhere" in block.words:
+        if block.language != "console" or ("elsewhere" in block.words and not also_elsewhere):
             continue
         for offset, line in enumerate(block.lines):
             if line.startswith("$ "):
