@@ -81,14 +81,15 @@ class Configured:
 
     config: dict[str, int]
     generation: int
+    flavor: str = "small"
     name: str = "lb"
 
 
 def test_a_new_process_gets_the_configuration_in_force() -> None:
     move: Any = object.__new__(RunningMigration)
     move.instance = Configured({"newer": 1}, 7)
-    running = move.as_running({"older": 2}, cast(Any, SimpleNamespace(generation=5)))
-    assert running == Configured({"older": 2}, 5)
+    running = move.as_running({"older": 2}, cast(Any, SimpleNamespace(generation=5, flavor="large")))
+    assert running == Configured({"older": 2}, 5, "large")
     assert move.instance == Configured({"newer": 1}, 7)
 
 
