@@ -1,19 +1,16 @@
 """Detects databases of switches that do not answer: the switch forwards, but nothing can be started or moved there."""
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Mapping
 
 from nfagent.errors import DiskFullError
 from nfagent.pulse import Pulse
+from nfagent.pulse_watch import PulseWatch
 from nfagent.store import Store, events
 
 _log = logging.getLogger(__name__)
 
-_TICK_S = 0.5
 _SILENT_S = 3.0
-_STARVED_S = 1.5  # between two looks: this process or the machine was stalled, so silence proves nothing
 _STOP_S = 2.0
 DOWN, UP = "database.down", "database.up"
 
@@ -27,7 +24,7 @@ class DatabasePulse(Pulse):
         return received, b""
 
 
-class Databases:
+class Databases(PulseWatch):
     """Polls them from `start` to `stop`; writes the events ``database.down`` and ``database.up``.
 
     Args:
@@ -37,37 +34,12 @@ class Databases:
     """
 
     def __init__(self, store: Store, addresses: Mapping[str, str], is_told_down: Callable[[str], bool]) -> None:
+        super().__init__("databases of switches", _STOP_S)
         self._store = store
         self._is_told_down = is_told_down
         polled = {name: each for name, each in addresses.items() if each.startswith(("unix:", "tcp:"))}
-        self._pulses = {name: DatabasePulse(each) for name, each in polled.items()}
+        self._pulses.update({name: DatabasePulse(each) for name, each in polled.items()})
         self._told: set[str] | None = None  # also by an earlier agent
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch databases", daemon=True)
-
-    def start(self) -> None:
-        """Start polling."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop polling."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(_STOP_S)
-        for pulse in self._pulses.values():
-            pulse.close()
-
-    def _run(self) -> None:
-        looked = time.monotonic()
-        while not self._stopping.wait(_TICK_S):
-            if time.monotonic() - looked > _STARVED_S:
-                for pulse in self._pulses.values():
-                    pulse.forgive()
-            try:
-                self.look()
-            except Exception:  # noqa: BLE001  a failed look must not end the thread
-                _log.exception("cannot look after the databases of the switches")
-            looked = time.monotonic()
 
     def look(self) -> None:
         """Poll each once."""

@@ -8,27 +8,25 @@ import contextlib
 import logging
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 
 from nfagent.control import Control
-from nfagent.errors import AgentError, ControlRefusedError, ControlUnreachableError, DiskFullError
+from nfagent.errors import AgentError, ControlRefusedError, ControlUnreachableError
 from nfagent.model import Running
 from nfagent.pulse import Pulse
+from nfagent.pulse_watch import TICK_S, PulseWatch
 from nfagent.starter import Starter
 from nfagent.store import Store, processes
 from server.processes import PROC
 
 _log = logging.getLogger(__name__)
 
-_TICK_S = 0.5
 _SHOWN_AFTER_S = 3.0
 _LAST_CHANCE_S = 2.0
-_STARVED_S = 1.5  # between two checks: this process or the machine was stalled, so silence proves nothing
 
 
-class Health:
+class Health(PulseWatch):
     """Checks all processes, from `start` to `stop`.
 
     Args:
@@ -39,43 +37,14 @@ class Health:
     """
 
     def __init__(self, store: Store, starter: Starter, is_cut_off: Callable[[str], bool], hung_after_s: float) -> None:
+        super().__init__("the health of processes", _LAST_CHANCE_S + TICK_S)  # pulses by incarnation
         self._store = store
         self._starter = starter
         self._is_cut_off = is_cut_off
         self._hung_after_s = hung_after_s
         self._shown_after_s = min(_SHOWN_AFTER_S, hung_after_s / 2)
-        self._pulses: dict[str, Pulse] = {}  # by incarnation
         self._stopped: dict[str, float] = {}  # since when a process without a socket is stopped, by incarnation
         self._reasons: dict[str, str] = {}  # earlier reasons, to be restored, by incarnation
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch health", daemon=True)
-
-    def start(self) -> None:
-        """Start checking."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop checking."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(_LAST_CHANCE_S + _TICK_S)
-        for pulse in self._pulses.values():
-            pulse.close()
-        self._pulses.clear()
-
-    def _run(self) -> None:
-        looked = time.monotonic()
-        while not self._stopping.wait(_TICK_S):
-            if time.monotonic() - looked > _STARVED_S:
-                for pulse in self._pulses.values():
-                    pulse.forgive()
-            try:
-                self.look()
-            except DiskFullError:
-                pass  # neither silence nor a kill can be noted; the list of faults shows the disk meanwhile
-            except Exception:  # noqa: BLE001  a failed check must not end the thread
-                _log.exception("cannot check the health of processes")
-            looked = time.monotonic()
 
     def look(self) -> None:
         """Check each process once."""

@@ -1,6 +1,7 @@
 """``/api/v1/faults``: faults that may need a person; administrators only."""
 
 import time
+from typing import Literal
 
 from apiflask import APIBlueprint
 
@@ -62,15 +63,7 @@ def databases_down() -> list[Event]:
 
 def _databases() -> list[FaultOut]:
     return [
-        FaultOut(
-            gravity="warning",
-            about="database",
-            id=each.subject,
-            name=each.subject,
-            project=None,
-            since=iso(each.time),
-            text=f"{each.payload.get('reason')}, so nothing can be started or moved there",
-        )
+        _fault("warning", "database", each, f"{each.payload.get('reason')}, so nothing can be started or moved there")
         for each in databases_down()
     ]
 
@@ -86,29 +79,21 @@ def _oneswitchd() -> list[FaultOut]:
     if found is None:
         return []
     text = f"it does not answer, so nothing can be moved: {found.payload.get('reason')}"
-    return [
-        FaultOut(
-            gravity="warning",
-            about="oneswitchd",
-            id=ONESWITCHD,
-            name=ONESWITCHD,
-            project=None,
-            since=iso(found.time),
-            text=text,
-        )
-    ]
+    return [_fault("warning", "oneswitchd", found, text)]
 
 
 def _locations() -> list[FaultOut]:
     return [
-        FaultOut(
-            gravity="critical",
-            about="location",
-            id=each.subject,
-            name=each.subject,
-            project=None,
-            since=iso(each.time),
-            text=f"it is down: {each.payload.get('reason')}",
-        )
-        for each in locations_down()
+        _fault("critical", "location", each, f"it is down: {each.payload.get('reason')}") for each in locations_down()
     ]
+
+
+def _fault(
+    gravity: Literal["critical", "warning"],
+    about: Literal["location", "oneswitchd", "database"],
+    event: Event,
+    text: str,
+) -> FaultOut:
+    """Return a fault of the server, which no project owns, from the event that told of it."""
+    name, since = event.subject, iso(event.time)
+    return FaultOut(gravity=gravity, about=about, id=name, name=name, project=None, since=since, text=text)
