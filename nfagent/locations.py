@@ -1,8 +1,8 @@
 """Detects disconnected locations: the switch does not answer oneswitchd, or its PCIe link is down.
 
-Instances there do not serve anyone, so they count as ended. The hypervisor never counts as disconnected, since there
-is no alternative to it; that its switch does not answer is only told. So is that a switch hangs, until oneswitchd
-disconnects it: it may go on. That oneswitchd does not answer is told, too.
+Instances there do not serve anyone, so they count as ended. The hypervisor never counts as disconnected, because
+functions have nowhere else to go; an event tells that its switch does not answer. Events also tell that a switch hangs
+(it may go on, until oneswitchd disconnects it), and that oneswitchd does not answer.
 """
 
 import logging

@@ -54,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer functions have a port")
     parser.add_argument("--functions", type=int, default=200)
-    parser.add_argument("--ports", type=int, help="of these functions so many have one; default 100, quick 30")
+    parser.add_argument("--ports", type=int, help="how many of these functions have a port; default 100, quick 30")
     options = parser.parse_args()
     ports = options.ports if options.ports is not None else 30 if options.quick else 100
     with tempfile.TemporaryDirectory(prefix="ud-", dir="/tmp") as path:

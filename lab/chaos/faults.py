@@ -142,7 +142,7 @@ def strike(site: Site, surroundings: Surroundings, fault: Fault) -> Callable[[],
 def _strike_disk(surroundings: Surroundings, fault: Fault) -> Callable[[], None]:
     disk = surroundings.disk
     if disk is None:
-        raise ControlError("there is no disk to break")
+        raise ControlError("this lab has no disk of its own; faults of disks need root and loop devices")
     if fault.kind == "full":
         disk.fill()
         return disk.empty
@@ -153,7 +153,7 @@ def _strike_disk(surroundings: Surroundings, fault: Fault) -> Callable[[], None]
 def _jump(surroundings: Surroundings, offset_s: int) -> Callable[[], None]:
     clock = surroundings.clock
     if clock is None:
-        raise ControlError("there is no clock to set")
+        raise ControlError("this lab has no clock of its own; faults of clocks need a C compiler, cc")
     clock.jump(offset_s)
     return lambda: clock.jump(0)
 

@@ -14,7 +14,7 @@ from lab.agent_events import AgentEvents
 from lab.chaos.faults import Fault, Round, available, draw, strike
 from lab.chaos.service import Service
 from lab.chaos.surroundings import Surroundings
-from lab.chaos.tally import ENDED_S, Outcome, Suffered, Tally
+from lab.chaos.tally import ENDED_S, Outcome, ShownOutage, Tally
 from lab.chaos.watch import Watch, advice
 from lab.demo.balancer import NAME, Balancer
 from lab.demo.site import DATA_VIP, SECOND, SNIC, WEB_VIP, Site, balancer_config
@@ -72,7 +72,7 @@ def play(console: Console, surroundings: Surroundings, rounds: Callable[[], Iter
         client.await_answers(_NEW)
         with Service(client) as service, httpx.Client(base_url=site.agent.address) as looking, Watch(looking) as watch:
             for each in rounds():
-                outcome = _Suffering(site, surroundings, service, watch, each).run()
+                outcome = _RoundRun(site, surroundings, service, watch, each).run()
                 tally.outcomes.append(outcome)
                 mark = "[green]ok[/green]  " if outcome.holds else "[red]FAIL[/red]"
                 console.print(f"{mark} {tally.faults:>4} {escape(str(outcome))}", highlight=False, soft_wrap=True)
@@ -90,7 +90,7 @@ def _first(faults: int, rounds: Iterator[Round]) -> Iterator[Round]:
         left -= len(found.faults)
 
 
-class _Suffering:
+class _RoundRun:
     """One round: it lets its faults happen, mends each after its time, and waits until all is well."""
 
     def __init__(self, site: Site, surroundings: Surroundings, service: Service, watch: Watch, faults: Round) -> None:
@@ -117,7 +117,7 @@ class _Suffering:
         return Outcome(
             self._round,
             round(mended - self._struck, 2),
-            tuple(self._suffered(mended)),
+            tuple(self._outages_of_round(mended)),
             self._watch.shown_after(self._struck),
             tuple(self._troubles),
             calm,
@@ -146,10 +146,10 @@ class _Suffering:
         if any(each.end is None for each in self._service.outages()):
             self._advice = advice(self._site.lab.server_toml, self._site.agent.address)
 
-    def _suffered(self, mended: float) -> Iterator[Suffered]:
+    def _outages_of_round(self, mended: float) -> Iterator[ShownOutage]:
         for each in self._service.outages():
             ended = each.end is not None
-            yield Suffered(
+            yield ShownOutage(
                 after_s=round(each.start - self._struck, 2),
                 out_s=round(each.lasts_s, 2) if ended else None,
                 late_s=round(max(0.0, each.start + each.lasts_s - mended), 2) if ended else None,

@@ -10,8 +10,8 @@ ENDED_S = 15.0
 
 
 @dataclass(frozen=True)
-class Suffered:
-    """An outage.
+class ShownOutage:
+    """An outage, and how people were shown it.
 
     Attributes:
         after_s: when it began, after the faults.
@@ -51,7 +51,7 @@ class Outcome:
     """What became of a round of faults.
 
     Attributes:
-        mended_s: when a person had mended all of them, after the first.
+        mended_s: when a person mended the last fault, in seconds after the first one began.
         outages: of the service, without those of less than a second.
         shown_s: after how many seconds each channel showed a fault, by channel.
         troubles: why a fault could not happen, or be mended.
@@ -60,7 +60,7 @@ class Outcome:
 
     round: Round
     mended_s: float
-    outages: tuple[Suffered, ...] = ()
+    outages: tuple[ShownOutage, ...] = ()
     shown_s: dict[str, float] = field(default_factory=dict)
     troubles: tuple[str, ...] = ()
     calm: bool = True

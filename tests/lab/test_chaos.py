@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lab.chaos.faults import KINDS, Fault, Round, draw
-from lab.chaos.tally import Outcome, Suffered, Tally
+from lab.chaos.tally import Outcome, ShownOutage, Tally
 from lab.directory import ENVIRONMENT
 
 _FAULTS = int(os.environ.get("CHAOS_FAULTS", "2000"))
@@ -79,9 +79,9 @@ def test_faults_of_a_round_are_of_independent_parts() -> None:
     ("outcome", "words"),
     [
         (Outcome(ROUND, 1.0), "served all the time"),
-        (Outcome(ROUND, 1.0, (Suffered(0.1, 4.0, 3.0),)), "out for 4.0 s"),
-        (Outcome(ROUND, 1.0, (Suffered(0.1, 9.0, 8.0, SHOWN),)), "out for 9.0 s"),
-        (Outcome(ROUND, 1.0, (Suffered(0.1, 15.5, 14.5, SHOWN, ADVICE),)), "out for 15.5 s"),
+        (Outcome(ROUND, 1.0, (ShownOutage(0.1, 4.0, 3.0),)), "out for 4.0 s"),
+        (Outcome(ROUND, 1.0, (ShownOutage(0.1, 9.0, 8.0, SHOWN),)), "out for 9.0 s"),
+        (Outcome(ROUND, 1.0, (ShownOutage(0.1, 15.5, 14.5, SHOWN, ADVICE),)), "out for 15.5 s"),
         (Outcome(LASTING, 6.0, shown_s=SHOWN), "hang snic0 + kill lb1, mended after 6.0 s: served all the time"),
     ],
 )
@@ -93,11 +93,11 @@ def test_an_outage_that_is_shown_and_ends_holds(outcome: Outcome, words: str) ->
 @pytest.mark.parametrize(
     ("outcome", "words"),
     [
-        (Outcome(ROUND, 1.0, (Suffered(0.1, None, None, SHOWN, ADVICE),)), "no request was answered any more"),
-        (Outcome(ROUND, 1.0, (Suffered(0.1, 17.0, 16.0, SHOWN, ADVICE),)), "out for 17.0 s"),
-        (Outcome(ROUND, 9.0, (Suffered(0.1, 17.0, 8.0, SHOWN),)), "out for 17.0 s; no person was told what to do"),
-        (Outcome(ROUND, 1.0, (Suffered(0.1, 9.0, 8.0, SHOWN | {"metric": 5.1}),)), "not shown within 5 s by metric"),
-        (Outcome(ROUND, 1.0, (Suffered(0.1, 9.0, 8.0, {"metric": 1.0}),)), "by dashboard, faults, event"),
+        (Outcome(ROUND, 1.0, (ShownOutage(0.1, None, None, SHOWN, ADVICE),)), "no request was answered any more"),
+        (Outcome(ROUND, 1.0, (ShownOutage(0.1, 17.0, 16.0, SHOWN, ADVICE),)), "out for 17.0 s"),
+        (Outcome(ROUND, 9.0, (ShownOutage(0.1, 17.0, 8.0, SHOWN),)), "out for 17.0 s; no person was told what to do"),
+        (Outcome(ROUND, 1.0, (ShownOutage(0.1, 9.0, 8.0, SHOWN | {"metric": 5.1}),)), "not shown within 5 s by metric"),
+        (Outcome(ROUND, 1.0, (ShownOutage(0.1, 9.0, 8.0, {"metric": 1.0}),)), "by dashboard, faults, event"),
         (Outcome(LASTING, 6.0, shown_s=SHOWN | {"event": 5.2}), "served all the time; not shown within 5 s by event"),
         (Outcome(ROUND, 1.0, calm=False), "a fault is still shown"),
         (Outcome(ROUND, 1.0, troubles=("kill lb1 could not happen: x",)), "kill lb1 could not happen: x"),

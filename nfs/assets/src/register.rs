@@ -459,7 +459,7 @@ impl Register {
         }
     }
 
-    /// Repairs the register after a kill: keeps all whole records, and joins them anew.
+    /// Repairs the register after a kill: keeps all whole records, and links them again.
     fn repair(&self) {
         let mut hosts = Vec::new();
         self.hosts

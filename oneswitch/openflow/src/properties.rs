@@ -94,10 +94,10 @@ mod tests {
     #[test]
     fn experimenters_have_a_number() {
         let short = [0xff, 0xff, 0, 8, 0, 0, 0, 1];
-        let nobody = [0xff, 0xff, 0, 12, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+        let unknown = [0xff, 0xff, 0, 12, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
         for (list, error) in [
             (&short[..], ErrorCode::TABLE_FEATURES_FAILED_BAD_LEN),
-            (&nobody, ErrorCode::ONF_PROPERTY_BAD_EXPERIMENTER),
+            (&unknown, ErrorCode::ONF_PROPERTY_BAD_EXPERIMENTER),
         ] {
             let refused = Properties::new(list).next().unwrap().unwrap_err();
             assert_eq!(refused.error, error);

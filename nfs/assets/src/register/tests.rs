@@ -85,7 +85,7 @@ fn a_host_has_a_limit_of_findings() {
 }
 
 #[test]
-fn a_repair_keeps_whole_records_and_joins_them_anew() {
+fn a_repair_keeps_whole_records_and_links_them_again() {
     let register = register(8, 20);
     for number in 1..=6 {
         let host = register.see(&address(number), 0, number.into()).unwrap();
