@@ -35,6 +35,19 @@ def comparison(request: pytest.FixtureRequest) -> Iterator[Comparison]:
         yield comparison
 
 
+@pytest.fixture(scope="module")
+def over_two_switches() -> Iterator[Comparison]:
+    with Comparison(2, binary()) as comparison:
+        yield comparison
+
+
+@pytest.fixture
+def both(over_two_switches: Comparison) -> Comparison:
+    """Both worlds without rules, with oneswitchd over two switches."""
+    over_two_switches.reset()
+    return over_two_switches
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run scripts with stateful rules only on servers with one default executor."""
 

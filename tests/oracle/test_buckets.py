@@ -1,13 +1,12 @@
 """Buckets that come and go: Open vSwitch takes more of them into a group by and by than in one message."""
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from tests.oracle import openflow as of
 from tests.oracle.compare import Comparison
-from tests.oracle.conftest import binary
 from tests.oracle.dialects import messages15 as m
 from tests.oracle.peer import Peer, ask, frame
 from tests.oracle.steps import Check, Execute, Inject, Move, RestartOneswitchd, RestartSwitch
@@ -63,19 +62,6 @@ CHANGES = {
 }
 
 
-@pytest.fixture(scope="module")
-def comparison() -> Iterator[Comparison]:
-    with Comparison(2, binary()) as comparison:
-        yield comparison
-
-
-@pytest.fixture
-def both(comparison: Comparison) -> Comparison:
-    """Both worlds without rules."""
-    comparison.reset()
-    return comparison
-
-
 def answers(both: Comparison, data: bytes) -> None:
     """Require that both answer equally."""
     ours, reference = (ask(target, data, version=m.VERSION) for target in both.targets)
@@ -99,10 +85,9 @@ def test_a_change_of_buckets_is_taken_as_by_one_bridge(both: Comparison, change:
     assert both.ours.dump() == both.reference.dump()
 
 
-def test_an_empty_insertion_behind_all_changes_nothing(comparison: Comparison) -> None:
+def test_an_empty_insertion_behind_all_changes_nothing(both: Comparison) -> None:
     """Open vSwitch 3.1 hangs."""
-    comparison.reset()
-    target = comparison.targets[0]
+    target = both.targets[0]
     assert ask(target, add(_ALL, _ONE) + insert(), version=m.VERSION) == []
     assert len(entries(target, _DESCRIBED)) == 1
 

@@ -3,14 +3,12 @@
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from lab.state import LabSwitch
 from tests.oracle import openflow as of
 from tests.oracle.compare import Comparison
-from tests.oracle.conftest import binary
 from tests.oracle.ofctl import ofctl
 from tests.oracle.peer import ask
 from tests.oracle.steps import Check, Execute, Inject, Move, RestartOneswitchd, RestartSwitch
@@ -51,19 +49,6 @@ WAYS = {
     "a mask": selection(b"hash", struct.pack("!HBBII", 0x8000, 11 << 1 | 1, 8, 1, 1)),
     "a short field": selection(b"hash", b"\x80\0"),
 }
-
-
-@pytest.fixture(scope="module")
-def comparison() -> Iterator[Comparison]:
-    with Comparison(2, binary()) as comparison:
-        yield comparison
-
-
-@pytest.fixture
-def both(comparison: Comparison) -> Comparison:
-    """Both worlds without rules."""
-    comparison.reset()
-    return comparison
 
 
 def answers(both: Comparison, data: bytes) -> None:
