@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from nfagent.control import Control
 from tests.docs import console
 from tests.nfs.wire import Wire, nf_program
 
@@ -38,21 +37,9 @@ def test_the_used_up_rate_of_a_source_moves_with_the_state(tmp_path: Path, direc
     with Wire(directory) as wire:
         with wire.nf("--backend=packet", kind="limiter", config=HOUR) as old:
             assert _received(wire, 9) == 5
-            state = Control(old.socket).exchange("prepare", epoch=1, secret="5e" * 32)
-            wire.directory = tmp_path
-            with wire.nf("--backend=packet", "--hold", kind="limiter", config=HOUR) as new:
-                control = Control(new.socket)
-                arguments = {"mode": "memfd", "rings": state.value["rings"], "descriptors": state.descriptors}
-                control.ask("hold", epoch=1, **arguments)
-                old.ask("freeze", epoch=1)
-                control.ask("commit", epoch=1)
-                old.kill()
-                control.ask("orphaned", epoch=1)
-                control.ask("handover", epoch=1)
-                assert control.ask("counters")["sources"] >= 2
+            with wire.successor(old, tmp_path, kind="limiter", config=HOUR) as new:
+                assert new.ask("counters")["sources"] >= 2
                 assert _received(wire, 9) == 0
-        for descriptor in state.descriptors:
-            os.close(descriptor)
         with wire.nf("--backend=packet", kind="limiter", config=HOUR):
             assert _received(wire, 9) == 5
 

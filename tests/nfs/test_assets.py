@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from nfagent.control import Control
 from tests.nfs.wire import Wire
 
 FILES = {
@@ -34,22 +33,12 @@ def test_what_it_knows_moves_and_is_found_once(tmp_path: Path, directory: Path) 
         lines = [each["line"] for each in before]
         # The answer to a's question; b learns a's address from that question.
         assert [line.split(",")[:5] for line in lines if ",ARP," in line] == [["10.9.0.2", "0", "0", "0", "ARP"]]
-        state = Control(old.socket).exchange("prepare", epoch=1, secret="5e" * 32)
-        wire.directory = tmp_path
-        with wire.nf("--backend=packet", "--hold", kind="assets", config=config) as new:
-            control = Control(new.socket)
-            arguments = {"mode": "memfd", "rings": state.value["rings"], "descriptors": state.descriptors}
-            control.ask("hold", epoch=1, **arguments)
-            old.ask("freeze", epoch=1)
-            control.ask("commit", epoch=1)
-            old.kill()
-            control.ask("orphaned", epoch=1)
-            control.ask("handover", epoch=1)
+        with wire.successor(old, tmp_path, kind="assets", config=config) as new:
             wire.run("a", "ip", "neigh", "flush", "dev", "a0")
             wire.ping()
-            after = control.ask("assets.history")["lines"]
+            after = new.ask("assets.history")["lines"]
             assert after[: len(before)] == before
             again = [each["line"] for each in after if each["line"].startswith("10.9.0.2,0,0,0,ARP,")]
             assert len(again) == 1
-            hosts = control.ask("assets.hosts")["hosts"]
+            hosts = new.ask("assets.hosts")["hosts"]
             assert {"10.9.0.1", "10.9.0.2"} <= {host["address"] for host in hosts}

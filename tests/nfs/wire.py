@@ -8,13 +8,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from lab.bare_hosts import BareHosts
 from lab.programs import environment
+from nfagent.control import Control
 
 PROJECT = Path(__file__).resolve().parents[2]
 PEERS = Path(__file__).with_name("peers.py")
@@ -88,6 +90,29 @@ class Wire:
         path.write_text(config)
         command = [nf_program(), "run", kind, f"--config={path}", "--port=n0", "--port=n1", f"--control={self.control}"]
         return Nf(self, [*command, *options])
+
+    @contextmanager
+    def successor(self, old: "Nf", directory: Path, *, kind: str, config: str) -> Iterator["Nf"]:
+        """Start an instance in another directory, which takes over the state by shared memory; the old one is killed.
+
+        Old and new share the interfaces, so there are neither old paths nor markers (nfs/README.md, "Migration").
+        """
+        state = Control(old.socket).exchange("prepare", epoch=1, secret="5e" * 32)
+        self.directory = directory
+        try:
+            with self.nf("--backend=packet", "--hold", kind=kind, config=config) as new:
+                control = Control(new.socket)
+                rings, descriptors = state.value["rings"], state.descriptors
+                control.ask("hold", epoch=1, mode="memfd", rings=rings, descriptors=descriptors)
+                old.ask("freeze", epoch=1)
+                control.ask("commit", epoch=1)
+                old.kill()
+                control.ask("orphaned", epoch=1)
+                control.ask("handover", epoch=1)
+                yield new
+        finally:
+            for descriptor in state.descriptors:
+                os.close(descriptor)
 
     @property
     def control(self) -> Path:
