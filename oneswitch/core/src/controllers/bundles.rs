@@ -132,6 +132,12 @@ impl Bundles {
         }
     }
 
+    /// Returns the batch that settles whether a bundle without an opening request is open; `None`: it had such a request, or is not open.
+    pub fn implicitly_opened_by(&self, id: u32) -> Option<u64> {
+        let bundle = self.open.get(&id).filter(|bundle| bundle.is_implicit)?;
+        Some(bundle.checked)
+    }
+
     /// Returns a bundle that is to be committed.
     ///
     /// # Errors

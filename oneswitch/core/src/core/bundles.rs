@@ -89,10 +89,25 @@ impl Core {
                 self.refuse(incoming, ErrorCode::BAD_REQUEST_IS_SLAVE)
             }
             Err(refusal) => self.refuse_bundle_message(incoming, refusal),
+            Ok(Bundle::Control(Control { bundle_id, .. }))
+                if self.holds_until_opened(incoming, bundle_id) => {}
             Ok(Bundle::Add(add)) => self.add_to_bundle(incoming, add, now),
             Ok(Bundle::Control(control)) => self.control_bundle(incoming, control, now),
         }
         Some(())
+    }
+
+    /// Holds a message about a bundle that an addition opened, until the switches have read that. Returns whether it does: Open vSwitch opens
+    /// no bundle for an addition that it refuses (handle_bundle_add()).
+    fn holds_until_opened(&mut self, incoming: Incoming<'_>, id: u32) -> bool {
+        let controller = self.controllers.get_mut(incoming.origin.controller);
+        let opened_by = controller.and_then(|c| c.bundles.implicitly_opened_by(id));
+        let verdicts = &self.switches.verdicts;
+        let undecided = opened_by.filter(|batch| !verdicts.is_settled(*batch));
+        if let Some(batch) = undecided {
+            self.hold_until_settled(incoming, batch);
+        }
+        undecided.is_some()
     }
 
     fn refuse_bundle_message(&mut self, incoming: Incoming<'_>, refusal: Refusal) {

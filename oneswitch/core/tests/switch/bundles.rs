@@ -4,14 +4,15 @@ use crate::build::{add, any, from, group, output, packet_out};
 use crate::lab::{Answer, Lab};
 use crate::verdicts::refuse_cookie;
 use oneswitch_core::ControllerId;
-use openflow13::bundle::{self, Bundle, ControlType};
-use openflow13::{encode, ErrorCode, FlowMod, FlowModCommand, GroupModCommand, Message};
+use openflow13::bundle::{self, Bundle, Control, ControlType};
+use openflow13::{decode, encode, ErrorCode, FlowMod, FlowModCommand, GroupModCommand, Message};
 use std::cell::Cell;
 use std::time::Duration;
 
 const ID: u32 = 5;
 const OPEN: u32 = 1;
 const COMMIT: u32 = 2;
+const CLOSE: u32 = 4;
 
 /// The frames of a bundle with these messages, which have the xids from 100 on.
 fn frames(messages: &[Message]) -> Vec<Vec<u8>> {
@@ -215,6 +216,36 @@ fn an_audit_during_a_trial_installs_nothing() {
     assert_eq!(lab.cookies(), [vec![], vec![]]);
     lab.wait(Duration::from_secs(1));
     assert_eq!(repairs(&lab), before);
+}
+
+#[test]
+fn an_addition_that_is_refused_opens_no_bundle() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    let inner_of = |cookie| encode(3, &rule(cookie, None)).unwrap();
+    let refuser = refuse_cookie(1, ErrorCode::BAD_ACTION_BAD_TYPE);
+    lab.virt(0).refuse = Some(Box::new(move |message| match message {
+        // The part of an addition follows its number and flags.
+        Message::Experimenter(m) => refuser(&decode(m.body.get(8..)?).ok()?.1),
+        _ => None,
+    }));
+    let closes = bundle::encode_control(
+        CLOSE,
+        Control {
+            bundle_id: ID,
+            control_type: ControlType::CloseRequest,
+            flags: bundle::ATOMIC | bundle::ORDERED,
+        },
+    );
+    for (cookie, closed) in [
+        (1, Err(ErrorCode::ONF_BUNDLE_BAD_ID)),
+        (2, Ok(ControlType::CloseReply)),
+    ] {
+        lab.send_raw(1, &bundle::encode_add(ID, &inner_of(cookie)).unwrap());
+        lab.send_raw(1, &closes);
+        lab.run();
+        let answers = told(&lab.take(1));
+        assert_eq!(answers.last(), Some(&(CLOSE, closed)), "{answers:?}");
+    }
 }
 
 #[test]
