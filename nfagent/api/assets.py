@@ -4,7 +4,7 @@ from uuid import UUID
 
 from apiflask import APIBlueprint
 
-from nfagent.api.schemas import AssetLinesOut, AssetLinesQuery, AssetsOut, AssetsQuery
+from nfagent.api.asset_schemas import AssetLinesOut, AssetLinesQuery, AssetsOut, AssetsQuery
 from nfagent.api.services import client, services
 
 blueprint = APIBlueprint("assets", __name__, tag="instances")
