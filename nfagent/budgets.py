@@ -21,7 +21,7 @@ COPY_S = 600.0
 
 _COPY_AT_LEAST_S = 10.0
 _COPY_MBPS = 100.0
-"""A slow link. What changes meanwhile is copied again, in up to five rounds."""
+"""A slow link. Changes made meanwhile are copied again, in up to five rounds."""
 _COPY_ROUNDS = 2.0
 _BYTES_PER_MBPS_S = 125_000.0
 

@@ -19,7 +19,7 @@ _REFUSED = 1
 _PLACE = re.compile(r"([A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*|\[\d+\])*): ")
 _POSITION = re.compile(r" at line \d+ column \d+$")
 _ELSEWHERE = ": cannot be read: "
-"""What `nf check` says of a missing file; the machine where the function will run may have it."""
+"""The complaint of `nf check` about a missing file; the machine where the function will run may have it."""
 
 
 def check_configuration(kind: Kind, config: dict[str, Any], ports: int) -> None:

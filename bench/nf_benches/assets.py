@@ -29,14 +29,14 @@ _ENDINGS = {".pcap", ".cap", ".pcapng", ".ntar"}
 _HEADER = struct.Struct("<IHHiIII")
 _PACKET = struct.Struct("<IIII")
 _ETHERNET = 1
-# What PRADS looks for only on request. ICMP is missing: PRADS prints an address of its memory there.
+# The checks that PRADS makes only on request. ICMP is missing: PRADS prints an address of its memory there.
 _ALL = "mac=1 arp=1 service_tcp=1 client_tcp=1 service_udp=1 os_udp=1 os_syn_fingerprint=1 os_synack_fingerprint=1"
 _ALL += " os_ack_fingerprint=1 os_rst_fingerprint=1 os_fin_fingerprint=1"
 
 
 @dataclass
 class Lines:
-    """What a comparison of lines found.
+    """The result of a comparison of lines.
 
     Attributes:
         lines: those of PRADS.

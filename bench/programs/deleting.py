@@ -42,7 +42,7 @@ _WAIT_S = 300.0
 
 @dataclass
 class Figures:
-    """What clients have seen in one phase."""
+    """The clients' observations in one phase."""
 
     answers_ms: list[float] = field(default_factory=list)
     moves_s: list[float] = field(default_factory=list)

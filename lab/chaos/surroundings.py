@@ -1,4 +1,4 @@
-"""What the server's programs run on: the disk of the agent's store, and the wall clock."""
+"""The surroundings of the server's programs: the disk of the agent's store, and the wall clock."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""What became of the faults: outages, whether people were shown them, and when they ended."""
+"""The tally of faults: outages, whether people were shown them, and when they ended."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -48,7 +48,7 @@ class ShownOutage:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a round of faults.
+    """The result of a round of faults.
 
     Attributes:
         mended_s: when a person mended the last fault, in seconds after the first one began.

@@ -1,4 +1,4 @@
-"""What an operator is shown: the dashboard's banner, the metrics, the list of faults, the events."""
+"""The operator's view: the dashboard's banner, the metrics, the list of faults, the events."""
 
 import json
 import re

@@ -28,7 +28,7 @@ class AssetService(Out):
 
 
 class AssetSystem(Out):
-    """What packets show of an operating system; ``way``: which packets; ``system``: None if unknown."""
+    """An operating system as packets show it; ``way``: which packets; ``system``: None if unknown."""
 
     way: str
     port: int

@@ -33,7 +33,7 @@ class In(BaseModel):
 
 
 class Out(BaseModel):
-    """What goes."""
+    """Output: frozen, and always complete."""
 
     model_config = ConfigDict(frozen=True)
 

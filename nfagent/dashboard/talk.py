@@ -1,4 +1,4 @@
-"""Who talks to whom: the traffic matrix as a map of virtual ports, by the names of their owners."""
+"""The traffic matrix as a map of virtual ports, by the names of their owners."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

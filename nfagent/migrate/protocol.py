@@ -264,7 +264,7 @@ def _drain_old(move: RunningMigration, old: Peer) -> None:
             why = why or error.detail  # a marker was lost: repeat
         else:
             return
-    # Whatever delays it, packets at the new process wait for its end.
+    # Packets at the new process wait for this end, whatever delays it.
     ended = f"the old process did not end its relay within {DRAIN_S + RELAY_S:g} s and was killed: {why}"
     move.journal.report.undrained = ended
     move.parts.starter.kill(old.running, ended)

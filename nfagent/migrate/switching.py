@@ -65,7 +65,7 @@ class Marking(Protocol):
 
 
 class Switching(Protocol):
-    """What the switches do in a migration. All methods can be called again; they raise `WiringError`."""
+    """The switches' part in a migration. All methods can be called again; they raise `WiringError`."""
 
     def prepare(self, port: InstancePort, location: str, interface: str) -> None:
         """Make everything for the port at this interface; traffic stays where it is."""

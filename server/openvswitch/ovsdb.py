@@ -27,7 +27,7 @@ Row = Any
 Command = Any
 
 _SCHEMA = "Open_vSwitch"
-# What `server.openvswitch.bridges` reads and writes: the rest, statistics above all, is most of a database.
+# The columns of `server.openvswitch.bridges`: the rest, statistics above all, is most of a database.
 _COLUMNS = {
     "Open_vSwitch": ("bridges", "cur_cfg", "next_cfg"),
     "Bridge": ("name", "ports", "controller", "datapath_type", "external_ids", "fail_mode", "protocols"),

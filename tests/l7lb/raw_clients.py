@@ -57,7 +57,7 @@ def websocket(target: Target) -> object:
         connection.send([request.encode()])
         answer = connection.answer()
         for number in range(100):
-            # What looks like a request is none after the upgrade.
+            # Bytes after the upgrade are data, even if they look like a request.
             data = request.encode() if number % 10 == 0 else body(number, choose.randrange(1, 100_000))
             connection.send([data])
             echoed += connection.exactly(len(data)) == data

@@ -52,7 +52,7 @@ class Plan:
 
 @dataclass
 class Report:
-    """What became of a plan's requests."""
+    """The outcomes of a plan's requests."""
 
     requests: int = 0
     bytes: int = 0

@@ -46,7 +46,7 @@ STATUS = {
 
 
 class Measured:
-    """What the switches counted in a second: the matrix in packets, its error, the interfaces' own rates."""
+    """The counts of the switches in a second: the matrix in packets, its error, the interfaces' own rates."""
 
     def __init__(self, server: Server) -> None:
         self._layout = Layout.of(SERVER, ports_of(server), {MAC: LB})

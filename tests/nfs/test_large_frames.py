@@ -34,7 +34,7 @@ def _start(wire: Wire, bump: Path, kind: str, backend: str = "packet") -> Nf:
 
 @dataclass
 class _Transfer:
-    """What a transfer cost the function."""
+    """The costs of a transfer for the function."""
 
     packets: int
     cpu_ns: int

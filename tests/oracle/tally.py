@@ -1,4 +1,4 @@
-"""What a run has drawn, counted: an oracle that draws nothing of something proves nothing about it."""
+"""The tally of a run's draws: an oracle that draws nothing of something proves nothing about it."""
 
 import struct
 from collections import Counter

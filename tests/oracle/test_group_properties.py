@@ -1,4 +1,4 @@
-"""What only OpenFlow 1.5 can say about groups: how a select group selects buckets, and the numbers of these."""
+"""Properties of groups over OpenFlow 1.5 only: how a select group selects buckets, and the numbers of these."""
 
 import struct
 import subprocess

@@ -38,7 +38,7 @@ WATCHERS = {
         Monitor(3, DELETE, fields=_TO_1),
     ),
 }
-"""What each controller of each version monitors."""
+"""The monitors of each controller of each version."""
 
 _xids = itertools.count(0x100)
 

@@ -382,7 +382,7 @@ CAUSES = {
         of.PACKET_OUT, struct.pack("!IIH6x", of.NO_BUFFER, 1, len(_TO_CONTROLLER)) + _TO_CONTROLLER + _PACKET
     ),
 }
-"""What makes a packet go to controllers; the last one needs no packet of a host."""
+"""Actions that make a packet go to controllers; the last one needs no packet of a host."""
 _FORMAT2 = struct.pack("!III", _NICIRA, 16, 2)
 HEARERS = {
     "1.0": (1, b"", CAUSES),

@@ -107,7 +107,7 @@ class World:
         """Connect to the control sockets of the switches, again after a restart."""
         self._close_controls()
         self._controls = {switch.name: Unixctl(Path(switch.control)) for switch in self.lab.state.switches}
-        # What ct() holds back of a fragmented packet, for 15 s, goes by numbers of recirculation (ipf.c, ipf_list_key),
+        # A fragmented packet that ct() holds back, for 15 s, goes by numbers of recirculation (ipf.c, ipf_list_key),
         # which Open vSwitch uses again or not as its threads happen to run.
         for control, version in itertools.product(self._controls.values(), ("v4", "v6")):
             control.call("dpctl/ipf-set-disabled", version)

@@ -39,7 +39,7 @@ def test_a_bound_raised_by_one_is_refused() -> None:
 
 
 def test_no_bound_of_a_random_instance_can_be_raised() -> None:
-    """Whatever multipliers the kernel left, a bound one above the optimum must not pass."""
+    """A bound one above the optimum must not pass, whatever multipliers the kernel left."""
     tried = 0
     for seed in range(250):
         problem, current = instance(seed)

@@ -24,8 +24,9 @@ ROUNDS = 60
 """Bursts of each attacker in one window of work."""
 WINDOWS = 6
 GROWTH_KIB = 8 << 10
-"""What the least memory of the second half may be above the most of the first half: it varies by 30 MB from window to
-window, for the allocator gives back late. In ten minutes that finds a leak of some 10 bytes for each message.
+"""The allowed growth of memory: the least of the second half above the most of the first half. It varies by 30 MB from
+window to window, because the allocator gives back late. In ten minutes that finds a leak of some 10 bytes for
+each message.
 """
 LOG_BYTES_PER_MINUTE = 400_000
 MISSING_GROUP = 8

@@ -38,7 +38,7 @@ class Limits:
 
 @dataclass
 class Tally:
-    """What a capture has got.
+    """The yield of a capture.
 
     Attributes:
         bytes: written.

@@ -1,4 +1,4 @@
-//! What a function looks for.
+//! The checks that a configuration can choose.
 
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checks::{Check, Checks};
 
-/// What to look for, with which signatures, and how much to remember.
+/// The checks to make, the signatures, and how much to remember.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {

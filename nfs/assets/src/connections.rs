@@ -9,7 +9,7 @@ use nf_runtime::{
 /// Connections never end by time. A full part of the table forgets its connection that was silent for longest.
 const NEVER: u64 = 1 << 62;
 
-/// What is known about a connection, as bits.
+/// Facts about a connection, as bits.
 pub mod known {
     pub const SERVICE: u8 = 0x04;
     pub const CLIENT: u8 = 0x08;

@@ -312,7 +312,7 @@ pub fn of_icmp(frame: &Captured<'_>, ip: &Ip) -> Option<String> {
     ))
 }
 
-/// What an IPv4 header shows, as text.
+/// The traits of an IPv4 header, as text.
 struct Traits {
     /// The rounded TTL, the flag *don't fragment*, and the length of options.
     head: String,

@@ -39,7 +39,7 @@ pub struct Assets {
     unlogged: AtomicU64,
 }
 
-/// What a new configuration changes, under the lock that guards the state against answers.
+/// The settings that a new configuration changes, under the lock that guards the state against answers.
 struct Settings {
     config: Config,
     checks: Checks,

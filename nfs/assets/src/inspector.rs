@@ -1,10 +1,10 @@
-//! What looks at packets.
+//! The inspector of packets.
 
 use std::sync::Arc;
 
 use crate::{checks::Checks, connections::Connections, register::Register, signatures::Signatures};
 
-/// What looks at packets: the signatures, and the state.
+/// The inspector of packets: the signatures, and the state.
 #[derive(Clone, Copy)]
 pub struct Inspector<'a> {
     pub signatures: &'a Signatures,

@@ -57,7 +57,7 @@ pub mod kind {
     pub const SYSTEM: u8 = 2;
 }
 
-/// What was found out about a host: a service, or an operating system.
+/// A finding about a host: a service, or an operating system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Finding {
@@ -85,7 +85,7 @@ pub struct Finding {
     pub(crate) text: ByteQueue,
 }
 
-/// What a register can hold.
+/// The limits of a register.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
     pub hosts: usize,

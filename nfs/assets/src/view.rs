@@ -64,7 +64,7 @@ impl<'a> Captured<'a> {
     }
 }
 
-/// What a frame has behind its Ethernet header.
+/// The contents of a frame behind its Ethernet header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     Ip(Ip),

@@ -37,7 +37,7 @@ pub fn parse<'a>(bytes: &[u8], message: &'a mut Vec<u8>) -> Result<Option<Hello<
     let mut length = 0;
     for _ in 0..RECORDS {
         let Some(record) = record(&bytes[length..])? else {
-            // What is there must be right so far, so that a client with another protocol does not wait.
+            // The bytes so far must be right, so that a client with another protocol does not wait.
             check_begin(message)?;
             return Ok(None);
         };
@@ -144,7 +144,7 @@ fn name(content: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(name).map_err(|_| Malformed)
 }
 
-/// What is left of a structure.
+/// The rest of a structure.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

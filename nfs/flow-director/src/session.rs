@@ -1,4 +1,4 @@
-//! What the function's side and the worker share: requests and events of the present session.
+//! The state that the function's side and the worker share: requests and events of the present session.
 
 use std::{
     collections::VecDeque,

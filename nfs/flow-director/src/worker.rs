@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(2);
 /// The time that an idle worker sleeps at most.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// What the worker does about the rules that it finds.
+/// The worker's treatment of the rules that it finds.
 #[derive(Debug)]
 enum Clearing {
     Done,

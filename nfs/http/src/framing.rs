@@ -35,7 +35,7 @@ pub enum Body {
     Chunked,
 }
 
-/// What the fields of one head, read one after the other, say about its message.
+/// The framing of a message, gathered from the fields of one head, read one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Framing<'a> {
     pub length: Option<u64>,

@@ -29,7 +29,7 @@ pub struct Request<'a> {
     pub upgrade: Option<&'a str>,
 }
 
-/// What the fields that only requests have say.
+/// The facts in fields that only requests have.
 #[derive(Default)]
 struct Fields<'a> {
     host: Option<Authority<'a>>,

@@ -365,7 +365,7 @@ fn main() {
         };
         world.stop.store(true, Ordering::SeqCst);
         let sent = sender.join().unwrap();
-        // Whatever has not arrived after this pause is lost.
+        // Frames that have not arrived after this pause are lost.
         thread::sleep(Duration::from_millis(200));
         all.store(0, Ordering::SeqCst);
         (collector.join().unwrap(), sent, figures)

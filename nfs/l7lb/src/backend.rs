@@ -123,7 +123,7 @@ impl Pass<'_> {
         answers.map = Map::between(first, answers.top);
     }
 
-    /// Handles a segment of a leg that is not in use. Whatever the backend has to say there ends the leg.
+    /// Handles a segment of a leg that is not in use. Any segment of the backend there ends the leg.
     fn idle_leg_says(&mut self, connection: &mut Connection, index: usize, segment: &Segment) {
         let leg = connection.legs[index];
         let numbers = length(segment.flags, segment.len as u32);

@@ -128,7 +128,7 @@ pub struct Listener {
     pub add_to_answers: Vec<String>,
 }
 
-/// What a listener's clients speak.
+/// The protocol of a listener's clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {

@@ -52,7 +52,7 @@ impl Pass<'_> {
         }
         self.finish(connection, End::Done, None);
         if connection.last != 0 || connection.requests.has_fin != 0 {
-            // What follows are FINs and acknowledgements.
+            // Only FINs and acknowledgements follow.
             connection.last = 1;
             connection.requests.framing = framing::OPAQUE;
             connection.answers.framing = framing::OPAQUE;

@@ -1,4 +1,4 @@
-//! What the metrics count of exchanges, and the access log says.
+//! The end of an exchange: its counts in the metrics, and its line in the access log.
 
 use std::time::SystemTime;
 

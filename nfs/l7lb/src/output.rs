@@ -237,7 +237,7 @@ impl Pass<'_> {
             return Edge::Backend(of_backend);
         }
         if connection.has_open_leg() && connection.busy != 0 {
-            // What follows the present message, or a chunk, may have to wait here.
+            // Bytes behind the present message, or a chunk, may have to wait here.
             let own = requests.parse_at.wrapping_add(most as u32);
             let is_whole = requests.framing == framing::ENDED;
             let passes = !is_after(requests.parse_at, of_backend);

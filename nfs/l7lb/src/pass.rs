@@ -45,7 +45,7 @@ pub struct Received<'a> {
     pub went: bool,
 }
 
-/// What becomes of a connection.
+/// The next step for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Stays,

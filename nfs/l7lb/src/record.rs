@@ -172,7 +172,7 @@ impl Exchange {
     }
 }
 
-/// What is known of a message's length.
+/// The kinds of knowledge about a message's length.
 mod length {
     /// The message has not begun.
     pub const NONE: u32 = 0;

@@ -53,7 +53,7 @@ impl Pass<'_> {
         self.tables.backends.closed(leg.row);
     }
 
-    /// Handles a segment of a backend on a leg that no client uses. Whatever the backend has to say there ends the leg.
+    /// Handles a segment of a backend on a leg that no client uses. Any segment of the backend there ends the leg.
     pub(crate) fn idle_backend_says(&mut self, id: SlabId, segment: &Segment) {
         let tables = self.tables;
         let Some(idle) = tables.idle_legs.look(id) else {

@@ -4,7 +4,7 @@ use nf_http::Request;
 
 use crate::config;
 
-/// What a route does with its requests.
+/// The action of a route on its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Sends them to the pool with this index.

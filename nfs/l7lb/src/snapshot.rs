@@ -1,4 +1,4 @@
-//! What workers read: the configuration, prepared for packets.
+//! The workers' snapshot: the configuration, prepared for packets.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! What the access log says of a request: method, path and host, kept in the arena until its end.
+//! A request's texts for the access log: method, path and host, kept in the arena until its end.
 
 use bytemuck::{Pod, Zeroable};
 use nf_http::Request;

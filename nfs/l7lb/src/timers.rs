@@ -1,4 +1,4 @@
-//! What happens without packets: retransmissions and timeouts.
+//! Events without packets: retransmissions and timeouts.
 
 use nf_runtime::state::SlabId;
 
@@ -131,7 +131,7 @@ impl Pass<'_> {
             if half.attempts > ATTEMPTS {
                 return false;
             }
-            // Whatever else was lost follows by `flush`, as far as the window allows.
+            // Other lost bytes follow by `flush`, as far as the window allows.
             let at = half.out_at;
             half.out_sent = at;
             if half.edge == at {

@@ -32,7 +32,7 @@ struct Replay<N> {
     next_tick: u64,
 }
 
-/// What becomes of packets.
+/// The output of a replay, and its counts.
 struct Out {
     writer: Writer,
     sent: u64,

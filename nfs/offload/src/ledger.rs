@@ -73,7 +73,7 @@ impl Row {
 pub struct Tally {
     /// The totals that the table told last.
     pub told: [u64; 2],
-    /// What rules have carried for the counter's present backend.
+    /// The packets and bytes that rules have carried for the counter's present backend.
     pub carried: [u64; 2],
 }
 

@@ -14,7 +14,7 @@
 //! 1. Losing a rule is safe: the function has a record of every flow and processes its packets as before.
 //! 2. A flow whose rule may still act has one backend: until the removal is *effective*, [`Ledger::backend_of`] names it, and no other may be chosen.
 //! 3. A table has one writer: requests of an older one are refused ([`Refused::StaleWriter`]).
-//! 4. What a counter has grown by is added once, to the backend whose rules it counts, also if the process dies meanwhile.
+//! 4. The growth of a counter is added once, to the backend whose rules it counts, also if the process dies meanwhile.
 
 mod driver;
 mod edge;

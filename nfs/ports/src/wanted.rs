@@ -1,4 +1,4 @@
-//! What an instance wants of its ports.
+//! An instance's wishes about its ports.
 
 use std::net::IpAddr;
 

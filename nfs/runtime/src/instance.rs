@@ -36,8 +36,8 @@ const HOLD_BYTES: usize = 256 << 20;
 
 /// A running network function: its workers and its status.
 ///
-/// Thread safety: every method may be called from any thread. Whatever changes the function's state or its right to packets (`configure`, its own
-/// verbs, migration) holds [`changes`](Self::changes), one at a time.
+/// Thread safety: every method may be called from any thread. Calls that change the function's state or its right to packets (`configure`, its own
+/// verbs, migration) hold [`changes`](Self::changes), one at a time.
 pub struct Instance<N: NetworkFunction> {
     gate: Arc<Gate>,
     slot: Arc<Slot<N>>,

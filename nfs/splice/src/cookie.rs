@@ -43,7 +43,7 @@ const NANOSECONDS_PER_TICK: u64 = 1_000_000;
 /// and IPv4 on Ethernet, jumbo frames.
 const SIZES: [u16; 8] = [88, 536, 1220, 1340, 1400, 1440, 1460, 8940];
 
-/// What a client that sends no MSS can receive (RFC 9293, 3.7.1).
+/// The size that a client without an MSS option can receive (RFC 9293, 3.7.1).
 const DEFAULT_SIZE: [u16; 2] = [536, 1220];
 
 const KEY_BITS: u32 = 1;

@@ -267,7 +267,7 @@ impl Session {
                     self.rules.deleted(&flow, nic.asked + 1);
                 }
                 Done::Lost(work) if self.rules.wants(&work) => nic.operations.repeat(work),
-                // What has followed decides about the flow.
+                // The operations behind it decide about the flow.
                 Done::Lost(_) => {}
                 Done::Evicted(flow) => {
                     nic.aging.forget(&flow);

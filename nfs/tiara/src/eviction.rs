@@ -1,4 +1,4 @@
-//! What a full place gives up first: an idle flow, then the least used one. The paper leaves this open.
+//! The choice of a victim in a full place: an idle flow, then the least used one. The paper leaves this open.
 //!
 //! The NIC's hit bits say which flows were active in a period. The engine takes them over at its end, half a megabit for each million slots, and keeps
 //! eight periods for each slot. So an eviction reads nothing from the NIC.

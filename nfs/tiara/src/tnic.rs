@@ -50,7 +50,7 @@ const IDLE: Duration = Duration::from_millis(1);
 /// The time until a room that could not be opened is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What the function shares with its thread.
+/// The state that the function shares with its thread.
 struct Shared {
     config: Config,
     manner: Manner,

@@ -16,7 +16,7 @@ use crate::{
 /// The most bytes that a client may send before its handshake ends.
 const MOST_BYTES: usize = 1 << 16;
 
-/// What has become of a handshake.
+/// The progress of a handshake.
 pub enum Progress {
     /// The client must send more.
     Continues(Box<Handshake>),

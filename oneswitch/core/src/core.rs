@@ -140,7 +140,7 @@ impl Core {
         self.await_collectors(now);
         self.switches.close_batch();
         self.settle(now);
-        // What settling sent needs a verdict, too: no later event may end its batch.
+        // The messages that settling sent need a verdict, too: no later event may end its batch.
         while self.switches.close_batch() {
             self.settle(now);
         }

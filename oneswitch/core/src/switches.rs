@@ -37,7 +37,7 @@ pub struct Switches {
     pub list: Vec<Switch>,
     pub verdicts: Verdicts,
     pub outbox: Outbox,
-    /// What each `virt` gets in the bundle that is being made.
+    /// The messages for each `virt` in the bundle that is being made.
     collecting: Option<bundles::Collecting>,
     /// Whether messages of controllers go to `virt` over OpenFlow 1.5.
     speaks_newer: bool,

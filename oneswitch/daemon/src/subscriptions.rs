@@ -1,4 +1,4 @@
-//! What needs connections of their own to Open vSwitch: packets that meet no rule, what only OpenFlow 1.0 says, properties of groups, and
+//! Features that need connections of their own to Open vSwitch: packets that meet no rule, what only OpenFlow 1.0 says, properties of groups, and
 //! packet-ins by their id.
 
 use std::collections::BTreeSet;
@@ -8,12 +8,12 @@ use tokio::sync::watch;
 
 use crate::events::Peer;
 
-/// What controllers want; the connections follow it.
+/// The controllers' wishes, which the connections follow.
 #[derive(Default)]
 pub struct Subscriptions {
     /// Packets that meet no rule.
     misses: watch::Sender<bool>,
-    /// What only OpenFlow 1.0 says: ages of rules and flags of ports.
+    /// The features of OpenFlow 1.0 only: ages of rules and flags of ports.
     version10: watch::Sender<bool>,
     /// Properties of groups, which it gets.
     properties: watch::Sender<bool>,

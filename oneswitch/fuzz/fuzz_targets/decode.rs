@@ -38,7 +38,7 @@ fuzz_target!(|input: &[u8]| {
 fn look_into(xid: u32, message: &Message) {
     match message {
         Message::FlowMod(flow) => {
-            // What a request may match on has a key.
+            // Each match that a request may have has a key.
             relate(&flow.matching).expect("a checked match has a key");
             flow.instructions.for_each_action(&mut |item| {
                 // An action's offset is where its bytes are.

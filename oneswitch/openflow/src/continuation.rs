@@ -84,7 +84,7 @@ pub fn in_version(frame: &[u8], version: u8) -> Vec<u8> {
         .flatten()
         .find(|(kind, _)| *kind == property::REASON);
     let reason = found.and_then(|(_, content)| content.first().copied());
-    // What precedes the reason, and the header of its property.
+    // The fields before the reason, and the header of its property.
     let before = frame.len() - list.rest().len() - padded(REASON_LENGTH);
     if let (Some(reason), Some(slot)) = (reason, out.get_mut(before + 4)) {
         *slot = PacketIn::reason_in(version, reason);

@@ -13,7 +13,7 @@ use crate::oxm::Match;
 use crate::session::Experimenter;
 use crate::{port::port_no, ALL_TABLES, ONF_VENDOR};
 
-/// What a switch tells, in order with its other messages.
+/// A report of a switch, in order with its other messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Update {
     /// Our own message with this xid has changed rules.
@@ -68,7 +68,7 @@ pub fn unwatch(monitor: u32) -> Message {
 /// Returns the changes that a switch tells of; `None`: it is another message.
 ///
 /// # Errors
-/// What cannot be read.
+/// The fault in a body that cannot be read.
 pub fn updates(reply: &Experimenter) -> Option<Result<Vec<Update>, Refusal>> {
     let is_update = (reply.vendor, reply.subtype) == (ONF_VENDOR, ONF_STATS);
     is_update.then(|| decode(&reply.body))
@@ -94,7 +94,7 @@ fn decode(body: &[u8]) -> Result<Vec<Update>, Refusal> {
 mod tests {
     use super::*;
 
-    /// What Open vSwitch 3.1 tells of a rule that was learned in table 1, and of a change of ours.
+    /// The reports of Open vSwitch 3.1 about a rule that was learned in table 1, and about a change of ours.
     const TOLD: [u8; 48] = [
         0, 40, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 60, 0, 14, 1, 0, 0, 0, 0, 0, 0, 0, 0, 7, //
         0, 1, 0, 14, 0x80, 0, 6, 6, 2, 0, 0, 0, 0, 1, 0, 0, // eth_dst

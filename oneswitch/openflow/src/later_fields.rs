@@ -1,4 +1,4 @@
-//! What only OpenFlow 1.5 has: messages of OpenFlow 1.3 carry it in their padding, inside
+//! The fields that only OpenFlow 1.5 has: messages of OpenFlow 1.3 carry them in their padding, inside
 //! of this program.
 
 use crate::group::EXTRAS;

@@ -72,7 +72,7 @@ pub enum PacketInFormat {
     Nicira2,
 }
 
-/// What a connection has chosen by Nicira's messages; in OpenFlow 1.3 only the
+/// The choices of a connection, made by Nicira's messages; in OpenFlow 1.3 only the
 /// format of packet-ins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Formats {

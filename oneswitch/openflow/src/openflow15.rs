@@ -1,7 +1,7 @@
 //! OpenFlow 1.5, translated to and from the messages of OpenFlow 1.3 (OpenFlow
 //! 1.5.1; lib/ofp-*.c of Open vSwitch 3.1).
 //!
-//! What it shares with OpenFlow 1.4 is translated there. Actions, matches, groups
+//! The parts that it shares with OpenFlow 1.4 are translated there. Actions, matches, groups
 //! and the statistics of rules differ.
 
 mod actions;

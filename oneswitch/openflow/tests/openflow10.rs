@@ -365,7 +365,7 @@ fn packets_that_meet_no_rule_are_told_from_others() {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    /// What a request becomes can be encoded, and what an error says can be read.
+    /// Checks that translated requests can be encoded, and that errors can be read.
     #[test]
     fn arbitrary_requests_do_not_panic(kind in 0u8..32, body in vec(any::<u8>(), 0..200), table_id: bool) {
         let frame = frame(kind, &body);

@@ -31,7 +31,7 @@ fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What a request becomes.
+/// Translates a request.
 fn translated(frame: &[u8]) -> Message {
     match openflow15::decode(frame, MASKS).unwrap() {
         Request::Shared(openflow14::Request::Frame(frame)) => decode(&frame).unwrap().1,

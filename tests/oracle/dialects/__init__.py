@@ -1,4 +1,4 @@
-"""What each version of OpenFlow looks like: a file each for what is sent, and for what comes back.
+"""The dialects of OpenFlow's versions: a file each for what is sent, and for what comes back.
 
 Written from the specifications, deliberately without oneswitchd's translators.
 """

@@ -13,7 +13,7 @@ from tests.oracle.dialects.baseline import Baseline
 
 MAC = b"\xee" * 6
 Sort = str
-"""What a message is: a reply, a packet-in, removed (a rule), or a status (of ports, tables, roles)."""
+"""The kind of a message: a reply, a packet-in, removed (a rule), or a status (of ports, tables, roles)."""
 
 _NAMES = (
     *("HELLO", "ERROR", "ECHO_REPLY", "FEATURES_REPLY", "GET_CONFIG_REPLY", "PACKET_IN", "FLOW_REMOVED", "PORT_STATUS"),

@@ -1,1 +1,1 @@
-"""What is drawn: a file each for a kind of message, and for what only one version has."""
+"""The draws: a file each for a kind of message, and for what only one version has."""

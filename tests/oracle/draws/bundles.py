@@ -13,7 +13,7 @@ BUNDLED: tuple[Maker, ...] = (
     *(packet_out, change_flows, change_flows, nicira_flow_mods.change_flows),
     *(change_groups, change_groups, *(add_flow,) * 5),
 )
-"""What is drawn in bundles, in the order in which they have it."""
+"""The kinds of messages in bundles, in the order in which bundles have them."""
 
 
 def bundle(draw: Draw, model: Model, bundled: tuple[Maker, ...]) -> list[bytes]:

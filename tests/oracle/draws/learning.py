@@ -10,7 +10,7 @@ from tests.oracle import openflow as of
 from tests.oracle import pools
 
 _FIRST_PRIORITY = 500
-# What a learned rule matches on: a field, and its source, a field of the packet or a number.
+# The match of a learned rule: a field, and its source, a field of the packet or a number.
 _SHAPES: tuple[tuple[tuple[str, str | int], ...], ...] = (
     (("eth_dst", "eth_src"),),
     (("eth_src", "eth_src"), ("in_port", "in_port")),

@@ -1,4 +1,4 @@
-"""What the draws know of the switch and of its controllers."""
+"""The draws' model of the switch and of its controllers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Model:
     sender: Sender = field(default_factory=Sender)
     """The one that sends the messages that are drawn now."""
     versions: tuple[int, ...] = (of.VERSION,)
-    """What controllers may speak in this run; some read some rules of others otherwise."""
+    """The versions that controllers may speak in this run; some read some rules of others otherwise."""
     pauses: bool = False
     has_frames: bool = False
     """Whether the last step was frames."""
@@ -101,4 +101,4 @@ class Model:
 
 
 Maker = Callable[[Draw, Model], bytes]
-"""What draws a message."""
+"""A function that draws a message."""

@@ -1,4 +1,4 @@
-"""What only OpenFlow 1.4 and later say: the importance of rules, tables' configurations, and more notifications."""
+"""The draws of OpenFlow 1.4 and later: the importance of rules, tables' configurations, and more notifications."""
 
 import struct
 

@@ -13,7 +13,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 _HERE = Path(__file__).parent
 
 NAMES: dict[str, str] = {path.stem: path.read_text().split("\n", 1)[0] for path in sorted(_HERE.glob("*.patch"))}
-"""What each is called, and what goes wrong."""
+"""The name of each mutant, and its fault."""
 
 
 def keeps_state(name: str) -> bool:

@@ -93,7 +93,7 @@ fn a_repair_keeps_whole_records_and_links_them_again() {
             register.add(host, service(port, port.into()), &[b'x'; 90]);
         }
     }
-    // What a kill in the middle of changes may leave: broken order, a lost index entry, a stale one, a finding without its host, an orphan of a text.
+    // A kill in the middle of changes may leave: broken order, a lost index entry, a stale one, a finding without its host, an orphan of a text.
     let gone = register.find(&address(6)).unwrap();
     register.hosts.remove(gone);
     register.index.remove(&address(2), 0);

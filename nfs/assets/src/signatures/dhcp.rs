@@ -2,7 +2,7 @@
 
 use super::fault::{trimmed, Fault};
 
-/// What a client's message shows of its implementation.
+/// The traits of a DHCP client's implementation in its message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// The kind of message (option 53): 1: DISCOVER, 3: REQUEST, 8: INFORM.

@@ -1,4 +1,4 @@
-//! What is wrong with a file of signatures.
+//! Faults in a file of signatures.
 
 /// The fault of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]

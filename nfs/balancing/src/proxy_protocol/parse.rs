@@ -54,7 +54,7 @@ fn text(bytes: &[u8]) -> Result<Option<Parsed>, Malformed> {
     let line = std::str::from_utf8(line).map_err(|_| Malformed)?;
     let mut words = line.split(' ').skip(1);
     let client = match words.next() {
-        // What follows has no meaning.
+        // The rest of the line has no meaning.
         Some("UNKNOWN") => None,
         Some("TCP4") => Some(ends::<Ipv4Addr>(&mut words)?),
         Some("TCP6") => Some(ends::<Ipv6Addr>(&mut words)?),

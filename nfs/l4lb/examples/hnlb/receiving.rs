@@ -69,7 +69,7 @@ pub struct Loop {
     pub turn_ns: Vec<(usize, f64)>,
 }
 
-/// What the loop has done at a load.
+/// The counts of the loop at a load.
 struct Run {
     util_plus: f64,
     has_lost: bool,

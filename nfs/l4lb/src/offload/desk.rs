@@ -38,7 +38,7 @@ const WINDOW: Duration = Duration::from_millis(500);
 const RETRY: u64 = 500 * MILLISECOND;
 const SECOND: u64 = 1000 * MILLISECOND;
 
-/// What the decisions depend on.
+/// The inputs of the decisions.
 pub struct Surroundings<'a> {
     pub tables: &'a RecordTables,
     pub state: &'a State,

@@ -65,7 +65,7 @@ fn place(path: &str, identity: usize, field: &str) -> String {
     }
 }
 
-/// What handshakes at listeners need, by address and port.
+/// The settings of handshakes at listeners, by address and port.
 pub type Handshakers = HashMap<(IpAddr, u16), Arc<ServerConfig>>;
 
 /// Reads the certificates and keys of all listeners.

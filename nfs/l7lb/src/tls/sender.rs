@@ -74,7 +74,7 @@ pub struct Piece {
     pub is_repeated: bool,
 }
 
-/// What a peer's acknowledgement is worth.
+/// The worth of a peer's acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledged {
     New,

@@ -1,4 +1,4 @@
-//! What a random history needs of a table.
+//! The requirements of a random history on a table.
 
 use std::collections::BTreeMap;
 

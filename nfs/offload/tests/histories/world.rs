@@ -113,7 +113,7 @@ pub fn counters_of(backend: u16) -> [CounterId; 2] {
     directions.map(|direction| CounterId::of(backend, direction).unwrap())
 }
 
-/// What the histories of this process have done.
+/// The counts of the histories of this process.
 #[derive(Debug)]
 struct Sums {
     histories: AtomicU64,

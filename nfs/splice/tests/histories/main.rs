@@ -127,7 +127,7 @@ proptest! {
         prop_assert_eq!(settled.back_start(number), map.back_start(number));
         let sequence = map.back(acknowledgement).wrapping_add(more);
         prop_assert_eq!(settled.forward(sequence), map.forward(sequence));
-        // What lies before is acknowledged, wherever it comes out.
+        // Bytes before it are acknowledged, wherever it comes out.
         let old = settled.forward(map.back(acknowledgement).wrapping_sub(more + 1));
         prop_assert!(is_before(old, acknowledgement));
     }

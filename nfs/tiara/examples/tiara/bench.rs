@@ -1,4 +1,4 @@
-//! What the measurements share: flows, CPU time, and a load balancer beside its engine.
+//! The shared parts of the measurements: flows, CPU time, and a load balancer beside its engine.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ pub fn smux<T>(engine: &mut OneEngine, shape: Shape, number: u32, engines: u32) 
     Offloader::new(shape, ends.collect())
 }
 
-/// What a run of operations took, per operation, and what became of them.
+/// The cost per operation of a run of operations, and their outcomes.
 #[derive(Clone, Copy, Default)]
 pub struct Run {
     pub operations: u64,

@@ -77,7 +77,7 @@ proptest! {
         }
     }
 
-    /// Whatever the times of calls, the end comes after the idle time, and at most two periods later.
+    /// The end comes after the idle time and at most two periods later, whatever the times of calls.
     #[test]
     fn a_silent_flow_expires_in_time(
         idle in 1..2000_u32,

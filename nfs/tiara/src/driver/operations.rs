@@ -29,7 +29,7 @@ pub enum Work {
     Delete(FlowKey),
 }
 
-/// What became of an operation, or of an entry.
+/// The outcome of an operation, or of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     Inserted(FlowKey),

@@ -20,10 +20,10 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoCredit;
 
-/// What became of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed<K, T> {
-    /// What `submit` got with the operation. None: an event of the engine, [`Outcome::Evicted`].
+    /// The caller's tag from `submit`. None: an event of the engine, [`Outcome::Evicted`].
     pub tag: Option<T>,
     pub engine: u32,
     pub outcome: Outcome<K>,

@@ -142,7 +142,7 @@ fn a_table_of_one_entry_takes_one_flow() {
     }
 }
 
-/// What the paper's table must hold: the first `width` flows of each chain.
+/// The required content of the paper's table: the first `width` flows of each chain.
 struct Chains {
     chains: HashMap<u32, HashMap<Ipv6Flow, Decision>>,
     shape: Shape,

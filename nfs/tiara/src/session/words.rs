@@ -51,7 +51,7 @@ pub enum Answer {
     },
 }
 
-/// What a session has.
+/// The terms of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// The upper half of RS_Index: the load balancer's number.

@@ -34,7 +34,7 @@ fn key(number: u64) -> Ipv4Flow {
 
 type OneEntry<'a> = Entries<Ipv4Flow, Modelled<'a>>;
 
-/// What readers do, each in a model of its own.
+/// The operations of readers, each in a model of its own.
 const READERS: [fn(&OneEntry<'_>); 3] = [
     |entries| {
         let found = entries.find(Slot(0), &key(1));

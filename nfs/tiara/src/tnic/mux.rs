@@ -21,7 +21,7 @@ use crate::{
 /// Signals of this time may be sent at once.
 const BURST: Duration = Duration::from_millis(100);
 
-/// What a load balancer's session works on.
+/// The surroundings of a load balancer's session.
 pub struct Around<'a> {
     pub nic: &'a Nic,
     pub engines: &'a mut Engines,

@@ -35,7 +35,7 @@ pub struct Signal {
     pub slot: Slot,
 }
 
-/// What the T-NIC has for a load balancer.
+/// A load balancer's part of the T-NIC.
 pub struct Part {
     pub totals: Totals,
     signals: Mutex<Vec<Signal>>,

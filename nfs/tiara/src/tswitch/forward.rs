@@ -152,7 +152,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Sends a packet to the server that a T-NIC has chosen: Port NAT, IP NAT and VXLAN (section 3.2.2). What it cannot do, a load balancer does.
+    /// Sends a packet to the server that a T-NIC has chosen: Port NAT, IP NAT and VXLAN (section 3.2.2). A load balancer does the rest.
     fn carry(&mut self, packet: &mut Packet, metadata: Metadata) {
         let headers = match dissect(packet.bytes()) {
             Ok(Outcome::Ip(headers)) => headers,

@@ -1,4 +1,4 @@
-//! What is in force: the configuration, and what follows from it.
+//! The setup in force: the configuration, and its consequences.
 
 use nf_balancing::network::Network;
 use nf_packet::MacAddress;
@@ -9,7 +9,7 @@ use super::{
     stations::Stations,
 };
 
-/// What is in force.
+/// The setup in force.
 pub struct Setup {
     pub config: Config,
     pub network: Network,

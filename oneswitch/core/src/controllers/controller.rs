@@ -26,7 +26,7 @@ struct Slot {
     /// This batch settles everything the controller sent before.
     after: u64,
     reply: Option<Reply>,
-    /// What goes before it: errors about messages between the previous reply and this one, and reports of monitors.
+    /// The messages to send before it: errors about messages between the previous reply and this one, and reports of monitors.
     before: VecDeque<Before>,
     /// The number of operations when it was reserved: their changes are reported before it.
     operations: u64,

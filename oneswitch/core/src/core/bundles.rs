@@ -2,7 +2,8 @@
 //!
 //! Everything else waits during a commit, as in Open vSwitch. First the switches try the bundle (switches/bundles.rs); it is sent for good only
 //! if all of them would accept it. If it has packet-outs and is for one switch only, that one decides: Open vSwitch 3.1 keeps the
-//! rules that packet-outs of a trial made it learn, and the packet-outs would meet them at the commit. What a switch refuses nevertheless is taken back everywhere, as a message is that one switch refused.
+//! rules that packet-outs of a trial made it learn, and the packet-outs would meet them at the commit. If a switch refuses the commit nevertheless,
+//! oneswitchd takes the bundle back everywhere, as it does with a message that one switch refused.
 
 use crate::api::{Bridge, ControllerRole, SwitchIndex};
 use crate::controllers::bundles::Part;

@@ -42,7 +42,7 @@ pub fn diff<K: Ord, F, W>(
 #[derive(Debug, Default)]
 pub struct Repair {
     pub messages: Vec<Message>,
-    /// What the messages repair.
+    /// The findings that the messages repair.
     pub found: Findings,
     /// Whether some differ that messages in flight change, so that they must be compared again.
     pub again: bool,

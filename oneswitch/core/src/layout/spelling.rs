@@ -247,7 +247,7 @@ mod tests {
         (0..hex.len()).step_by(2).map(digits).collect()
     }
 
-    /// What was written to Open vSwitch 3.1, and what it reported of it.
+    /// Texts written to Open vSwitch 3.1, and its reports of them.
     const REPORTED: [(&str, &str, &str); 21] = [
         (
             "fields of a copy",

@@ -1,6 +1,6 @@
 //! Gathering: all ports execute at one switch as long as something keeps state that they share (NORMAL, ct), and go home afterwards.
 //!
-//! Each port's executor changes make-before-break. What needs the state waits (core/held.rs) until no packet can be executed elsewhere.
+//! Each port's executor changes make-before-break. Messages that need the state wait (core/held.rs) until no packet can be executed elsewhere.
 
 use crate::api::{MoveUntil, PortError, SwitchIndex};
 use crate::model::truth::Truth;

@@ -76,7 +76,7 @@ impl Writer {
     }
 }
 
-/// What a new writer finds.
+/// The state of a port's rules for a new writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admitted {
     /// Its own rules, or those of an unknown writer.

@@ -40,7 +40,7 @@ impl Unread {
     }
 }
 
-/// What messages behind the reading of a learned rule do to it.
+/// The effect on a learned rule of messages behind its reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Later {
     Nothing,

@@ -1,4 +1,4 @@
-//! What OpenFlow 1.3 cannot say about copies of groups: how a select group selects buckets, and the numbers of these. A connection of OpenFlow
+//! The properties of groups that OpenFlow 1.3 lacks: how a select group selects buckets, and the numbers of these. A connection of OpenFlow
 //! 1.5 to each `virt` says it, once a move or a comparison has written the group.
 
 use super::rounds::Rounds;

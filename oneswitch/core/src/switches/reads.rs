@@ -66,7 +66,7 @@ pub enum Purpose {
     },
 }
 
-/// What a controller's version shows of rules beside that of OpenFlow 1.3.
+/// The parts of rules that a controller's version shows beside those of OpenFlow 1.3.
 #[derive(Clone, Debug)]
 pub enum Shown {
     Nothing,

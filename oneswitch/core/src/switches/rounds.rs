@@ -21,7 +21,7 @@ pub struct Rounds<T> {
 pub struct Round<T> {
     /// xid of the request; then that of the barrier.
     pub awaited: u32,
-    /// What the switch has told so far.
+    /// The entries that the switch has told so far.
     pub told: Vec<T>,
 }
 

@@ -1,4 +1,4 @@
-//! What OpenFlow 1.3 cannot say, and 1.0 can: NO_FLOOD and NO_RECV_STP of ports, and actions that need a match on the protocol in rules without it.
+//! The features that only OpenFlow 1.0 has: NO_FLOOD and NO_RECV_STP of ports, and actions that need a match on the protocol in rules without it.
 //! A connection of OpenFlow 1.0 to each `virt` says it, in rounds (rounds.rs).
 //!
 //! A switch gets such a rule without these actions, for the verdict on all else; the round adds them.

@@ -1,4 +1,4 @@
-//! What a fake bridge answers to multipart requests.
+//! The answers of a fake bridge to multipart requests.
 
 use crate::fake::{outputs_to, FakeBridge};
 use openflow13::{

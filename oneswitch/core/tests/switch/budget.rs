@@ -1,4 +1,4 @@
-//! What is kept for a controller is counted, bounded, and given back.
+//! The memory kept for a controller: counted, bounded, and given back.
 
 use crate::build::{add, any, flow_stats, from, output, request};
 use crate::lab::Lab;

@@ -1,4 +1,4 @@
-//! What each fake switch must hold, derived naively from one bridge that got the same messages.
+//! The required content of each fake switch, derived naively from one bridge that got the same messages.
 
 use crate::fake::{FakeBridge, Flow};
 use crate::lab::{Lab, MULTICAST_PATCH, PATCH, PCIE};
@@ -23,7 +23,7 @@ impl Lab {
         may_differ: impl Fn(usize, &Flow) -> bool,
     ) {
         let mut executors: BTreeSet<usize> = by_port.values().flatten().copied().collect();
-        // What enters at no port is executed where everything is, if there is one such switch.
+        // Packets that enter at no port are executed where everything is, if there is one such switch.
         let unmapped = if executors.len() == 1 {
             *executors.first().unwrap()
         } else {

@@ -18,7 +18,7 @@ fn change(executor: &str) -> ExecutorRequest {
     executor_request(executor, MoveUntil::Done)
 }
 
-/// What the virtual rules have counted.
+/// Returns the packets that the virtual rules have counted.
 fn packets(lab: &mut Lab) -> Vec<u64> {
     let answers = lab.ask(7, &flow_stats());
     let [(_, Message::MultipartReply(reply))] = &answers[..] else {
@@ -91,7 +91,7 @@ fn where_all_ports_have_one_executor_it_executes_everything() {
         &answers[..],
         [(_, Message::MultipartReply(r))] if matches!(&r.body, MultipartReply::GroupDesc(g) if g.len() == 1)
     ));
-    // What it counted for no port stays counted.
+    // Packets that it counted for no port stay counted.
     lab.virt(1).flows.iter_mut().for_each(|f| f.packets = 4);
     lab.execute_at(1, Some(2));
     assert_eq!(lab.cookies(), [vec![1, 2], vec![1], vec![1]]);
@@ -306,7 +306,7 @@ fn while_rules_keep_state_it_is_not_split() {
     assert_eq!(refused.unwrap_err().code(), "stateful-rules");
     assert_eq!(lab.core.ports().len(), 2);
     assert!(lab.core.ports().iter().all(|p| p.moving.is_none()));
-    // What leaves the executor where it is is free.
+    // A move that leaves the executor where it is is free.
     lab.move_port(1, 2, 7);
     added.executor = Some(switch_name(1));
     assert_eq!(lab.core.add_port(added, now), Ok(5));

@@ -43,12 +43,12 @@ pub struct FakeBridge {
     pub meter_packets: BTreeMap<u32, u64>,
     pub lookups: u64,
     pub queues: Vec<QueueStats>,
-    /// What it says of its meters' limits.
+    /// The highest meter that it reports.
     pub max_meter: u32,
     pub packet_outs: Vec<PacketOut>,
     pub table_mods: usize,
     pub tlv_table: BTreeMap<u16, TlvMapping>,
-    /// What it has chosen to send with packet-ins.
+    /// The format of packet-ins that its controller has chosen.
     pub packet_in_format: PacketInFormat,
     pub refuse: Option<Refuser>,
     /// As Open vSwitch may with rules of the same bundle.

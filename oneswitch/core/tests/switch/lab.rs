@@ -29,10 +29,10 @@ pub struct Lab {
     pub core: Core,
     pub switches: Vec<Fake>,
     pub now: Instant,
-    /// What each controller got and has not looked at.
+    /// The unread messages of each controller.
     inboxes: BTreeMap<u64, Vec<Vec<u8>>>,
     pub disconnects: usize,
-    /// What switches got on connections of OpenFlow 1.5.
+    /// The messages that switches got on connections of OpenFlow 1.5.
     pub properties: Vec<(usize, Vec<u8>)>,
     /// Messages over OpenFlow 1.0 to switches.
     pub version10: Vec<(usize, Vec<u8>)>,
@@ -380,7 +380,7 @@ impl Lab {
         Ok((core, restored))
     }
 
-    /// The daemon is killed and starts again. Who was connected is connected again.
+    /// The daemon is killed and starts again. Its controllers connect again.
     pub fn restart(&mut self) {
         self.restart_with(self.core.port_configs());
     }

@@ -37,7 +37,7 @@ fn learned(matching: Match, flags: u16) -> FlowMod {
     }
 }
 
-/// What a switch tells of a rule that changes by itself.
+/// Writes a switch's report of a rule that changes by itself.
 fn told(flow: &Flow, event: u8, reason: u8) -> Vec<u8> {
     let mut body = vec![0, 0, 0, event, 0, reason];
     body.extend(flow.priority.to_be_bytes());
@@ -213,7 +213,7 @@ fn what_was_learned_follows_the_ports_home_as_an_ordinary_rule() {
         .iter()
         .all(|s| s.virt.flows.iter().all(reports)));
     assert_eq!(audit(&mut lab), 0);
-    // What appears now is foreign.
+    // A rule that appears now is foreign.
     let foreign = Message::FlowMod(learned(from(1), 0));
     lab.switches[0].virt.handle(&encode(0, &foreign).unwrap());
     assert_eq!(audit(&mut lab), 1);

@@ -70,7 +70,7 @@ fn a_switch_that_comes_late_takes_a_port_that_nobody_has_seen_for_live_as_the_ot
     lab.connect(1);
     lab.run();
     assert!(lab.virt(1).is_live(3));
-    // What it was told before is another thing.
+    // Later reports must not repeat the earlier one.
     lab.connect(2);
     lab.run();
     lab.edge(2).carrier(3, false);
@@ -161,7 +161,7 @@ fn watches_of(buckets: &openflow13::Buckets) -> Watches {
     buckets.map(|b| (b.watch_port, b.watch_group)).collect()
 }
 
-/// What controller 1 is told of them.
+/// Returns the watched ports and groups that controller 1 is told of.
 fn described(lab: &mut Lab) -> Watches {
     let told = lab.take(1).into_iter();
     let mut groups = told.filter_map(|(_, message)| match message {

@@ -1,4 +1,4 @@
-//! What the log says of refusals that a single Open vSwitch would not make.
+//! The log's lines about refusals that a single Open vSwitch would not make.
 
 use crate::build::{add, any, group, output, packet_out};
 use crate::lab::Lab;

@@ -17,7 +17,7 @@ use std::time::Duration;
 const WATCHER: u64 = 2;
 const CHANGES: u16 = flags::ADD | flags::REMOVED | flags::MODIFY;
 
-/// What a controller was told: a change of the rule with this cookie, an abbreviated one, or another message.
+/// A report to a controller: a change of the rule with this cookie, an abbreviated one, or another message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Full(Event, u64, u8),

@@ -1,4 +1,4 @@
-//! What only controllers of OpenFlow 1.0 do: their modifications become several messages of OpenFlow 1.3, which are refused once and as a
+//! Behaviour for controllers of OpenFlow 1.0 only: their modifications become several messages of OpenFlow 1.3, which are refused once and as a
 //! whole; and they get the packets that meet no rule.
 
 use crate::build::{add, any, from, output};

@@ -1,4 +1,4 @@
-//! What only controllers of OpenFlow 1.4 see.
+//! Behaviour for controllers of OpenFlow 1.4 only.
 
 use crate::build::{add, any, everything, output};
 use crate::lab::Lab;
@@ -26,7 +26,7 @@ fn raw(kind: u8, body: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What the controller is answered; the ports' changes are not of interest.
+/// Returns the answers to a request, without changes of ports.
 fn ask(lab: &mut Lab, id: u64, frame: &[u8]) -> Vec<Vec<u8>> {
     lab.send_raw(id, frame);
     lab.run();

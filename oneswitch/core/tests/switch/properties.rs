@@ -1,4 +1,4 @@
-//! What only OpenFlow 1.5 can say to switches: numbers and places of buckets, and ways to select them.
+//! The properties that only OpenFlow 1.5 can send to switches: numbers and places of buckets, and ways to select them.
 
 use crate::build::output;
 use crate::lab::Lab;
@@ -160,7 +160,7 @@ fn buckets_that_come_and_go_are_told_as_they_were_sent() {
         assert_eq!(*kind, group_type::INDIRECT);
         assert_eq!(*there, Buckets::with_ids(both.clone()));
     }
-    // What it is not taken in one message survives a restart, and a switch without it gets it.
+    // A property that takes two messages survives a restart, and a switch without it gets it.
     let (core, restored) = lab.restored(&lab.journal.clone()).unwrap();
     assert_eq!((restored.groups, core.wants_group_properties()), (1, true));
     lab.disconnect(1);

@@ -1,4 +1,4 @@
-//! What a controller asks about the switch as a whole, and what it may not ask.
+//! Questions of a controller about the switch as a whole, and those that it may not ask.
 
 use crate::build::{add, any, everything, from, output, request};
 use crate::lab::{port, Answer, Lab};

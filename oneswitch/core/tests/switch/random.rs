@@ -83,7 +83,7 @@ impl Twin {
     fn apply(&mut self, step: &Step) {
         let lab = &mut self.lab;
         match step {
-            // What a picky switch holds in a rule's stead must not decide where all rules go.
+            // A rule that a picky switch holds instead must not decide where all rules go.
             Step::Flow(m) if writes_in_port(&m.instructions) && self.picky.contains(&true) => {}
             Step::Picky(_) if self.wrote_in_port => {}
             Step::Flow(m) => self.send(&Message::FlowMod(m.clone())),

@@ -47,7 +47,7 @@ impl Lab {
         self.switches.iter().flat_map(both).collect()
     }
 
-    /// What the journal says is what the core has; compacted, it says the same.
+    /// Checks that the journal restores the present core, also after it was compacted.
     pub fn check_journal(&mut self) {
         let snapshot = self.core.snapshot();
         let (mut restored, report) = self.restored(&self.journal).unwrap();

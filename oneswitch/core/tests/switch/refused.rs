@@ -1,4 +1,4 @@
-//! What switches refuse outside of controllers' messages: copies of accepted rules, and questions.
+//! Refusals by switches outside of controllers' messages: copies of accepted rules, and questions.
 
 use crate::build::{add, any, from, group, output, port_request};
 use crate::confirmed::LASTING;

@@ -409,7 +409,7 @@ fn refusing_late() -> Lab {
     lab
 }
 
-/// What the controller is told of is the refusal, and nothing else.
+/// Checks that the controller is told of the refusal, and of nothing else.
 fn check_refused_only(lab: &mut Lab) {
     lab.wait(seconds(12));
     assert_eq!(lab.take(1), []);

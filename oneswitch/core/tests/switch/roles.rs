@@ -107,7 +107,7 @@ fn a_slave_reads_but_does_not_write() {
 fn a_slave_is_told_of_a_wrong_length_before_it_is_told_that_it_is_one() {
     let mut lab = Lab::new(1, &[0]);
     lab.ask(1, &role(Role::SLAVE, 1));
-    // What Open vSwitch 3.1 takes for a length of each kind, up to 49 bytes; it does not look at anything else.
+    // The lengths of each kind that Open vSwitch 3.1 takes, up to 49 bytes; it does not look at anything else.
     let right: [(u8, &[u16]); 6] = [
         (kind::PACKET_OUT, &[24, 25, 26, 32, 40, 41, 47, 48, 49]),
         (kind::FLOW_MOD, &[48]),

@@ -1,4 +1,4 @@
-//! What random histories consist of, from small pools, so that it interacts.
+//! The steps of random histories, from small pools, so that they interact.
 
 use crate::build::{
     add, any, everything, flow_stats, from, group, meter, output, packet_out, writes_in_port,

@@ -61,7 +61,7 @@ fn ports_gather_where_most_of_the_traffic_enters() {
     lab.wait(2 * REST);
     assert!(lab.core.ports().iter().all(|port| port.executor == HOME));
     assert!(lab.core.status().gathered.is_none());
-    // What was before the ports came home does not count.
+    // Counts from before the ports came home do not matter.
     received(&mut lab, 0, 2, 1);
     lab.send(1, 6, &normal(7));
     lab.wait(SOON);

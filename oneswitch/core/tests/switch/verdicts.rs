@@ -329,7 +329,7 @@ fn a_packet_out_costs_no_barrier_of_its_own() {
     lab.send(1, 1, &packet_out(1, output(2)));
     lab.run();
     assert_eq!((lab.core.in_flight(), barriers(&mut lab)), (1, 0));
-    // Whoever wants to know is told when it is true.
+    // A controller that sends a barrier is told when the verdict is true.
     lab.send(1, 2, &Message::BarrierRequest);
     lab.run();
     assert_eq!((lab.take(1).len(), barriers(&mut lab)), (0, 1));

@@ -1,4 +1,4 @@
-//! What only OpenFlow 1.0 can say: switches get it over connections of that version.
+//! The features that only OpenFlow 1.0 has: switches get them over connections of that version.
 
 use crate::build::{add, any, output, request};
 use crate::check::{ALL_GROUP, FLOOD_GROUP};
@@ -16,7 +16,7 @@ const OLD: u64 = 15;
 const VENDOR: u8 = 4;
 const FLAGS: u32 = config::NO_FLOOD | config::NO_RECV_STP;
 
-/// What each switch's patch ports have of the flags.
+/// The flags at each switch's patch ports.
 type Patches = BTreeMap<(usize, u32), u32>;
 
 fn port_mod(number: u32, config: u32) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! What all requests share: the way to the engine, the log levels, the token.
+//! The state that all requests share: the way to the engine, the log levels, the token.
 
 use tokio::sync::{mpsc, oneshot};
 

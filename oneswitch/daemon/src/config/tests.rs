@@ -107,7 +107,7 @@ fn what_is_left_out_has_a_default() {
 
 #[test]
 fn every_complaint_names_file_line_and_key() {
-    // What is replaced in SMALL, its replacement, and the error.
+    // The text to replace in SMALL, its replacement, and the error.
     for (old, new, complaint) in [
         ("0000000000000001", "1", "server.toml:2: oneswitchd.datapath_id: \"1\"; expected 16 hex digits, not all zero"),
         ("0000000000000001", "0000000000000000", "server.toml:2: oneswitchd.datapath_id: \"0000000000000000\"; expected"),

@@ -1,4 +1,4 @@
-//! What the status says of the configuration.
+//! The configuration's part of the status.
 
 use std::time::Instant;
 

@@ -12,7 +12,7 @@ use super::level::Level;
 const PER_MINUTE: u32 = 60;
 const REFILL: Duration = Duration::from_secs(60);
 
-/// What to do with a line.
+/// The treatment of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Write it, after the count of dropped ones.

@@ -401,7 +401,7 @@ mod tests {
         }
     }
 
-    /// What Open vSwitch 3.1 sends.
+    /// Reads the reports that Open vSwitch 3.1 sends.
     #[test]
     fn pauses_are_told_as_open_vswitch_tells_them() {
         for (version, paused, resumed) in [

@@ -264,7 +264,7 @@ impl FlowStatsMessages {
 /// The messages of a long reply, encoded one at a time.
 #[derive(Debug)]
 pub struct EntryMessages<E> {
-    /// What each message begins with.
+    /// The beginning of each message.
     head: Vec<u8>,
     put: fn(&E, &mut Vec<u8>),
     entries: std::vec::IntoIter<E>,

@@ -39,7 +39,7 @@ mod nicira {
     pub const DEC_NSH_TTL: u16 = 48;
 }
 
-/// What is known about the packets of a rule while its actions are executed.
+/// The facts about the packets of a rule while its actions are executed.
 #[derive(Clone, Copy, Default)]
 struct Known {
     /// 0: nothing.
@@ -347,7 +347,7 @@ mod tests {
             "the protocol is forgotten"
         );
         assert_eq!(left(&[&POP_MPLS, &OUTPUT]), Some(apply(&[&OUTPUT])));
-        // What is known inside a clone is forgotten behind it.
+        // Facts from inside a clone are forgotten behind it.
         let both = [&PUSH_MPLS[..], &DEC_TTL].concat();
         let wanted = clone_of(&PUSH_MPLS);
         assert_eq!(

@@ -23,7 +23,7 @@ const MORE: u16 = 1;
 const CAPABILITIES: u32 = 0xc7;
 /// Every action of OpenFlow 1.0.
 const ACTIONS: u32 = 0xfff;
-/// What Open vSwitch says of each of its tables: all wildcards, and a limit.
+/// The features that Open vSwitch reports for each of its tables: all wildcards, and a limit.
 const TABLE_WILDCARDS: u32 = 0x003f_ffff;
 const TABLE_ENTRIES: u32 = 1_000_000;
 
@@ -136,7 +136,7 @@ fn flow_removed(removed: &FlowRemoved) -> Vec<u8> {
 /// A statistics reply, split into messages between entries.
 struct Reply {
     xid: u32,
-    /// What precedes the entries of each message.
+    /// The bytes before the entries of each message.
     head: Vec<u8>,
     done: Vec<Vec<u8>>,
     body: Vec<u8>,

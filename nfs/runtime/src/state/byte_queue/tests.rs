@@ -106,7 +106,7 @@ fn a_queue_takes_64_kib_and_a_chunk() {
     assert_eq!((queue, pool.free()), (ByteQueue::new(1), 40));
 }
 
-/// What each kill within `change` leaves: the queue as it was, in its record, and the pool after some writes.
+/// Kills `change` at each write and returns the remains: the queue as it was, in its record, and the pool after some writes.
 fn cut_everywhere(
     (pool, memory): &(ChunkPool<Recorder>, Recorder),
     queues: &[ByteQueue],

@@ -16,7 +16,7 @@ fn rule(change: impl FnOnce(&mut FlowMod)) -> Rule {
     Rule::new(key, &request, facts, Instant::now())
 }
 
-/// What a switch reports of a copy.
+/// Returns a switch's report of a copy.
 fn reported(copy: &FlowMod) -> FlowStats {
     FlowStats {
         table_id: copy.table_id,

@@ -70,7 +70,7 @@ fn rules(switches: usize, switch: SwitchIndex, ports: &PortMap) -> EdgeRules {
     .rules()
 }
 
-/// What happens to a packet with flow-id `id` that arrives by a PCIe port: whether the tag is popped, and where it goes.
+/// Follows a packet with flow-id `id` that arrives by a PCIe port: whether the tag is popped, and where it goes.
 fn arrival(rules: &EdgeRules, pcie: u32, id: u16) -> Option<(bool, Vec<u32>)> {
     let matching = Match::any().with_in_port(pcie).with_vlan_vid(id);
     let rule = rules.get(&(0, matching.canonical().unwrap()))?;
@@ -150,7 +150,7 @@ fn a_moving_port_is_delivered_to_its_old_interface_until_it_flips() {
         let [hub, old, new] = [0, 1, 2].map(|s| rules(3, s, &ports));
         let toward = if home { PCIE + 1 } else { PCIE + 2 };
         assert_eq!(departure(&hub, PATCH + 2), [(Some(2), vec![toward])]);
-        // What one of the two homes sends the other way is under way to the other one.
+        // Packets from one of the two homes to the other are on their way.
         assert_eq!(arrival(&hub, PCIE + 1, 2), Some((false, vec![PCIE + 2])));
         assert_eq!(arrival(&hub, PCIE + 2, 2), Some((false, vec![PCIE + 1])));
         assert_eq!(arrival(&old, PCIE, 2), Some((true, vec![2])));
@@ -176,7 +176,7 @@ fn executed_at(map: &mut PortMap, number: u32, switch: SwitchIndex) {
     map.get_mut(number).unwrap().executor = Executor::At(switch);
 }
 
-/// What happens to a packet with INGRESS flow-id `id` that arrives by a PCIe port: where it goes, and whether it is parsed anew before.
+/// Follows a packet with INGRESS flow-id `id` that arrives by a PCIe port: where it goes, and whether it is parsed again before.
 fn execution(rules: &EdgeRules, pcie: u32, id: u16) -> Option<(bool, Vec<u32>)> {
     let matching = Match::any().with_in_port(pcie).with_vlan_vid(id);
     let rule = rules.get(&(0, matching.canonical().unwrap()))?;
@@ -203,7 +203,7 @@ fn what_enters_at_a_port_goes_to_its_executor_and_is_parsed_anew_there() {
     assert_eq!(execution(&hub, PCIE + 2, 3), None);
     assert_eq!(execution(&executor, PCIE, 3), Some((true, vec![PATCH + 1])));
     assert_eq!(execution(&home, PCIE, 3), None);
-    // What its pipeline sends it comes back by the DELIVER flow-id.
+    // Packets from its pipeline to it come back by the DELIVER flow-id.
     assert_eq!(departure(&executor, PATCH + 1), [(Some(1), vec![PCIE])]);
     assert_eq!(departure(&hub, 2), [(None, vec![PATCH + 2])]);
 }

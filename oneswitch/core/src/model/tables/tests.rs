@@ -55,7 +55,7 @@ fn outputs_or_uses(instructions: &Instructions, port: u32, group: u32) -> bool {
     by_port && by_group
 }
 
-/// What OpenFlow 1.3.5 says in 6.4, without any cleverness.
+/// Applies OpenFlow 1.3.5, section 6.4, literally.
 fn naive(entries: &mut Vec<Entry>, m: &FlowMod) {
     let key = m.matching.canonical().unwrap();
     let strict = matches!(

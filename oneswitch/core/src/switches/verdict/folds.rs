@@ -1,6 +1,6 @@
 //! Counters that are folded into rules, groups and meters while messages about those are in flight.
 //!
-//! What a vanished copy counted belongs to its rule, whatever the verdict on a message is. So it is added to what each message in flight would
+//! Counts of a vanished copy belong to its rule, whatever the verdict on a message is. So they are added to what each message in flight would
 //! be taken back to, too. Where such a message makes the rule, or resets its counters, they are counters since then: they are added again when
 //! that message is applied again, and the journal is told of them behind it.
 
@@ -14,7 +14,7 @@ use foldhash::HashMap;
 use openflow13::{FlowMod, MultipartReply};
 use std::sync::Arc;
 
-/// What copies of rules counted.
+/// The counts of copies of rules.
 pub type CountedRules = HashMap<RuleKey, (Arc<Rule>, Counters)>;
 
 /// Counters of vanished copies.

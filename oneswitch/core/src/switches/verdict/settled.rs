@@ -1,4 +1,4 @@
-//! What a batch asks for when all its switches have answered.
+//! The consequences of a batch when all its switches have answered.
 
 use super::{Operation, Origin};
 use crate::journal::records::Journal;
@@ -28,7 +28,7 @@ pub struct Refused {
     pub is_check: bool,
 }
 
-/// What a settled batch asks for.
+/// The consequences of a settled batch.
 #[derive(Debug, Default)]
 pub struct Settled {
     pub refused: Vec<Refused>,
@@ -42,7 +42,7 @@ pub struct Settled {
     pub removed_too: Vec<Arc<Rule>>,
     /// Accepted changes of groups and meters, which other controllers may want to know of.
     pub forwarded: Vec<(Origin, Forwarded)>,
-    /// What messages that changed very much had kept for being taken back.
+    /// The changes that large messages had kept for being taken back.
     pub discarded: Vec<Changes>,
 }
 
