@@ -3,7 +3,7 @@
 Prints JSON lines: ``{"event": "ready"}`` when every kept connection is open, and ``{"event": "report", ...}`` at the
 end. Reads commands from standard input: ``rate KEPT NEW`` (requests per second over kept connections, and over
 connections of their own), ``phase NAME``, ``status``, ``await COUNT SECONDS SERVER [HOST/PATH...]`` (until this phase
-has so many answers of that server, or of any: ``-``), ``stop``. It prints an event for each command, and
+has COUNT answers of that server, or of any: ``-``), ``stop``. It prints an event for each command, and
 goes on when standard input ends.
 
 Each ``--request HOST/PATH`` is sent in turn: by each kept connection, and by the new connections together. The first

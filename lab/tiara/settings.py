@@ -63,7 +63,7 @@ def switch_config() -> dict[str, Any]:
 
 
 def nic_config(home: Path, depth: int = DEPTH) -> dict[str, Any]:
-    """Configure the T-NIC, with a table of so many indexes."""
+    """Configure the T-NIC, with the number of indexes in its table."""
     muxes = [
         {"name": name, "address": address, "socket": str(home / f"{name}.table")}
         for name, address in MUX_ADDRESSES.items()

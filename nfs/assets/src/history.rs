@@ -79,7 +79,7 @@ impl History {
         self.get(self.place(entry))
     }
 
-    /// Returns lines with their numbers: those after a number, the oldest first, at most so many. No line may be added meanwhile.
+    /// Returns lines with their numbers: those after a number, the oldest first, at most `most`. No line may be added meanwhile.
     #[must_use]
     pub fn after(&self, number: u64, most: usize) -> Vec<(u64, Vec<u8>)> {
         let (mut entry, end) = (self.get(OLDEST), self.get(END));

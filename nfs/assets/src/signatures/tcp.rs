@@ -96,9 +96,9 @@ impl Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Window {
     Number(Wanted),
-    /// So many segments.
+    /// A multiple of the segment size.
     Segments(u16),
-    /// So many packets: segments with 40 bytes of headers.
+    /// A multiple of the packet size: segments with 40 bytes of headers.
     Packets(u16),
 }
 

@@ -201,7 +201,7 @@ fn set_field(item: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Converts NXAST_SET_TUNNEL and NXAST_SET_TUNNEL64 to a set-field of the tunnel id, and spells fields and `controller` anew; also fields in ONF's copies.
+/// Converts NXAST_SET_TUNNEL and NXAST_SET_TUNNEL64 to a set-field of the tunnel id, and spells fields and `controller` again; also fields in ONF's copies.
 fn experimenter(item: &[u8], out: &mut Vec<u8>) {
     const TUN_ID: u8 = 38;
     let subtype = u16_at(item, 8);

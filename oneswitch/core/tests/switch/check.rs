@@ -209,7 +209,7 @@ impl Lab {
                         tags.pop().expect("a tag to pop");
                         parsed = false;
                     }
-                    // Into an NSH header, and out of it: parsed anew.
+                    // Into an NSH header, and out of it: parsed again.
                     Action::Nicira { subtype: 46, .. } => inside = true,
                     Action::Nicira { subtype: 47, .. } => parsed |= std::mem::take(&mut inside),
                     // Table 1 knows from register 0 where the packet came from; the packet itself comes from no port.
@@ -223,7 +223,7 @@ impl Lab {
                         *tags.last_mut().expect("a tag to write") =
                             number(field.value) as u16 & 0xfff;
                     }
-                    // A copy for the group that has it parsed anew, and goes on with table 1.
+                    // A copy for the group that has it parsed again, and goes on with table 1.
                     Action::Nicira { subtype: 42, .. } => {
                         let copy = item.nested().expect("a clone's actions");
                         let last = copy.iter().last().map(|item| item.action);
@@ -251,7 +251,7 @@ impl Lab {
         left
     }
 
-    /// The session of every bridge that is connected is up, and nothing is under way.
+    /// The session of every bridge that is connected is up, and nothing is in flight.
     pub fn check_rest(&mut self) {
         assert_eq!(self.core.in_flight(), 0);
         let status = self.core.status();

@@ -55,7 +55,7 @@ pub struct FakeBridge {
     pub ignores_overlaps: bool,
     /// Whether it tells of rules that it changes by itself.
     pub is_monitored: bool,
-    /// So many flow dumps of several parts end with an error behind the first one.
+    /// The number of flow dumps of several parts that end with an error behind the first one.
     pub broken_dumps: usize,
     /// Whether flow-removed messages come before the barrier reply.
     pub reports_at_once: bool,

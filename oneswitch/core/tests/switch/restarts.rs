@@ -223,7 +223,7 @@ fn one_bridge_of_a_switch_comes_and_goes_alone() {
 #[test]
 fn messages_during_a_comparison_are_judged_by_the_switch() {
     let mut lab = filled();
-    // An error about a message of the core's own makes it read the bridge anew.
+    // An error about a message of the core's own makes it read the bridge again.
     let frame = openflow13::encode_error(0xffff_0000, ErrorCode::BAD_REQUEST_EPERM, &[]);
     lab.core.switch_message(1, Bridge::Virt, &frame, lab.now);
     let unknown = openflow13::ActionList::new().group(9);

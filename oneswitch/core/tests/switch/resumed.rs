@@ -1,4 +1,4 @@
-//! Moves that a restart finds under way, or done.
+//! Moves that a restart finds in progress, or done.
 
 use crate::build::{add, executor_request, from, group, output, request};
 use crate::confirmed::LASTING;
@@ -171,7 +171,7 @@ fn counters_that_are_half_gathered_at_a_restart_are_counted_once() {
         lab.virt(1).group_packets.insert(5, 3);
         count_port(&mut lab, 1, 2, 100);
         move_until_counters_are_read(&mut lab, &[awaited]);
-        // So that the settings are written anew.
+        // So that the settings are written again.
         lab.begin_executor_change(1, Some(0), MoveUntil::Prepared);
         lab.run();
         lab.bridge(1, awaited).slow = false;

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 pub enum Step {
     Flow(FlowMod),
     Other(Message),
-    /// One round, so that messages of several rounds are under way at once.
+    /// One round, so that messages of several rounds are in flight at once.
     Round,
     Rest,
     Wait,
@@ -28,7 +28,7 @@ pub enum Step {
     RemovePort(u32),
     Disconnect(usize),
     Connect(usize),
-    /// The daemon is killed, once nothing is under way.
+    /// The daemon is killed, once nothing is in flight.
     Restart,
     Slow(usize, bool),
     /// Something happens behind the core's back while a switch is away.

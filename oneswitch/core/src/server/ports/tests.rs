@@ -68,7 +68,7 @@ fn an_interface_that_a_port_moves_to_is_taken() {
 #[test]
 fn flow_ids_run_out_before_numbers_do() {
     let mut map = PortMap::default();
-    // Others may still be in packets under way.
+    // Others may still be in packets in flight.
     map.quarantine.restore(6..=MAX_DELIVER);
     for name in ["a", "b", "c", "d"] {
         insert(&mut map, None, name, name).unwrap();
