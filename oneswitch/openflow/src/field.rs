@@ -142,6 +142,16 @@ pub(crate) struct Field {
 }
 
 impl Field {
+    /// Returns the number of bits that actions can address (`n_bits` of `struct mf_field`), of a field of a fixed width.
+    pub(crate) fn bits(&self) -> usize {
+        const TAG_IDS: usize = 12;
+        match (self.kind, self.limit) {
+            (Kind::VlanVid, _) => TAG_IDS,
+            (_, u64::MAX) => 8 * usize::from(self.width),
+            (_, limit) => (u64::BITS - limit.leading_zeros()) as usize,
+        }
+    }
+
     const fn no_mask(mut self) -> Self {
         self.maskable = false;
         self

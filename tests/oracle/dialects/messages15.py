@@ -52,13 +52,15 @@ def header(name: str) -> bytes:
 def actions(data: bytes) -> bytes:
     """Return actions of OpenFlow 1.3 in this version, which has Nicira's loads and moves as actions of its own.
 
-    Known difference: earlier versions read a set_field of more bits than one load sets otherwise; it sets all bits.
+    Known difference: earlier versions read a set_field of bits that one load cannot set otherwise; it sets all bits.
     """
     return b"".join(map(_action, parts(data)))
 
 
 _LOADED_BITS = 64
 """The largest number of bits that one of Nicira's loads sets."""
+_PRESENT = 0x1000
+"""The bit of vlan_vid that tells whether there is a tag, which no load sets."""
 _LOADED = [header(name)[:3] for name in ("reg0", "metadata", "tunnel_id")]
 """Fields that OpenFlow 1.0 has no action for but Nicira's load."""
 
@@ -90,9 +92,11 @@ def _action(data: bytes) -> bytes:
                 return copy_field(bits, data[16:20], data[20:24], (offsets[0], offsets[1]))
             case nicira.REG_LOAD:
                 return _load(data)
-    if _is_masked(data) and int.from_bytes(data[8 + data[7] // 2 : 8 + data[7]]).bit_count() > _LOADED_BITS:
-        return _whole(data)
-    return data
+    if not _is_masked(data):
+        return data
+    mask = int.from_bytes(data[8 + data[7] // 2 : 8 + data[7]])
+    is_presence = data[4:6] + bytes([data[6] - 1]) == header("vlan_vid")[:3] and mask & _PRESENT
+    return _whole(data) if mask.bit_count() > _LOADED_BITS or is_presence else data
 
 
 def _load(data: bytes) -> bytes:

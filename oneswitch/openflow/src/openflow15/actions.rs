@@ -129,10 +129,11 @@ fn set_field_13(out: &mut Vec<u8>, raw: &[u8]) {
     };
     let bits = Bits::of(mask);
     let (class, number, vendor) = name;
-    let kind = lookup(class, number, vendor).map(|known| known.kind);
-    let is_loadable = class != class::EXPERIMENTER && kind != Some(Kind::TunMetadata);
+    let loadable = lookup(class, number, vendor)
+        .filter(|known| class != class::EXPERIMENTER && known.kind != Kind::TunMetadata)
+        .map_or(0, |known| known.bits());
     match bits {
-        Some(bits) if is_loadable && bits.count <= LOADED_BITS => {
+        Some(bits) if bits.count <= LOADED_BITS && bits.offset + bits.count <= loadable => {
             begin(out, NX_VENDOR, nx::REG_LOAD);
             let numbers = bits.offset << 6 | (bits.count - 1);
             out.put_u16(u16::try_from(numbers).unwrap_or(u16::MAX));
@@ -335,6 +336,20 @@ mod tests {
         let (old, back) = both_ways(&set);
         assert_eq!(old[8..10], [0, 33]);
         assert_eq!(back, set);
+    }
+
+    #[test]
+    fn bits_beyond_the_field_stay_in_the_mask() {
+        // set_field:0x1000/0x1000->vlan_vid, of a field of 12 bits; set_field:3/0xf->vlan_pcp, of 3
+        let vid = [0, 25, 0, 16, 0x80, 0, 0x0d, 4, 0x10, 0, 0x10, 0, 0, 0, 0, 0];
+        let priority = [0, 25, 0, 16, 0x80, 0, 0x0f, 2, 3, 0xf, 0, 0, 0, 0, 0, 0];
+        let (old, back) = both_ways(&vid);
+        assert_eq!((&old[8..10], &back[..]), (&[0, 33][..], &vid[..]));
+        let old = to_13(&priority).unwrap();
+        assert_eq!(
+            (&old[8..10], to_15(&old)),
+            (&[0, 33][..], priority.to_vec())
+        );
     }
 
     #[test]
