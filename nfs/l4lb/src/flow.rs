@@ -24,7 +24,11 @@ pub trait Flow: Key {
     fn flow_hash(&self) -> u64;
 
     /// Identifies its VIP: the [`service`](fn@service) of its destination.
-    fn service(&self) -> u64;
+    #[inline]
+    fn service(&self) -> u64 {
+        let (address, port) = self.destination();
+        service(address, port, self.protocol())
+    }
 
     #[must_use]
     fn tuple(&self) -> Tuple {
@@ -138,12 +142,6 @@ impl Flow for Ipv4Flow {
     }
 
     #[inline]
-    fn service(&self) -> u64 {
-        let (address, port) = self.destination();
-        service(address, port, self.protocol)
-    }
-
-    #[inline]
     fn flow_hash(&self) -> u64 {
         let addresses =
             u64::from(self.source.to_bits()) << 32 | u64::from(self.destination.to_bits());
@@ -191,12 +189,6 @@ impl Flow for Ipv6Flow {
 
     fn protocol(&self) -> u8 {
         self.protocol
-    }
-
-    #[inline]
-    fn service(&self) -> u64 {
-        let (address, port) = self.destination();
-        service(address, port, self.protocol)
     }
 
     #[inline]
