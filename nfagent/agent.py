@@ -11,6 +11,7 @@ from nfagent.api.services import Services
 from nfagent.api.serving import Serving
 from nfagent.api.streams import Streams
 from nfagent.asset_reader import AssetReader
+from nfagent.bulletin import Bulletin
 from nfagent.capacity import capacities
 from nfagent.catalog import Catalog
 from nfagent.config import AgentConfig
@@ -29,6 +30,7 @@ from nfagent.log_reader import LogReader
 from nfagent.migrate.making import make_migrator
 from nfagent.migrate.switching import ServerSwitching, Switching
 from nfagent.monitor.making import make_monitor
+from nfagent.overview import Overviews
 from nfagent.protocols import Wiring
 from nfagent.reconcile import Reconciler
 from nfagent.starter import Starter
@@ -69,9 +71,11 @@ class Agent:
         self._audit = Audit(config.audit, Path(config.state))
         self._tracing = Tracing.from_environment()
         self._store = Store(Path(config.state))
-        self._locations = Locations(self._store, switches.quick_status, config.recovery.after_s, self._look_at)
+        self._bulletin = Bulletin(self._store)
+        self._overviews = Overviews(self._store, self._bulletin)
+        self._locations = Locations(self._bulletin, switches.quick_status, config.recovery.after_s, self._look_at)
         addresses = {switch.name: switch.ovsdb for switch in server.switch if switch.ovsdb is not None}
-        self._databases = Databases(self._store, addresses, self._locations.is_told_down)
+        self._databases = Databases(self._bulletin, addresses, self._locations.is_told_down)
         self._watch = Watch(self._wake)
         offload = None if server.oneswitchd.offload is None else server.oneswitchd.offload.removeprefix("unix:")
         local = LocalLauncher(Path(config.runtime), Path(config.state) / "log", offload)
@@ -105,6 +109,8 @@ class Agent:
         self._health = Health(self._store, starter, self._is_cut_off, config.recovery.hung_after_s)
         services = Services(
             desired=Desired(self._store, catalog),
+            bulletin=self._bulletin,
+            overviews=self._overviews,
             config=config,
             server=server,
             access=access,
@@ -121,6 +127,7 @@ class Agent:
         )
         self._watch.start()
         try:
+            self._bulletin.start()
             self._reconciler.start()
             self._health.start()
             self._monitor.start()
@@ -128,6 +135,7 @@ class Agent:
             self._locations.start()
             self._databases.start()
             self._logs.start()
+            self._overviews.start()
             tls = self._certificate.context if self._certificate else None
             self._serving = Serving(application(services, blueprint(services)), api.listen, api.streams, tls)
         except BaseException:
@@ -156,9 +164,11 @@ class Agent:
         return self._locations.is_cut_off(location)
 
     def _stop_inside(self) -> None:
+        self._overviews.stop()
         self._logs.stop()
         self._databases.stop()
         self._locations.stop()
+        self._bulletin.stop()
         self._health.stop()
         self._reconciler.stop()
         self._decider.stop()

@@ -1,14 +1,10 @@
 """Detects databases of switches that do not answer: the switch forwards, but nothing can be started or moved there."""
 
-import logging
 from collections.abc import Callable, Mapping
 
-from nfagent.errors import DiskFullError
+from nfagent.bulletin import Bulletin
 from nfagent.pulse import Pulse
 from nfagent.pulse_watch import PulseWatch
-from nfagent.store import Store, events
-
-_log = logging.getLogger(__name__)
 
 _SILENT_S = 3.0
 _STOP_S = 2.0
@@ -28,14 +24,14 @@ class Databases(PulseWatch):
     """Polls them from `start` to `stop`; writes the events ``database.down`` and ``database.up``.
 
     Args:
-        store: for the events.
+        bulletin: for the events.
         addresses: ``unix:PATH`` or ``tcp:HOST:PORT``, by switch; others are not polled.
         is_told_down: whether a switch is known to be down, so that its database needs no words.
     """
 
-    def __init__(self, store: Store, addresses: Mapping[str, str], is_told_down: Callable[[str], bool]) -> None:
+    def __init__(self, bulletin: Bulletin, addresses: Mapping[str, str], is_told_down: Callable[[str], bool]) -> None:
         super().__init__("databases of switches", _STOP_S)
-        self._store = store
+        self._bulletin = bulletin
         self._is_told_down = is_told_down
         polled = {name: each for name, each in addresses.items() if each.startswith(("unix:", "tcp:"))}
         self._pulses.update({name: DatabasePulse(each) for name, each in polled.items()})
@@ -49,20 +45,14 @@ class Databases(PulseWatch):
             pulse.look()
             is_silent = pulse.silent_s() >= _SILENT_S
             if is_silent and name not in self._told and not self._is_told_down(name):
-                if self._tell(name, DOWN, "its ovsdb-server does not answer"):
-                    self._told.add(name)
-            elif not is_silent and name in self._told and self._tell(name, UP, "its ovsdb-server answers again"):
+                self._told.add(name)
+                self._tell(name, DOWN, "its ovsdb-server does not answer")
+            elif not is_silent and name in self._told:
                 self._told.discard(name)
+                self._tell(name, UP, "its ovsdb-server answers again")
 
     def _was_down(self, name: str) -> bool:
-        return any(event.type == DOWN for event in events.newest(self._store.read, 1, name, "database."))
+        return bool(self._bulletin.down("database", [name]))
 
-    def _tell(self, name: str, event: str, reason: str) -> bool:
-        """Write an event; return whether the disk took it. If not, it is written once there is room."""
-        try:
-            with self._store.change() as change:
-                change.event(event, name, None, {"location": name, "reason": reason})
-        except DiskFullError:
-            return False
-        _log.warning("%s: %s: %s", event, name, reason)
-        return True
+    def _tell(self, name: str, event: str, reason: str) -> None:
+        self._bulletin.tell(event, name, {"location": name, "reason": reason})

@@ -13,6 +13,9 @@ Gravity = Literal["critical", "warning"]
 _FULL_BYTES, _NARROW_BYTES = 1 << 20, 64 << 20
 """Room on the store's disk. A change takes some KiB, and the log of changes up to a few MiB."""
 
+STALLED_S = 2.0
+"""A disk that takes no change for so long stalls; most take one in milliseconds."""
+
 _LONG_S = 60.0
 """Seconds after which a function without a process is a fault; most take less than one to start."""
 
@@ -36,6 +39,25 @@ class Fault:
     text: str
 
 
+@dataclass(frozen=True)
+class Overdue:
+    """A migration's step that takes longer than it may.
+
+    Attributes:
+        since: when the step began (seconds since 1970).
+        limit_s: how long it may take.
+        holds: whether packets wait meanwhile.
+    """
+
+    epoch: int
+    instance: str
+    step: str
+    since: float
+    limit_s: float
+    waits_for: str
+    holds: bool
+
+
 def faults(views: Iterable[View], now: float | None = None) -> list[Fault]:
     """Return the faults of all instances, those that do not serve first."""
     at = time.time() if now is None else now
@@ -43,8 +65,16 @@ def faults(views: Iterable[View], now: float | None = None) -> list[Fault]:
     return sorted(found, key=lambda fault: (fault.gravity, fault.since))
 
 
-def disk_fault(free_bytes: int) -> tuple[Gravity, str] | None:
-    """Return what is wrong with the room on the store's disk: how grave it is, and a sentence; None: it is enough."""
+def disk_fault(free_bytes: int, waiting_s: float = 0.0) -> tuple[Gravity, str] | None:
+    """Return what is wrong with the store's disk: how grave it is, and a sentence; None: nothing.
+
+    Args:
+        free_bytes: room.
+        waiting_s: for how long a change has been waiting for the disk.
+    """
+    if waiting_s > STALLED_S:
+        said = f"the disk of nfagent's store has not taken a change for {waiting_s:.0f} s: requests that change"
+        return "critical", f"{said} something wait, and nothing can be started or moved; see the kernel's log"
     if free_bytes >= _NARROW_BYTES:
         return None
     left = f"the disk of nfagent's store has {free_bytes / 1e6:.1f} MB left"
@@ -77,13 +107,25 @@ def _of_migration(view: View, migration: Migration, now: float) -> Iterator[Faul
     if waits:
         yield _fault("critical", view, since, f"{move} waits in step {migration.step}: {waits}")
         return
-    allowed, begun = budget(migration.step, migration.report), migration.report.get("step_at") or since
-    if (spent := now - begun) > allowed.limit_s:
+    for late in overdue(view, now):
         back = "its rollback from " if migration.report.get("rolled_back_at") else ""
+        text = f"{move} is overdue in {back}step {late.step}: {now - late.since:.0f} s of {late.limit_s:.0f} s;"
+        gravity: Gravity = "critical" if late.holds else "warning"
+        yield _fault(gravity, view, late.since, f"{text} it waits for {late.waits_for}")
+
+
+def overdue(view: View, now: float) -> Iterator[Overdue]:
+    """Yield the step of an instance's migration, if it is overdue and was not blocked."""
+    migration = view.migration
+    if migration is None or migration.ended is not None or migration.report.get("waits"):
+        return
+    begun = migration.report.get("step_at") or migration.started or migration.requested
+    allowed = budget(migration.step, migration.report)
+    if now - begun > allowed.limit_s:
         waits_for = allowed.waits_for.format(source=migration.source, target=migration.target)
-        text = f"{move} is overdue in {back}step {migration.step}: {spent:.0f} s of {allowed.limit_s:.0f} s;"
-        gravity: Gravity = "critical" if allowed.holds else "warning"
-        yield _fault(gravity, view, begun, f"{text} it waits for {waits_for}")
+        yield Overdue(
+            migration.epoch, view.instance.id, migration.step, begun, allowed.limit_s, waits_for, allowed.holds
+        )
 
 
 def _fault(gravity: Gravity, view: View, since: float, text: str) -> Fault:

@@ -10,8 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from nfagent.errors import DiskFullError
-from nfagent.store import Store, events
+from nfagent.bulletin import Bulletin
 from server.errors import ServerError
 from server.oneswitchd.answers import Status, SwitchState
 
@@ -31,16 +30,16 @@ class Locations:
     Thread safety: any thread may call any method.
 
     Args:
-        store: for the events.
+        bulletin: for the events.
         status: of oneswitchd; raises `ServerError`.
         after_s: how long a location must be disconnected before it counts as down.
         changed: called with a location that went down or came up, in that location's thread.
     """
 
     def __init__(
-        self, store: Store, status: Callable[[], Status], after_s: float, changed: Callable[[str], None]
+        self, bulletin: Bulletin, status: Callable[[], Status], after_s: float, changed: Callable[[str], None]
     ) -> None:
-        self._store = store
+        self._bulletin = bulletin
         self._status = status
         self._after_s = after_s
         self._changed = changed
@@ -99,13 +98,13 @@ class Locations:
         """Note that oneswitchd did not answer when asked (steady clock); its last known status stays valid."""
         if self._unanswered_since is None:
             self._unanswered_since = asked
-        if not self._is_told_unanswered() and now - self._unanswered_since >= _WITHOUT_ONESWITCHD_S:
-            self._told_unanswered = self._tell(ONESWITCHD, "oneswitchd.down", why)
+        if now - self._unanswered_since >= _WITHOUT_ONESWITCHD_S:
+            self._tell(ONESWITCHD, "oneswitchd.down", why)
+            self._told_unanswered = True
 
     def _is_told_unanswered(self) -> bool:
         if self._told_unanswered is None:
-            newest = events.newest(self._store.read, 1, ONESWITCHD, "oneswitchd.")
-            self._told_unanswered = any(event.type == "oneswitchd.down" for event in newest)
+            self._told_unanswered = bool(self._bulletin.down("oneswitchd", [ONESWITCHD]))
         return self._told_unanswered
 
     def look(self, status: Status, now: float) -> None:
@@ -121,7 +120,8 @@ class Locations:
         for name, why in hanging.items():
             self._tell_once(name, why, self._told)
         for name, (since, why) in self._since.items():
-            if name not in self._down and now - since >= self._after_s and self._tell_once(name, why, self._told):
+            # What follows needs the disk, too.
+            if now - since >= self._after_s and self._tell_once(name, why, self._told) and name not in self._down:
                 self._down = self._down | {name: (time.time() - (now - since), why)}
                 self._pass_on(name, "down")
         hubs = [each for each in status.switches if each.hub]
@@ -151,9 +151,9 @@ class Locations:
                 self._tell_once(hub.name, why, told)
 
     def _tell_once(self, name: str, why: str, told: set[str]) -> bool:
-        if name not in told and self._tell(name, "location.down", why):
-            told.add(name)
-        return name in told
+        """Tell that a location is down; return whether the disk has taken that."""
+        told.add(name)
+        return self._tell(name, "location.down", why)
 
     def _pass_on(self, location: str, change: str) -> None:
         # One thread each: the callback may wait for a machine that does not answer.
@@ -162,19 +162,13 @@ class Locations:
             teller = self._tellers[location, change] = _Teller(location, self._changed)
         teller.tell()
 
-    def _was_down(self, location: str) -> bool:
-        return any(event.type == "location.down" for event in events.newest(self._store.read, 1, location, "location."))
+    def _was_down(self, name: str) -> bool:
+        return bool(self._bulletin.down("location", [name]))
 
     def _tell(self, location: str, event: str, reason: str) -> bool:
-        """Write an event; return whether the disk took it. If not, it is written once there is room."""
+        """Tell it, unless that is known; return whether the disk has taken it."""
         about = {} if location == ONESWITCHD else {"location": location}
-        try:
-            with self._store.change() as change:
-                change.event(event, location, None, {**about, "reason": reason})
-        except DiskFullError:
-            return False
-        _log.warning("%s: %s: %s", event, location, reason)
-        return True
+        return self._bulletin.tell(event, location, {**about, "reason": reason})
 
 
 class _Teller:

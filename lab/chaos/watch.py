@@ -15,13 +15,16 @@ import httpx
 
 SHOWN_S = 5.0
 """An outage has to be shown within this time."""
-_LOOK_S = 0.25
+_LOOK_S, _LOOKS = 0.25, 3
 _ANSWER_S = 2.0
 _DOCTOR_S = 60.0
 _CALM = "No faults known"
 _FAULTS = re.compile(r"^nfagent_faults\{[^}]*\} ([0-9.]+)$", re.MULTILINE)
 _FREE = re.compile(r"^nfagent_store_free_bytes ([0-9.e+]+)$", re.MULTILINE)
 _NARROW_BYTES = 64 << 20
+_NEWEST = re.compile(r"^nfagent_events_total ([0-9.e+]+)$", re.MULTILINE)
+_WAITING = re.compile(r"^nfagent_store_waiting_seconds ([0-9.e+-]+)$", re.MULTILINE)
+_STALLED_S = 2.0
 _UP = re.compile(r"^nfagent_(?:location|oneswitchd|database)_up(?:\{[^}]*\})? ([0-9.]+)$", re.MULTILINE)
 _EVENTS = frozenset(
     {"process.error", "process.gone", "process.silent", "location.down", "oneswitchd.down", "database.down"}
@@ -33,23 +36,27 @@ CHANNELS = ("dashboard", "metric", "faults", "event")
 class Watch:
     """Looks at an agent until `close`; notes when each channel showed a fault.
 
-    An agent that does not answer counts as a shown fault: the dashboard says so, and its metrics are absent.
+    An agent that does not answer counts as a shown fault: the dashboard says so, its metrics are absent, and events do
+    not come.
 
     Args:
-        client: of the agent, for this object only; it may make connections in two threads.
+        client: of the agent, for this object only; it may make connections in several threads.
     """
 
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
         self._since = time.monotonic()
         self._shown: dict[str, list[float]] = {}
-        self._calm_at: float | None = None
-        self._last_event: int | None = None
+        self._calm_at: dict[str, float] = {}  # when the last look that found nothing began, by channel
+        # A stream that begins without it lacks what happens before it is open.
+        self._last_event = int(float(_NEWEST.findall(self._get("/metrics").text)[0]))
         self._changed = threading.Condition()
         self._closing = threading.Event()
-        self._threads = [
-            threading.Thread(target=target, name=name, daemon=True)
-            for target, name in ((self._look, "watch the agent"), (self._follow, "follow events"))
+        looks = {"dashboard": self._on_dashboard, "metric": self._in_metrics, "faults": self._in_list}
+        self._threads = [threading.Thread(target=self._follow, name="follow events", daemon=True)]
+        self._threads += [
+            threading.Thread(target=self._look, args=(name, look), name=f"watch {name}", daemon=True)
+            for name, look in looks.items()
         ]
         for thread in self._threads:
             thread.start()
@@ -57,7 +64,7 @@ class Watch:
     def begin(self) -> None:
         """Forget what was shown before."""
         with self._changed:
-            self._since, self._shown, self._calm_at = time.monotonic(), {}, None
+            self._since, self._shown, self._calm_at = time.monotonic(), {}, {}
 
     def shown_after(self, start: float) -> dict[str, float]:
         """Return how long after a moment of the steady clock each channel showed a fault, at first, by channel.
@@ -74,7 +81,7 @@ class Watch:
         began = time.monotonic()
         with self._changed:
             return self._changed.wait_for(
-                lambda: self._calm_at is not None and self._calm_at >= began, timeout=timeout_s
+                lambda: len(calm := self._calm_at) == _LOOKS and min(calm.values()) >= began, timeout=timeout_s
             )
 
     def close(self) -> None:
@@ -89,37 +96,31 @@ class Watch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _look(self) -> None:
-        looks: dict[str, Callable[[], bool]] = {
-            "dashboard": self._on_dashboard,
-            "metric": self._in_metrics,
-            "faults": self._in_list,
-        }
+    def _look(self, name: str, look: Callable[[], bool]) -> None:
+        """Look at one channel, in its own thread: an agent that does not answer must not delay the others' looks."""
         while not self._closing.wait(_LOOK_S):
-            began, calm = time.monotonic(), True
-            for name, look in looks.items():
-                try:
-                    found = look()
-                except (httpx.HTTPError, ValueError):
-                    self._show(*CHANNELS)
-                    calm = False
-                    break
-                if found:
-                    self._show(name)
-                    calm = False
-            if calm:
-                with self._changed:
-                    self._calm_at = began
-                    self._changed.notify_all()
+            began = time.monotonic()
+            try:
+                found = look()
+            except (httpx.HTTPError, ValueError):
+                self._show(*((name, "event") if name == "metric" else (name,)))
+                continue
+            if found:
+                self._show(name)
+                continue
+            with self._changed:
+                self._calm_at[name] = began
+                self._changed.notify_all()
 
     def _show(self, *names: str) -> None:
         with self._changed:
             for name in names:
+                self._calm_at.pop(name, None)
                 self._shown.setdefault(name, []).append(time.monotonic())
 
     def _follow(self) -> None:
         while not self._closing.wait(_LOOK_S):
-            headers = {} if self._last_event is None else {"Last-Event-ID": str(self._last_event)}
+            headers = {"Last-Event-ID": str(self._last_event)}
             try:
                 with self._client.stream("GET", "/api/v1/events", headers=headers, timeout=_ANSWER_S) as stream:
                     for line in stream.iter_lines():
@@ -144,7 +145,8 @@ class Watch:
         found = (float(value) > 0 for value in _FAULTS.findall(text))
         down = (float(value) == 0 for value in _UP.findall(text))
         full = (float(value) < _NARROW_BYTES for value in _FREE.findall(text))
-        return any(found) or any(down) or any(full)
+        stalls = (float(value) > _STALLED_S for value in _WAITING.findall(text))
+        return any(found) or any(down) or any(full) or any(stalls)
 
     def _in_list(self) -> bool:
         return bool(self._get("/api/v1/faults").json()["faults"])

@@ -77,7 +77,7 @@ def application(known: Services, page: Blueprint) -> APIFlask:
         SYNC_LOCAL_SPEC=False,
     )
     app.url_map.strict_slashes = False
-    metrics.install(app, known.desired.store)  # before what may refuse a request
+    metrics.install(app, known.desired.store, known.overviews)  # before what may refuse a request
     if known.tracing is not None:
         traces.install(app, known.tracing)
     audit.install(app, known.audit)

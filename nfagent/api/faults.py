@@ -5,13 +5,11 @@ from typing import Literal
 
 from apiflask import APIBlueprint
 
-from nfagent import databases, faults
+from nfagent import faults
 from nfagent.api.schemas import FaultList, FaultOut, iso
 from nfagent.api.services import client, services
 from nfagent.locations import ONESWITCHD
 from nfagent.model import Event
-from nfagent.store import events, instances
-from nfagent.store.instances import Filter
 
 blueprint = APIBlueprint("faults", __name__, tag="faults")
 
@@ -22,7 +20,8 @@ blueprint = APIBlueprint("faults", __name__, tag="faults")
 def list_faults() -> FaultList:
     """List faults of locations and network functions, the worst first; administrators only."""
     client().require_admin("faults")
-    found = faults.faults(instances.views(services().desired.store.read, Filter()))
+    known = services().overviews.newest()
+    found = faults.faults(known.views)
     listed = [
         FaultOut(
             gravity=each.gravity,
@@ -35,11 +34,11 @@ def list_faults() -> FaultList:
         )
         for each in found
     ]
-    return FaultList(faults=[*_disk(), *_locations(), *_oneswitchd(), *_databases(), *listed])
+    return FaultList(faults=[*_disk(known.free_bytes), *_locations(), *_oneswitchd(), *_databases(), *listed])
 
 
-def _disk() -> list[FaultOut]:
-    found = faults.disk_fault(services().desired.store.free_bytes)
+def _disk(free_bytes: int) -> list[FaultOut]:
+    found = faults.disk_fault(free_bytes, services().overviews.waiting_s)
     if found is None:
         return []
     gravity, text = found
@@ -49,16 +48,12 @@ def _disk() -> list[FaultOut]:
 
 def locations_down() -> list[Event]:
     """Return the newest event of each location that is down."""
-    db = services().desired.store.read
-    newest = [each for name in services().desired.catalog.locations for each in events.newest(db, 1, name, "location.")]
-    return [each for each in newest if each.type == "location.down"]
+    return services().bulletin.down("location", services().desired.catalog.locations)
 
 
 def databases_down() -> list[Event]:
     """Return the newest event of each switch whose database does not answer."""
-    db, names = services().desired.store.read, services().desired.catalog.locations
-    newest = [each for name in names for each in events.newest(db, 1, name, "database.")]
-    return [each for each in newest if each.type == databases.DOWN]
+    return services().bulletin.down("database", services().desired.catalog.locations)
 
 
 def _databases() -> list[FaultOut]:
@@ -70,8 +65,7 @@ def _databases() -> list[FaultOut]:
 
 def oneswitchd_down() -> Event | None:
     """Return the event that says that oneswitchd does not answer; None: it does."""
-    newest = events.newest(services().desired.store.read, 1, ONESWITCHD, "oneswitchd.")
-    return next((each for each in newest if each.type == "oneswitchd.down"), None)
+    return next(iter(services().bulletin.down("oneswitchd", [ONESWITCHD])), None)
 
 
 def _oneswitchd() -> list[FaultOut]:

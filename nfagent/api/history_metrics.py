@@ -31,9 +31,8 @@ class History:
         self._outcomes: Counter[str] = Counter()
 
     def text(self) -> str:
-        """Format it, up to the newest event."""
+        """Format what was read."""
         with self._lock:
-            self._read()
             return (
                 self._steps.text()
                 + self._whole.text()
@@ -46,13 +45,15 @@ class History:
                          {labels(outcome=outcome): count for outcome, count in sorted(self._outcomes.items())})
             )  # fmt: skip
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Read up to the newest event; one thread at a time may."""
         newest = self._store.last_event
-        while batch := events.of_types(self._store.read, _TYPES, self._seen, newest, _BATCH):
-            for event in batch:
-                self._count(event)
-            self._seen = batch[-1].id
-        self._seen = newest
+        while self._seen < newest:
+            batch = events.of_types(self._store.read, _TYPES, self._seen, newest, _BATCH)
+            with self._lock:  # not while the disk is asked
+                for event in batch:
+                    self._count(event)
+            self._seen = batch[-1].id if len(batch) == _BATCH else newest
 
     def _count(self, event: Event) -> None:
         match event.type:

@@ -16,17 +16,19 @@ from nfagent.api.request_metrics import RequestTimes
 from nfagent.api.services import client, services
 from nfagent.faults import Gravity
 from nfagent.model import Outcome, Status
-from nfagent.store import Store, figures, instances
-from nfagent.store.instances import Filter
+from nfagent.overview import Overviews
+from nfagent.store import Store
 
 _KEY = "nfagent.metrics"
 
 blueprint = APIBlueprint("metrics", __name__, enable_openapi=False)
 
 
-def install(app: Flask, store: Store) -> None:
+def install(app: Flask, store: Store, overviews: Overviews) -> None:
     """Count requests, migrations and decisions from now on."""
-    app.extensions[_KEY] = (History(store), RequestTimes(app))
+    history = History(store)
+    overviews.also(history.read)
+    app.extensions[_KEY] = (history, RequestTimes(app))
 
 
 @blueprint.get("/metrics")
@@ -34,17 +36,22 @@ def show_metrics() -> Response:
     """Show instances by status, migrations, faults, events, and what was measured; values of 0 are included."""
     client().require_admin("metrics")
     store = services().desired.store
-    views = instances.views(store.read, Filter())
-    statuses = figures.instances_by_status(store.read)
-    outcomes = figures.migrations_by_outcome(store.read)
+    known = services().overviews.newest()
+    views, outcomes = known.views, dict(known.outcomes)
     open_now = {"": outcomes.pop("none", 0)}
     graves = [fault.gravity for fault in faults.faults(views)]
     text = (
-        family("instances", "gauge", "Instances by status.", _by("status", get_args(Status), statuses))
+        family("instances", "gauge", "Instances by status.", _by("status", get_args(Status), known.statuses))
         + family("migrations_open", "gauge", "Open migrations.", open_now)
         + family("migrations", "counter", "Migrations by outcome.", _by("outcome", get_args(Outcome), outcomes))
         + family("faults", "gauge", "Faults of instances.", _by("gravity", get_args(Gravity), Counter(graves)))
-        + family("store_free_bytes", "gauge", "Room on the disk of the store.", {"": store.free_bytes})
+        + family("store_free_bytes", "gauge", "Room on the disk of the store.", {"": known.free_bytes})
+        + family(
+            "store_waiting_seconds",
+            "gauge",
+            "How long a change waits for the disk.",
+            {"": services().overviews.waiting_s},
+        )
         + family("location_up", "gauge", "Whether a location serves.", _locations_up())
         + family("database_up", "gauge", "Whether a switch's database answers.", _databases_up())
         + family("oneswitchd_up", "gauge", "Whether oneswitchd answers.", {"": float(oneswitchd_down() is None)})

@@ -11,10 +11,12 @@ from nfagent.api.audit import Audit
 from nfagent.api.discretion import Discretion
 from nfagent.api.streams import Streams
 from nfagent.asset_reader import AssetReader
+from nfagent.bulletin import Bulletin
 from nfagent.clients import Client
 from nfagent.config import AgentConfig
 from nfagent.desired import Desired
 from nfagent.log_reader import LogReader
+from nfagent.overview import Overviews
 from nfagent.protocols import Decider, Monitor
 from nfagent.tracing import Tracing
 from server.config import ServerConfig
@@ -35,6 +37,8 @@ class Services:
     """
 
     desired: Desired
+    bulletin: Bulletin
+    overviews: Overviews
     config: AgentConfig
     server: ServerConfig
     access: Access

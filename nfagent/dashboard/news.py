@@ -10,7 +10,7 @@ from nfagent.dashboard.course import Course, course
 from nfagent.dashboard.shares import Bar
 from nfagent.dashboard.snapshot import Snapshot, counts_traffic
 from nfagent.databases import DOWN, UP
-from nfagent.faults import disk_fault, faults
+from nfagent.faults import STALLED_S, disk_fault, faults
 from nfagent.locations import ONESWITCHD
 from nfagent.model import Event
 from nfagent.monitor import day
@@ -73,12 +73,12 @@ def notices(known: Snapshot) -> tuple[Notice, ...]:
 
 
 def _disk(known: Snapshot) -> list[Notice]:
-    found = disk_fault(known.free_bytes)
-    return (
-        []
-        if found is None
-        else [Notice(found[0], "The disk is full" if found[0] == "critical" else "The disk fills", found[1])]
-    )
+    found = disk_fault(known.free_bytes, known.waiting_s)
+    if found is None:
+        return []
+    if known.waiting_s > STALLED_S:
+        return [Notice(found[0], "The disk does not answer", found[1])]
+    return [Notice(found[0], "The disk is full" if found[0] == "critical" else "The disk fills", found[1])]
 
 
 def _outages(known: Snapshot) -> list[Notice]:
@@ -260,10 +260,16 @@ def _news(known: Snapshot, event: Event) -> News:
     )
 
 
+_WARNINGS = ("placement.infeasible", "oneswitchd.down", "migration.overdue", DOWN)
+
+
 def _gravity(event: Event) -> Gravity:
     if event.type in ("process.error", "process.silent", "location.down") or event.payload.get("outcome") == "failed":
         return "critical"
-    if event.type in ("placement.infeasible", "oneswitchd.down", DOWN) or event.payload.get("outcome") == "rolled-back":
+    if (
+        event.type in ("placement.infeasible", "oneswitchd.down", "migration.overdue", DOWN)
+        or event.payload.get("outcome") == "rolled-back"
+    ):
         return "warning"
     return "calm"
 
@@ -303,6 +309,7 @@ _TOLD: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "migration.ended": lambda payload: _because(
         f"move from {payload.get('source')} to {payload.get('target')}: {payload.get('outcome')}", payload
     ),
+    "migration.overdue": lambda payload: _because("its move takes too long", payload),
     "placement.decided": lambda payload: f"decision {payload.get('decision')}: {_to_move(payload)}",
     "placement.ended": lambda payload: f"decision {payload.get('decision')}: {payload.get('outcome')}",
     "placement.infeasible": lambda payload: _because("no placement satisfies all limits", payload),

@@ -60,6 +60,7 @@ class Snapshot:
         whys: the decider's reasons by instance id.
         free_bytes: on the store's disk.
         databases: the newest event of the database of each location, by name.
+        waiting_s: for how long a change waits for that disk.
     """
 
     at: float
@@ -81,6 +82,7 @@ class Snapshot:
     whys: Mapping[str, Mapping[str, Any]]
     free_bytes: int
     databases: Mapping[str, Event] = field(default_factory=dict)
+    waiting_s: float = 0.0
 
     @property
     def is_crowded(self) -> bool:
@@ -110,7 +112,7 @@ def take(known: Services, switches: Switches) -> Snapshot:
         moves=moves,
         steps={move.epoch: _steps(db, move) for move in moves},
         news=news,
-        outages={name: found for name in (*_place_names(known), ONESWITCHD) for found in _outage(db, name)},
+        outages=_newest(known, "location", _place_names(known)) | _newest(known, "oneswitchd", [ONESWITCHD]),
         arrivals=migrations.arrivals(db),
         ran=_ran(db, views),
         names=_names(db, views, mentioned),
@@ -121,7 +123,8 @@ def take(known: Services, switches: Switches) -> Snapshot:
         decision=decision,
         whys=whys,
         free_bytes=known.desired.store.free_bytes,
-        databases={name: found for name in _place_names(known) for found in events.newest(db, 1, name, "database.")},
+        databases=_newest(known, "database", _place_names(known)),
+        waiting_s=known.overviews.waiting_s,
     )
 
 
@@ -191,8 +194,9 @@ def _place_names(known: Services) -> list[str]:
     return [place.name for place in _places(known)]
 
 
-def _outage(db: sqlite3.Connection, name: str) -> list[Event]:
-    return events.newest(db, 1, name, "oneswitchd." if name == ONESWITCHD else "location.")
+def _newest(known: Services, room: str, subjects: Iterable[str]) -> dict[str, Event]:
+    found = {name: known.bulletin.newest(room, name) for name in subjects}
+    return {name: event for name, event in found.items() if event is not None}
 
 
 def _names(db: sqlite3.Connection, views: list[View], mentioned: Iterable[str]) -> dict[str, str]:

@@ -37,11 +37,21 @@ class Change:
         self.db = db
         self.last_event = 0
 
-    def event(self, kind: str, subject: str, project: str | None, payload: dict[str, Any]) -> None:
-        """Append an event; see `nfagent.model.Event`. It names its trace, which what follows joins."""
+    def event(
+        self, kind: str, subject: str, project: str | None, payload: dict[str, Any], *, at: float | None = None
+    ) -> None:
+        """Append an event; see `nfagent.model.Event`. It names its trace, which what follows joins.
+
+        Args:
+            kind: its type.
+            subject: the thing that it is about.
+            project: whose clients may see it.
+            payload: its data.
+            at: when it happened; None: now.
+        """
         if (span := tracing.current()) is not None:
             payload = payload | {"traceparent": span.traceparent}
-        row = (time.time(), kind, subject, project, json.dumps(payload))
+        row = (time.time() if at is None else at, kind, subject, project, json.dumps(payload))
         cursor = self.db.execute(
             "INSERT INTO event (time, type, subject, project, payload) VALUES (?, ?, ?, ?, ?)", row
         )
@@ -71,6 +81,7 @@ class Store:
         self._writing = threading.Lock()
         self._changed = threading.Condition()
         self._ending = False
+        self._waiting_since: float | None = None
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(directory / "nfagent.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -134,7 +145,7 @@ class Store:
             DiskFullError: the disk has no room.
         """
         db = self.read
-        with self._writing, _synchronous(db, outlives):
+        with self._writing, self._timed(), _synchronous(db, outlives):
             db.execute("BEGIN IMMEDIATE")
             try:
                 before = db.total_changes
@@ -158,6 +169,20 @@ class Store:
                 self._last_event = max(self._last_event, change.last_event)
                 self._changed.notify_all()
 
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        self._waiting_since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waiting_since = None
+
+    @property
+    def waiting_s(self) -> float:
+        """Return for how long the present transaction has taken, which the disk decides; 0: there is none."""
+        since = self._waiting_since
+        return 0.0 if since is None else time.monotonic() - since
+
     @property
     def free_bytes(self) -> int:
         """Return the room on the store's disk."""
@@ -166,7 +191,7 @@ class Store:
 
     def checkpoint(self) -> None:
         """Checkpoint the write-ahead log, so that the next transaction does not have to."""
-        with self._writing:
+        with self._writing, self._timed():
             self.read.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     @property

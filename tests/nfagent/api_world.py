@@ -13,6 +13,7 @@ from nfagent.api.discretion import Discretion
 from nfagent.api.services import Services
 from nfagent.api.streams import Streams
 from nfagent.asset_reader import AssetReader
+from nfagent.bulletin import Bulletin
 from nfagent.catalog import Catalog
 from nfagent.config import AgentConfig, AuditConfig
 from nfagent.dashboard.routes import blueprint
@@ -21,6 +22,7 @@ from nfagent.errors import UnavailableError
 from nfagent.log_reader import LogReader
 from nfagent.measurement import Load, Measurement, Offload, Rate, Step
 from nfagent.model import Decision, Instance
+from nfagent.overview import Overviews
 from nfagent.store import Store, instances, processes
 from server.errors import ApiUnreachableError
 from server.oneswitchd.answers import Status
@@ -84,8 +86,11 @@ class Api:
         self.decider, self.monitor = FakeDecider(), FakeMonitor()
         self.found: Status | None = None
         self.streams = Streams(3)
+        bulletin = Bulletin(self.store)
         services = Services(
             desired=Desired(self.store, Catalog.of(config, server)),
+            bulletin=bulletin,
+            overviews=Overviews(self.store, bulletin),
             config=config,
             server=server,
             access=Access(directory / "tokens", "nobody", config.api.listen),

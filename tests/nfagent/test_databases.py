@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nfagent import databases
+from nfagent.bulletin import Bulletin
 from nfagent.databases import DOWN, UP, Databases
 from nfagent.store import Store, events
 from tests.nfagent.world import wait_until
@@ -61,7 +62,7 @@ def test_a_database_that_hangs_is_told_until_it_answers(
     monkeypatch.setattr(databases, "_SILENT_S", 0.2)
     fake, down = FakeDatabase(directory / "db.sock"), {NAME}
     addresses = {NAME: f"unix:{directory}/db.sock", "far": "ssl:192.0.2.1:6640"}
-    watch = Databases(store, addresses, down.__contains__)
+    watch = Databases(Bulletin(store), addresses, down.__contains__)
 
     def looked(expected: list[str]) -> None:
         def look() -> bool:
@@ -81,7 +82,7 @@ def test_a_database_that_hangs_is_told_until_it_answers(
     fake.answers.clear()
     looked([DOWN, UP, DOWN])
     watch.stop()
-    again = Databases(store, addresses, down.__contains__)
+    again = Databases(Bulletin(store), addresses, down.__contains__)
     fake.answers.set()
     wait_until(lambda: (again.look(), told(store))[1] == [DOWN, UP, DOWN, UP])
     again.stop()

@@ -87,34 +87,29 @@ def test_only_administrators_list_faults(own_world: World) -> None:
     made = own_world.create("hangs")
     own_world.wait_status(made, "active")
     assert own_world.admin.get(f"{V1}/faults").json() == {"faults": []}
-    store = own_world.agent._store
-    with store.change() as change:
+    with own_world.agent._store.change() as change:
         (row,) = processes.of(change.db, made["id"])
         processes.update(change, row, phase="error", since=1.5, reason="it ended")
-        change.event("location.down", "snic0", None, {"location": "snic0", "reason": "no link"})
         assert instances.find(change.db, made["id"]) is not None
+    tell = own_world.agent._bulletin.tell
+    assert tell("location.down", "snic0", {"location": "snic0", "reason": "no link"})
     location, instance = own_world.admin.get(f"{V1}/faults").json()["faults"]
     assert (location["about"], location["name"], location["text"]) == ("location", "snic0", "it is down: no link")
     assert (instance["name"], instance["project"], instance["text"]) == ("hangs", "default", "it ended")
     assert instance["since"] == "1970-01-01T00:00:01.500Z"
-    with store.change() as change:
-        change.event("location.up", "snic0", None, {"location": "snic0", "reason": "a link"})
-        change.event("oneswitchd.down", "oneswitchd", None, {"reason": "timed out"})
+    assert tell("location.up", "snic0", {"location": "snic0", "reason": "a link"})
+    assert tell("oneswitchd.down", "oneswitchd", {"reason": "timed out"})
     daemon, instance = own_world.admin.get(f"{V1}/faults").json()["faults"]
     assert (daemon["about"], instance["about"]) == ("oneswitchd", "instance")
     assert daemon["text"] == "it does not answer, so nothing can be moved: timed out"
     assert "nfagent_oneswitchd_up 0.0" in own_world.admin.get("/metrics").text
-    with store.change() as change:
-        change.event("oneswitchd.up", "oneswitchd", None, {"reason": "it answers again"})
-        change.event(
-            "database.down", "snic0", None, {"location": "snic0", "reason": "its ovsdb-server does not answer"}
-        )
+    assert tell("oneswitchd.up", "oneswitchd", {"reason": "it answers again"})
+    assert tell("database.down", "snic0", {"location": "snic0", "reason": "its ovsdb-server does not answer"})
     database, instance = own_world.admin.get(f"{V1}/faults").json()["faults"]
     assert (database["about"], database["name"], instance["about"]) == ("database", "snic0", "instance")
     assert database["text"] == "its ovsdb-server does not answer, so nothing can be started or moved there"
     assert 'nfagent_database_up{location="snic0"} 0.0' in own_world.admin.get("/metrics").text
     assert "Nothing can be started or moved at snic0" in own_world.operator.get("/dashboard").text
-    with store.change() as change:
-        change.event("database.up", "snic0", None, {"location": "snic0", "reason": "it answers again"})
+    assert tell("database.up", "snic0", {"location": "snic0", "reason": "it answers again"})
     assert [each["about"] for each in own_world.admin.get(f"{V1}/faults").json()["faults"]] == ["instance"]
     refused(own_world.tenant.get(f"{V1}/faults"), 403, "administrators-only", "faults")

@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from nfagent.bulletin import Bulletin
 from nfagent.config import AgentConfig
 from nfagent.errors import DiskFullError, LaunchError, WiringError
 from nfagent.locations import Locations
@@ -59,7 +60,7 @@ def case(directory: Path) -> Iterator[Case]:
 def test_a_location_goes_down_after_a_delay_and_up_immediately(directory: Path) -> None:
     changed: queue.SimpleQueue[str] = queue.SimpleQueue()
     store = Store(directory / "state")
-    locations = Locations(store, status, 2.0, changed.put)
+    locations = Locations(Bulletin(store), status, 2.0, changed.put)
     locations.look(status(DOWN), 10.0)
     assert (locations.is_cut_off(TARGET), locations.is_down(TARGET)) == (True, False)
     locations.look(status(), 11.0)
@@ -103,7 +104,7 @@ def test_a_hung_switch_is_told_at_once_and_its_instances_stay_until_it_is_discon
 ) -> None:
     changed: queue.SimpleQueue[str] = queue.SimpleQueue()
     store = Store(directory / "state")
-    locations = Locations(store, status, 2.0, changed.put)
+    locations = Locations(Bulletin(store), status, 2.0, changed.put)
     down, at = [{"location": place, "reason": HANGS}], 0.0
     for at in (1.0, 9.0):
         locations.look(hung(place), at)
@@ -127,7 +128,7 @@ def test_events_that_a_full_disk_refuses_are_written_once_there_is_room(
     directory: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(directory / "state")
-    locations = Locations(store, status, 2.0, lambda _: None)
+    locations = Locations(Bulletin(store), status, 2.0, lambda _: None)
     takes, free = MagicMock(side_effect=DiskFullError("no room")), store.change
     for at, found, kind in ((1.0, hung(place), "down"), (5.0, status(), "up")):
         monkeypatch.setattr(store, "change", takes)
@@ -144,7 +145,7 @@ def test_events_that_a_full_disk_refuses_are_written_once_there_is_room(
 
 def test_that_oneswitchd_does_not_answer_is_told_once(directory: Path) -> None:
     store = Store(directory / "state")
-    locations = Locations(store, status, 2.0, lambda _: None)
+    locations = Locations(Bulletin(store), status, 2.0, lambda _: None)
     locations.miss("refused", 1.0, 1.1)
     locations.look(status(), 2.0)
     locations.miss("refused", 2.5, 2.6)
@@ -153,7 +154,7 @@ def test_that_oneswitchd_does_not_answer_is_told_once(directory: Path) -> None:
     locations.miss("timed out", 4.4, 4.6)
     locations.miss("timed out", 5.0, 7.0)
     locations.stop()
-    again = Locations(store, status, 2.0, lambda _: None)
+    again = Locations(Bulletin(store), status, 2.0, lambda _: None)
     again.miss("timed out", 1.0, 5.0)
     assert told(store, "oneswitchd.down") == [{"reason": "timed out"}]
     again.look(status(), 6.0)
@@ -181,7 +182,7 @@ def test_handling_one_change_does_not_hide_another(directory: Path) -> None:
             assert released.wait(60)
 
     store = Store(directory / "state")
-    locations = Locations(store, status, 2.0, end_strays)
+    locations = Locations(Bulletin(store), status, 2.0, end_strays)
     try:
         for now, first, second in ((0.0, DOWN, UP), (5.0, DOWN, UP), (6.0, UP, UP)):
             locations.look(both(first, second), now)
@@ -200,13 +201,13 @@ def test_handling_one_change_does_not_hide_another(directory: Path) -> None:
 def test_a_location_that_recovered_without_an_agent_is_reported_up(directory: Path) -> None:
     changed: queue.SimpleQueue[str] = queue.SimpleQueue()
     store = Store(directory / "state")
-    before = Locations(store, status, 2.0, changed.put)
+    before = Locations(Bulletin(store), status, 2.0, changed.put)
     before.look(status(DOWN), 0.0)
     before.look(status(DOWN), 5.0)
     assert changed.get(timeout=60) == TARGET
     before.stop()
     for told_again in (True, False):
-        restarted = Locations(store, status, 2.0, changed.put)
+        restarted = Locations(Bulletin(store), status, 2.0, changed.put)
         restarted.look(status(), 0.0)
         restarted.look(status(), 1.0)
         if told_again:

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from nfagent.bulletin import Bulletin
 from nfagent.clients import Client
 from nfagent.config import AgentConfig
 from nfagent.desired import Desired, Order
@@ -148,7 +149,7 @@ class World:
     def start_agent(self) -> None:
         """Start an agent on the present store."""
         self.is_dead = False
-        self.locations = Locations(self.store, self.switches.status, AFTER_S, self._look_at)
+        self.locations = Locations(Bulletin(self.store), self.switches.status, AFTER_S, self._look_at)
         wiring = FakeWiring(self, self.locations.is_cut_off)
         launchers = self.machines.launchers(self.catalog.locations)
         self.starter = Starter(self.store, self.catalog, self.config, launchers, wiring, lambda *_: None)
