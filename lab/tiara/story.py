@@ -101,7 +101,7 @@ class Story:
         client.await_answers(1)
         entries, before = self._entries(), self._counters(NIC)
         arguments = [f"--to={VIP}", f"--port={PORT}", f"--rate={_SYNS}"]
-        flood = self._stack.enter_context(closing(End(self._site.hosts, CLIENT, "lab.tiara.syn_flood", arguments)))
+        flood = self._stack.enter_context(closing(End(self._site.hosts, CLIENT, "lab.syn_flood", arguments)))
         self._stays()
         syns = flood.ask("stop", "sent")["syns"]
         client.await_answers(sum(client.answered().values()) + 1)
