@@ -3,6 +3,8 @@
 from apiflask import APIBlueprint
 
 from nfagent.api.placement_schemas import (
+    CostList,
+    CostOut,
     CurrentOut,
     DecisionDetailOut,
     DecisionOut,
@@ -86,6 +88,15 @@ def show_why(reference: str) -> WhyOut:
     why = services().decider.why(view.instance)
     location = view.running.location if view.running else None
     return WhyOut(instance=view.instance.id, location=location, why=why)
+
+
+@blueprint.get("/placement/costs")
+@blueprint.output(CostList)
+@blueprint.doc(responses=[403])
+def list_costs() -> CostList:
+    """Show the measured costs of kinds, at hosts and at smart NICs."""
+    client().require_admin("placement")
+    return CostList(costs=[CostOut.of(each) for each in services().monitor.coefficients()])
 
 
 @blueprint.post("/placement/dry-run")

@@ -7,7 +7,8 @@ from pydantic import ConfigDict, Field
 
 from nfagent import model
 from nfagent.api.schemas import In, Name, OffloadOut, Out, Reference, Time, iso
-from nfagent.measurement import Measurement
+from nfagent.measurement import Coefficient, Measurement
+from nfagent.monitor.learning import is_trusted
 
 # ---- load
 
@@ -159,6 +160,32 @@ class WhyOut(Out):
     instance: str
     location: str | None
     why: dict[str, Any]
+
+
+class CostOut(Out):
+    """The learnt cost of a kind at one class of locations: CPU for each Mbps in and out.
+
+    ``location_class``: ``host`` or ``nic``; ``deviation``: typical relative distance of a sample from it. Only
+    ``trusted`` ones, of enough samples, count.
+    """
+
+    kind: str
+    location_class: str
+    millicores_per_mbps: float
+    samples: int
+    deviation: float
+    trusted: bool
+
+    @classmethod
+    def of(cls, learnt: Coefficient) -> Self:
+        """Convert to the API's form."""
+        return cls(**asdict(learnt), trusted=is_trusted(learnt))
+
+
+class CostList(Out):
+    """All learnt costs, by kind and class."""
+
+    costs: list[CostOut]
 
 
 class DryRun(In):

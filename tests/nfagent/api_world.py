@@ -20,7 +20,7 @@ from nfagent.dashboard.routes import blueprint
 from nfagent.desired import Desired
 from nfagent.errors import UnavailableError
 from nfagent.log_reader import LogReader
-from nfagent.measurement import Load, Measurement, Offload, Rate, Step
+from nfagent.measurement import Coefficient, Load, Measurement, Offload, Rate, Step
 from nfagent.model import Decision, Instance
 from nfagent.overview import Overviews
 from nfagent.store import Store, instances, processes
@@ -61,6 +61,7 @@ class FakeMonitor:
 
     def __init__(self) -> None:
         self.measured: Measurement | None = None
+        self.learnt: list[Coefficient] = []
 
     def newest(self) -> Measurement | None:
         return self.measured
@@ -71,8 +72,8 @@ class FakeMonitor:
     def history(self) -> list[Measurement]:
         return []
 
-    def coefficients(self) -> list[Any]:
-        return []
+    def coefficients(self) -> list[Coefficient]:
+        return self.learnt
 
 
 class Api:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Rate
+from nfagent.measurement import Coefficient, LinkUse, Load, LocationUse, Measurement, Rate
 from nfagent.store import decisions
 from tests.nfagent.api_world import AT, AT_ISO, OFFLOAD, OFFLOAD_SHOWN, Api, problem
 
@@ -68,6 +68,13 @@ def test_a_dry_run_names_instances_as_clients_do(api: Api) -> None:
         problem(ask(pins, without), 422, "instance-unknown", "Unprocessable Entity", unknown, (field, unknown))
     moon = "unknown location 'moon'; expected one of hypervisor, snic0"
     problem(ask({"lb": "moon"}, []), 422, "location-unknown", "Unprocessable Entity", moon, ("pins.lb", moon))
+
+
+def test_learnt_costs_are_shown_by_kind_and_class(api: Api) -> None:
+    api.monitor.learnt = [Coefficient("assets", "host", 0.5, 300, 0.1), Coefficient("assets", "nic", 1.5, 9, 0.2)]
+    host = {"kind": "assets", "location_class": "host", "millicores_per_mbps": 0.5, "samples": 300, "deviation": 0.1}
+    nic = host | {"location_class": "nic", "millicores_per_mbps": 1.5, "samples": 9, "deviation": 0.2}
+    assert api.get("/placement/costs") == {"costs": [host | {"trusted": True}, nic | {"trusted": False}]}
 
 
 def test_the_load_has_all_its_members(api: Api) -> None:
