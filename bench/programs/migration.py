@@ -27,6 +27,7 @@ from lab.control_plane import Oneswitchd
 from lab.directory import ENVIRONMENT
 from lab.flow_stream import FlowStream
 from lab.flow_tally import Arrival, FlowTally
+from lab.function import Function
 from lab.server import Lab
 from server.toml_dump import dump_document
 
@@ -106,7 +107,7 @@ def use(agent: AgentProcess, mode: str) -> None:
     agent.start()
 
 
-def at_rate(balancer: Balancer, stream: FlowStream, tally: FlowTally, pps: int, moves: int) -> Moves:
+def at_rate(function: Function, stream: FlowStream, tally: FlowTally, pps: int, moves: int) -> Moves:
     """Move to and fro, with pauses of the same length."""
     result = Moves()
     first = stream.set_rate(pps)
@@ -115,9 +116,9 @@ def at_rate(balancer: Balancer, stream: FlowStream, tally: FlowTally, pps: int, 
     quiet: list[tuple[int, int]] = []
     time.sleep(_PAUSE_S)
     for _ in range(moves):
-        target = PLACES[balancer.show()["placement"]["location"] == PLACES[0]]
+        target = PLACES[function.show()["placement"]["location"] == PLACES[0]]
         start = time.time_ns()
-        ended = balancer.await_end(balancer.ask(target))
+        ended = function.await_end(function.ask(target))
         if ended["outcome"] != "done":
             raise SystemExit(f"a migration ended as {ended['outcome']}: {ended['reason']}")
         end = time.time_ns()
@@ -125,7 +126,7 @@ def at_rate(balancer: Balancer, stream: FlowStream, tally: FlowTally, pps: int, 
         result.reports.append(ended["report"])
         result.seconds.append((end - start) / 1e9)
         time.sleep(_AFTER_S)
-        balancer.await_active()
+        function.await_active()
         calm = time.time_ns()
         time.sleep(max(_PAUSE_S, result.seconds[-1]))
         quiet.append((calm, time.time_ns()))
@@ -137,7 +138,7 @@ def at_rate(balancer: Balancer, stream: FlowStream, tally: FlowTally, pps: int, 
     result.sent, result.lost = last - first, len(tally.lost(first, last))
     after = tally.duplicated, tally.reordered, tally.strayed
     result.duplicated, result.reordered, result.strayed = map(int.__sub__, after, before)
-    print(f"... {balancer.flows} flows, {pps} packets/s: {json.dumps(figures([result]))}", file=sys.stderr)
+    print(f"... {function.name}, {pps} packets/s: {json.dumps(figures([result]))}", file=sys.stderr)
     return result
 
 
