@@ -47,6 +47,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
     ("limiter", &["packet", "runtime"]),
     ("assets", &["arena", "runtime"]),
+    ("dpi", &["arena"]),
     (
         "tiara",
         &[

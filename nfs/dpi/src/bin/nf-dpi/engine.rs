@@ -1,0 +1,140 @@
+//! Flows and their packets, by the rules of ndpiReader (nDPI's example/reader_util.c, `packet_processing`).
+
+use std::collections::HashMap;
+
+use nf_dpi::{Answer, Catalogue, Confidence, Host, Packet, Packets, Protocol, Request, State};
+
+use crate::ndpi::{layer4, version, Flow, Module, Seen};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+pub(crate) struct Engine {
+    module: Module,
+    /// Those without a final answer.
+    flows: HashMap<u64, Tracked>,
+    packets: Packets,
+}
+
+struct Tracked {
+    flow: Flow,
+    packets: u32,
+    /// That many are enough.
+    most: u32,
+}
+
+impl Engine {
+    pub(crate) fn open(packets: Packets) -> Result<Self, String> {
+        let module = Module::open()
+            .ok_or("the library libndpi is not the version that nf-dpi was built with")?;
+        Ok(Self {
+            module,
+            flows: HashMap::new(),
+            packets,
+        })
+    }
+
+    pub(crate) fn catalogue(&self) -> Catalogue {
+        Catalogue::new(version(), self.module.protocols(), self.module.categories())
+    }
+
+    pub(crate) fn answer(&mut self, request: &Request<'_>) -> Option<Answer> {
+        match request {
+            Request::Packet(packet) => Some(self.packet(packet)),
+            Request::GiveUp { flow, sequence } => Some(self.give_up(*flow, *sequence)),
+            Request::Forget { flow } => {
+                self.flows.remove(flow);
+                None
+            }
+        }
+    }
+
+    fn packet(&mut self, packet: &Packet<'_>) -> Answer {
+        let limits = self.packets;
+        let tracked = self
+            .flows
+            .entry(packet.flow)
+            .or_insert_with(|| Tracked::new(packet, limits));
+        tracked.packets = tracked.packets.saturating_add(1);
+        let enough = tracked.packets > tracked.most;
+        let (bytes, time) = (packet.bytes, packet.time_ms);
+        let seen = self.module.packet(&mut tracked.flow, bytes, time, enough);
+        let answer = answer(packet.flow, packet.sequence, &seen);
+        if answer.state == State::Final {
+            self.flows.remove(&packet.flow);
+        }
+        answer
+    }
+
+    fn give_up(&mut self, flow: u64, sequence: u64) -> Answer {
+        match self.flows.remove(&flow) {
+            Some(mut tracked) => {
+                let seen = self.module.give_up(&mut tracked.flow);
+                answer(flow, sequence, &seen)
+            }
+            // It has no packets: nothing is known.
+            None => Answer {
+                flow,
+                sequence,
+                state: State::Final,
+                protocol: Protocol::default(),
+                category: 0,
+                confidence: Confidence::Unknown,
+                host: Host::new(b""),
+                ja3: None,
+                ja3_server: None,
+            },
+        }
+    }
+}
+
+impl Tracked {
+    fn new(packet: &Packet<'_>, limits: Packets) -> Self {
+        let most = match layer4(packet.bytes) {
+            TCP => limits.tcp,
+            UDP => limits.udp,
+            _ => u32::MAX,
+        };
+        // Without memory there is nothing to go on with: the owner starts the program again.
+        let flow = Flow::new().unwrap_or_else(|| std::process::abort());
+        Self {
+            flow,
+            packets: 0,
+            most,
+        }
+    }
+}
+
+fn answer(flow: u64, sequence: u64, seen: &Seen<'_>) -> Answer {
+    Answer {
+        flow,
+        sequence,
+        state: if seen.last {
+            State::Final
+        } else {
+            State::MoreNeeded
+        },
+        protocol: Protocol {
+            master: seen.master,
+            application: seen.application,
+        },
+        category: seen.category,
+        confidence: Confidence::of(seen.confidence).unwrap_or(Confidence::Unknown),
+        host: Host::new(seen.host),
+        ja3: md5(seen.ja3_client),
+        ja3_server: md5(seen.ja3_server),
+    }
+}
+
+/// Reads 32 hexadecimal digits.
+fn md5(text: &[u8]) -> Option<[u8; 16]> {
+    let mut value = [0; 16];
+    if text.len() != 32 {
+        return None;
+    }
+    for (to, digits) in value.iter_mut().zip(text.chunks_exact(2)) {
+        let digit = |at: usize| char::from(digits[at]).to_digit(16);
+        *to = (digit(0)? * 16 + digit(1)?) as u8;
+    }
+    Some(value)
+}

@@ -1,0 +1,105 @@
+//! What the program may do: compute, and talk with its owner through what it has already. nDPI parses what strangers send; whoever takes it over must find nothing.
+
+use std::io;
+
+use rustix::{
+    process::{
+        set_dumpable_behavior, set_parent_process_death_signal, setrlimit, DumpableBehavior,
+        Resource, Rlimit, Signal,
+    },
+    thread::{set_capabilities, set_no_new_privs, CapabilitySet, CapabilitySets},
+};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
+
+/// Has the kernel end this process when the thread that started it ends.
+pub(crate) fn die_with_owner() -> Result<(), String> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| format!("cannot follow the owner's end: {error}"))
+}
+
+/// Gives up everything that nDPI does not need: files, network, other programs, privileges. Call it after the set-up of nDPI.
+pub(crate) fn confine(memory: u64) -> Result<(), String> {
+    let failed =
+        |what: &'static str| move |error: rustix::io::Errno| format!("cannot {what}: {error}");
+    // Both are /dev/null then. What nDPI says is for nobody, and a pipe would fill up.
+    rustix::stdio::dup2_stderr(io::stdout()).map_err(failed("close the standard error"))?;
+    // No core file: it would hold packets.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failed("protect its memory"))?;
+    limit(Resource::Core, 0)?;
+    limit(Resource::Fsize, 0)?;
+    limit(Resource::Nproc, 0)?;
+    limit(Resource::As, memory)?;
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: CapabilitySet::empty(),
+            permitted: CapabilitySet::empty(),
+            inheritable: CapabilitySet::empty(),
+        },
+    )
+    .map_err(failed("drop privileges"))?;
+    set_no_new_privs(true).map_err(failed("refuse privileges"))?;
+    let filter =
+        filter().map_err(|error| format!("cannot make the filter of system calls: {error}"))?;
+    seccompiler::apply_filter(&filter)
+        .map_err(|error| format!("cannot set the filter of system calls: {error}"))
+}
+
+fn limit(resource: Resource, most: u64) -> Result<(), String> {
+    let most = Rlimit {
+        current: Some(most),
+        maximum: Some(most),
+    };
+    setrlimit(resource, most).map_err(|error| format!("cannot limit {resource:?}: {error}"))
+}
+
+/// Allows what the loop, the allocator and the end need; any other call ends the process (SIGSYS).
+fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+    let always = [
+        // The loop: bells, the socket.
+        libc::SYS_read,
+        libc::SYS_write,
+        libc::SYS_ppoll,
+        libc::SYS_sendmsg,
+        // The allocator.
+        libc::SYS_brk,
+        libc::SYS_munmap,
+        libc::SYS_mremap,
+        libc::SYS_madvise,
+        // Locks and clocks of the C library, if the vDSO has none.
+        libc::SYS_futex,
+        libc::SYS_clock_gettime,
+        libc::SYS_gettimeofday,
+        libc::SYS_getrandom,
+        // The end.
+        libc::SYS_exit_group,
+        libc::SYS_exit,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_rt_sigprocmask,
+        libc::SYS_rt_sigaction,
+        libc::SYS_sigaltstack,
+        libc::SYS_close,
+        libc::SYS_getpid,
+        libc::SYS_gettid,
+        libc::SYS_tgkill,
+    ];
+    let mut rules: Vec<_> = always.map(|call| (call, Vec::new())).into();
+    #[cfg(target_arch = "x86_64")]
+    rules.extend([libc::SYS_poll, libc::SYS_time].map(|call| (call, Vec::new())));
+    // Memory that can be executed: never.
+    let execute = SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64);
+    let condition = SeccompCondition::new(2, SeccompCmpArgLen::Dword, execute, 0)?;
+    let plain = SeccompRule::new(vec![condition])?;
+    rules.extend([libc::SYS_mmap, libc::SYS_mprotect].map(|call| (call, vec![plain.clone()])));
+    let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
+    SeccompFilter::new(
+        rules.into_iter().collect(),
+        SeccompAction::KillProcess,
+        SeccompAction::Allow,
+        architecture,
+    )?
+    .try_into()
+}

@@ -1,0 +1,81 @@
+//! The program, with nDPI in it. Without nDPI's headers nothing is tested, and the tests say so.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // tests
+
+mod common;
+
+use common::{
+    packets::{dns_query, noise, packet},
+    program, Waiting,
+};
+use nf_dpi::{Confidence, Inspector, Refused, Request, Settings, State};
+
+#[test]
+fn a_question_is_recognised_by_its_bytes() {
+    let Some(program) = program() else { return };
+    let waiting = Waiting::live(Settings::new(program));
+    let answer = waiting.ask(packet(7, 3, &dns_query("www.example.com")));
+    assert_eq!((answer.flow, answer.sequence), (7, 3));
+    assert_eq!(answer.state, State::MoreNeeded); // the answer's addresses are still to come
+    assert_eq!(answer.host.as_bytes(), b"www.example.com");
+    let catalogue = waiting.inspector.catalogue();
+    assert_eq!(catalogue.protocol(answer.protocol), "DNS");
+    assert_eq!(catalogue.category(answer.category), "Network");
+    assert_eq!(answer.confidence, Confidence::Content);
+    let answer = waiting.ask(Request::GiveUp {
+        flow: 7,
+        sequence: 4,
+    });
+    assert_eq!((answer.sequence, answer.state), (4, State::Final));
+    assert_eq!(catalogue.protocol(answer.protocol), "DNS");
+}
+
+#[test]
+fn what_nobody_knows_is_final_after_as_many_packets_as_ndpireader_takes() {
+    let Some(program) = program() else { return };
+    let waiting = Waiting::live(Settings::new(program));
+    for sequence in 0..24 {
+        let answer = waiting.ask(packet(1, sequence, &noise(b"xyz")));
+        assert_eq!(answer.state, State::MoreNeeded, "{sequence}");
+    }
+    let answer = waiting.ask(packet(1, 24, &noise(b"xyz")));
+    assert_eq!(
+        (answer.state, answer.confidence),
+        (State::Final, Confidence::Unknown)
+    );
+}
+
+#[test]
+fn a_killed_program_is_started_again_and_first_wants_what_was() {
+    let Some(program) = program() else { return };
+    let waiting = Waiting::start(Settings::new(program));
+    let inspector = &waiting.inspector;
+    let first = inspector.generation();
+    let question = packet(1, 0, b"");
+    assert_eq!(inspector.submit(question), Err(Refused::Replay));
+    assert!(inspector.replayed(first));
+    assert_eq!(inspector.submit(question), Ok(()));
+    kill(inspector);
+    waiting.until(|inspector| inspector.generation() > first);
+    assert_eq!(inspector.submit(question), Err(Refused::Replay));
+    assert_eq!(inspector.replay(first, question), Err(Refused::Restarted));
+    assert!(!inspector.replayed(first));
+    let second = inspector.generation();
+    let question = dns_query("www.example.com");
+    inspector.replay(second, packet(1, 0, &question)).unwrap();
+    assert!(inspector.replayed(second));
+    let answer = waiting.ask(Request::GiveUp {
+        flow: 2,
+        sequence: 9,
+    });
+    assert_eq!((answer.flow, answer.sequence), (2, 9)); // that of the replay came before it
+    let status = inspector.status();
+    assert_eq!((status.ended_at_packets, status.quarantined), (0, 0));
+    assert!(status.last_end.unwrap().contains("signal: 9"));
+}
+
+fn kill(inspector: &Inspector) {
+    let pid = inspector.status().pid.unwrap();
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
