@@ -125,13 +125,6 @@ SPELLED_OTHERWISE = {
     "no bits": set_field("ipv4_dst", 0, 0),
 }
 """Actions that earlier versions show otherwise (docs/oracle.md, "Known differences")."""
-MISPLACED_METERS = (
-    flow_mod(of.apply_actions(OUTPUT + meter(1))),
-    flow_mod(of.apply_actions(meter(1) + meter(1))),
-    flow_mod(of.apply_actions(clone(meter(1)))),
-    group_mod(0, 0, bucket(0, meter(1))),
-    packet_out(IN_PORT, meter(1) + OUTPUT),
-)
 MESSAGES = {
     **{
         name: in_15(data)
@@ -383,15 +376,6 @@ def _without_ages(entry: bytes, matched: int) -> bytes:
     end = start + m.padded_length(entry, start)
     kept = [(number, None if number in m.OXS_AGES else value) for number, value in m.statistics(entry[start:end])]
     return entry[4:start] + repr(kept).encode() + entry[end:]
-
-
-def test_what_openflow_13_cannot_tell_switches_is_refused(comparison: Comparison) -> None:
-    """docs/oracle.md, "Known differences"."""
-    metering = in_15(of.meter_mod(1, 0, 1, 1, of.band(1, 1000)))
-    for request in MISPLACED_METERS:
-        ours, reference = answers(comparison, metering + request)
-        assert struct.unpack_from("!HH", bytes.fromhex(ours[0]), 8) == (2, 11)
-        assert reference == []
 
 
 def test_commands_do_what_they_do_on_one_bridge(comparison: Comparison, targets: tuple[str, str]) -> None:

@@ -4,6 +4,7 @@ pub mod audit;
 pub mod bundles;
 pub mod doubt;
 pub mod fold;
+pub mod incomplete;
 pub mod learning;
 pub mod liveness;
 pub mod markers;

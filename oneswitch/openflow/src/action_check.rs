@@ -45,7 +45,8 @@ fn standard_lengths(kind: u16, is_15: bool) -> Option<(usize, usize)> {
         1 | 2 | 5..=10 | 13 | 14 => (8, 8),
         k::SET_FIELD => (8, MAX),
         k::COPY_FIELD if is_15 => (16, MAX),
-        k::METER if is_15 => (8, 8),
+        // Only OpenFlow 1.5 has it (metering.rs).
+        k::METER => (8, 8),
         k::SET_MPLS_TTL
         | k::DEC_MPLS_TTL
         | k::PUSH_VLAN

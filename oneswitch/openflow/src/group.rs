@@ -300,7 +300,8 @@ impl GroupMod {
             self.command,
             GroupModCommand::InsertBucket(_) | GroupModCommand::RemoveBucket(_)
         ) && self.command.bucket() != bucket_no::ALL;
-        names_place || self.selection.is_some() || !self.buckets.are_in_order()
+        let is_plain = self.selection.is_none() && self.buckets.are_in_order();
+        names_place || !is_plain || self.buckets.have_meter()
     }
 
     /// Reads a message without its command, and the numbers of its command and of the bucket that this names.
@@ -455,7 +456,10 @@ pub fn before_15(group_mod: &[u8]) -> Vec<u8> {
             rest = Selection::behind(rest);
         }
     }
-    out.put(rest);
+    match Buckets::decode(rest, Strictness::Request) {
+        Ok(buckets) if buckets.have_meter() => out.put(buckets.before_15().as_bytes()),
+        _ => out.put(rest),
+    }
     clear_ids(out.get_mut(BUCKETS..).unwrap_or_default());
     patch_length(&mut out, 0, 2);
     out

@@ -65,7 +65,11 @@ impl Instructions {
 
     pub(crate) fn decode(bytes: &[u8], strictness: Strictness) -> Result<Self, Refusal> {
         Self::checked(bytes, strictness)?;
-        Ok(Self(bytes.into()))
+        let decoded = Self(bytes.into());
+        Ok(match strictness {
+            Strictness::Reply => decoded.gathered(),
+            _ => decoded,
+        })
     }
 
     /// Wraps instructions that were checked before.
@@ -119,7 +123,8 @@ impl Instructions {
                     detail,
                 ));
             }
-            if kind < 8 {
+            let is_repeatable = matches!(kind, APPLY_ACTIONS | METER);
+            if kind < 8 && !(is_repeatable && strictness == Strictness::Reply) {
                 let bit = 1 << kind;
                 if seen & bit != 0 {
                     return Err(Refusal::new(
@@ -132,9 +137,6 @@ impl Instructions {
             rest = after;
         }
         for wanted in [APPLY_ACTIONS, WRITE_ACTIONS] {
-            if seen & 1 << wanted == 0 {
-                continue;
-            }
             for (kind, _, body) in raw_instructions(bytes) {
                 if kind == wanted {
                     check(body, strictness)?;

@@ -23,6 +23,7 @@ mod instruction;
 mod later_fields;
 mod message;
 mod meter;
+mod metering;
 mod multipart;
 mod nicira;
 pub mod openflow10;
@@ -50,13 +51,10 @@ pub use canonical::CanonicalMatch;
 pub use error::{ErrorCode, Oversize, Refusal, EXPERIMENTER_ERROR};
 pub use field::class as oxm_class;
 pub use flow::{FlowMod, FlowModCommand, FlowRemoved, ALL_TABLES, NO_BUFFER};
-pub use group::{
-    before_15 as group_mod_before_15, bucket_no, group_no, group_type, Bucket, Buckets, GroupMod,
-    GroupModCommand,
-};
+pub use group::{bucket_no, group_no, group_type, Bucket, Buckets, GroupMod, GroupModCommand};
 pub use header::{fits_kind, frame_length, kind, set_xid, Header, HEADER_LEN, VERSION};
 pub use instruction::{Instruction, Instructions};
-pub use later_fields::without_later_fields;
+pub use later_fields::{group_mod_before_15, without_later_fields};
 pub use message::{decode, encode, Message};
 pub use meter::{meter_flags, meter_no, MeterBand, MeterMod, MeterModCommand};
 pub use multipart::{

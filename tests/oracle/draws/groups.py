@@ -38,6 +38,8 @@ def change_meters(draw: Draw, model: Model) -> bytes:
     command = draw(st.sampled_from((usual, usual, usual, 0, 1, 2)))
     if draw(st.integers(0, 14)) == 0:
         number = draw(st.sampled_from((0, 9, of.METER_ALL, 0xFFFFFFFD, 0xFFFF0001)))
+    if model.keeps_meters and command == 2 and number in (*pools.METERS, of.METER_ALL):
+        command = of.MODIFY
     flags = draw(st.sampled_from((1, 1, 2, 4 | 1, 8 | 2, 0, 3)))
     if command == 2:
         model.meters.discard(number)

@@ -57,6 +57,8 @@ class Model:
     kinds: dict[int, set[int]] = field(default_factory=dict)
     """The types that a group may have, as some messages are refused."""
     meters: set[int] = field(default_factory=set)
+    keeps_meters: bool = False
+    """Whether no meter is deleted: rules that have it behind other actions stay, but no switch takes them again."""
     learns: bool = False
     xid: int = 0
     fresh_priority: int = 1000
@@ -75,6 +77,7 @@ class Model:
         self.rules.clear()
         self.groups.clear()
         self.meters.clear()
+        self.keeps_meters = False
 
     def next_xid(self) -> int:
         self.xid += 1

@@ -1,7 +1,7 @@
 """Messages of OpenFlow 1.5: those of 1.3 in its form, with what only 1.5 has.
 
-Known differences: meters behind other actions, set_field of scattered bits, of more than 64 bits but
-not all, or of bits of a packet's field where controllers of 1.0 read it.
+Known differences: deletions of meters that rules have behind other actions, set_field of scattered
+bits, of more than 64 bits but not all, or of bits of a packet's field where controllers of 1.0 read it.
 """
 
 import struct
@@ -62,22 +62,25 @@ _BESIDE = (
 )
 
 
-def _own(draw: Draw, *, odd: bool = True) -> bytes:
+def _own(draw: Draw, model: Model, *, odd: bool = True) -> bytes:
     """Draw actions that only this version has; `odd` ones among them, which switches refuse."""
     found = b""
-    for kind in draw(st.lists(st.integers(0, 20), max_size=2)):
+    for kind in draw(st.lists(st.integers(0, 22), max_size=2)):
         if kind == 0 and odd:
             found += draw(st.sampled_from(_ODD))
             # Which of two errors is told depends on the order of checks.
             odd = False
+        elif kind > 20 and model.meters:
+            model.keeps_meters = True
+            done = m.meter(draw(st.sampled_from(sorted(model.meters))))
+            found += draw(st.sampled_from((done, done, _clone(done + of.output(draw(st.sampled_from(pools.PORTS)))))))
         else:
             found += of.set_field(draw(st.sampled_from(_SETS))) if kind <= 11 else draw(st.sampled_from(_COPIES))
     return found
 
 
-def _without_meter(done: bytes) -> bytes:
-    """Leave meters out, which would not be the first action there."""
-    return b"".join(each for each in m.parts(done) if each[:2] != struct.pack("!H", m.METER_ACTION))
+def _clone(done: bytes) -> bytes:
+    return struct.pack("!HHIH6x", 0xFFFF, 16 + len(done), 0x2320, 42) + done
 
 
 def _flow_mod(maker: Maker, draw: Draw, model: Model) -> bytes:
@@ -86,7 +89,7 @@ def _flow_mod(maker: Maker, draw: Draw, model: Model) -> bytes:
     masks = not model.is_spoken(1)
     # Which of two errors is told depends on the order of checks.
     odd = of.output(of.ANY)[:8] not in message
-    body = m.flow_mod(message[8:], _without_meter(_own(draw, odd=odd)), importance, masks=masks)
+    body = m.flow_mod(message[8:], _own(draw, model, odd=odd), importance, masks=masks)
     return _DIALECT.message(of.FLOW_MOD, int.from_bytes(message[4:8]), body)
 
 
@@ -150,7 +153,7 @@ def _bucket(draw: Draw, model: Model, group: int, kind: int, number: int) -> byt
     watched = of.ANY
     if kind in (of.SELECT_GROUP, of.FAST_FAILOVER) and draw(st.integers(0, 3)):
         watched = draw(st.sampled_from((*pools.PORTS, *pools.UNKNOWN_PORTS)))
-    done = _own(draw, odd=False) + m.actions(model.note(done))
+    done = _own(draw, model, odd=False) + m.actions(model.note(done))
     return m.bucket(number, done, m.watching(kind, weight, watched, of.ANY))
 
 
@@ -174,6 +177,10 @@ def _packet_out(draw: Draw, model: Model, *, is_whole: bool) -> bytes:
     before, after = (b"".join(map(of.oxm, side)) for side in sides)
     body = message[8:]
     begin = 16 + int.from_bytes(body[8:10])
+    if model.meters and draw(st.integers(0, 5)) == 0:
+        done = m.meter(draw(st.sampled_from(sorted(model.meters))))
+        length = struct.pack("!H", begin - 16 + len(done))
+        body, begin = body[:8] + length + body[10:16] + done + body[16:], begin + len(done)
     if body[begin + 12 : begin + 14] == _IPV4 and not is_whole:
         body, before = body[:begin] + body[begin + 14 :], before + _WITHOUT_HEADER
     return _DIALECT.message(of.PACKET_OUT, int.from_bytes(message[4:8]), m.with_fields(body, before, after))

@@ -3,8 +3,11 @@
 use crate::controllers::bundles::Part;
 use crate::model::facts::Facts;
 use crate::switches::verdict::Origin;
+use crate::wire::wire;
 use openflow13::openflow10::{decode_later_flow_mod, Modify, Request};
-use openflow13::{decode, group_mod_before_15, kind, openflow14, ErrorCode, Header, Message};
+use openflow13::{
+    decode, group_mod_before_15, kind, openflow14, ErrorCode, FlowMod, Header, Message, PacketOut,
+};
 
 /// Returns the error of a message that cannot be in a bundle; Open vSwitch's own comes first, if it finds one. `sent`: as the controller
 /// added it.
@@ -32,15 +35,28 @@ pub(in crate::core) fn unacceptable(message: &[u8], sent: &[u8]) -> Option<Error
     }
 }
 
-/// Returns what the hypervisor can check of a group-mod that OpenFlow 1.3 cannot say, such as one that inserts buckets; `None`: it can
+/// Returns what the hypervisor can check of a message that OpenFlow 1.3 cannot say, such as one that inserts buckets; `None`: it can
 /// check the message itself.
 pub(in crate::core) fn checkable(message: &[u8]) -> Option<Vec<u8>> {
-    match decode(message) {
+    let (header, message) = match decode(message) {
         Ok((_, Message::GroupMod(group))) if group.needs_openflow15() => {
-            Some(group_mod_before_15(message))
+            return Some(group_mod_before_15(message))
         }
-        _ => None,
-    }
+        Ok((header, Message::FlowMod(rule))) if rule.instructions.have_meter_inside() => {
+            let instructions = rule.instructions.without_meters_inside();
+            let rule = FlowMod {
+                instructions,
+                ..rule
+            };
+            (header, Message::FlowMod(rule))
+        }
+        Ok((header, Message::PacketOut(packet))) if packet.actions.has_meter() => {
+            let actions = packet.actions.without_meters();
+            (header, Message::PacketOut(PacketOut { actions, ..packet }))
+        }
+        _ => return None,
+    };
+    Some(wire(header.xid, &message))
 }
 
 /// Tells whether a part is a packet-out, which may make a switch learn rules.
@@ -95,7 +111,10 @@ pub(in crate::core) fn needs_openflow15(part: &Part) -> bool {
     let decoded = inner_of(&part.frame).and_then(|inner| decode(inner).ok());
     match decoded {
         Some((_, Message::GroupMod(group))) => group.needs_openflow15(),
-        Some((_, Message::PacketOut(packet))) => packet.packet_type != 0,
+        Some((_, Message::FlowMod(rule))) => rule.instructions.have_meter_inside(),
+        Some((_, Message::PacketOut(packet))) => {
+            packet.packet_type != 0 || packet.actions.has_meter()
+        }
         _ => false,
     }
 }

@@ -29,6 +29,9 @@ impl Core {
             return self.refuse(incoming, ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP);
         }
         let facts = Facts::of_buckets(&message.buckets);
+        if self.refuses_meter_inside(incoming, &facts) {
+            return;
+        }
         if self.holds_until_gathered(incoming, &facts, now) {
             return;
         }
@@ -67,7 +70,8 @@ impl Core {
             message.command,
             GroupModCommand::InsertBucket(_) | GroupModCommand::RemoveBucket(_)
         );
-        message.selection.is_some() || changes_buckets && message.needs_openflow15()
+        let is_lost = message.selection.is_some() || message.buckets.have_meter();
+        is_lost || changes_buckets && message.needs_openflow15()
     }
 
     fn delete_groups(

@@ -2,6 +2,7 @@
 
 use crate::api::SwitchIndex;
 use crate::controllers::Incoming;
+use crate::core::bundle_parts::checkable;
 use crate::core::links::Link;
 use crate::core::openflow10::sayable;
 use crate::core::Core;
@@ -19,7 +20,8 @@ use crate::server::ports::VirtualPort;
 use crate::switch_set::SwitchSet;
 use crate::wire::wire;
 use openflow13::{
-    config, port_no, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand, Message, PacketOut,
+    config, openflow15, port_no, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand, Message,
+    PacketOut,
 };
 use std::time::Instant;
 use tracing::warn;
@@ -97,6 +99,9 @@ impl Core {
             Err(refusal) => return self.refuse_malformed(incoming, refusal.error, now),
         };
         let facts = Facts::of_instructions(&message.instructions);
+        if !is_ours && self.refuses_meter_inside(incoming, &facts) {
+            return;
+        }
         let sayable = sayable(incoming, &message);
         let incoming = Incoming {
             frame: sayable.as_deref().unwrap_or(incoming.frame),
@@ -104,6 +109,14 @@ impl Core {
         };
         if self.holds_until_gathered(incoming, &facts, now) {
             return;
+        }
+        let is_newer = facts.has_meter_inside && !message.command.is_delete();
+        if is_newer && self.holds_until_alone(incoming, now) {
+            return;
+        }
+        let what = "a rule with a meter behind other actions";
+        if is_newer && self.refuses_unlinked(Link::Version15, what) {
+            return self.refuse(incoming, ErrorCode::BAD_ACTION_UNSUPPORTED_ORDER);
         }
         if let Some(error) = self.refuse_by_facts(incoming, "a rule", &facts) {
             return self.refuse(incoming, error);
@@ -143,10 +156,18 @@ impl Core {
         };
         match holder {
             None => {
-                self.operate(incoming, changed, request, targets, now);
+                match is_newer {
+                    true => self.operate_newer(incoming, changed, request, targets, now),
+                    false => self.operate(incoming, changed, request, targets, now),
+                }
                 self.change_unseen(unseen, &facts, now);
             }
             Some(holder) => {
+                // It is refused, whatever its actions.
+                let changed = match checkable(changed.as_deref().unwrap_or(incoming.frame)) {
+                    Some(sayable) if is_newer => Some(sayable),
+                    _ => changed,
+                };
                 self.transmit(incoming, changed, request, Changes::default(), holder, now);
                 self.switches
                     .verdicts
@@ -311,6 +332,19 @@ impl Core {
         self.switches.verdicts.expect_refusal(error);
     }
 
+    /// Refuses a meter among other actions from a controller whose version does not have it.
+    pub(in crate::core) fn refuses_meter_inside(
+        &mut self,
+        incoming: Incoming<'_>,
+        facts: &Facts,
+    ) -> bool {
+        let is_unknown = facts.has_meter_inside && incoming.version() < openflow15::VERSION;
+        if is_unknown {
+            self.refuse(incoming, ErrorCode::BAD_ACTION_BAD_TYPE);
+        }
+        is_unknown
+    }
+
     pub(in crate::core) fn packet_out(
         &mut self,
         incoming: Incoming<'_>,
@@ -318,16 +352,28 @@ impl Core {
         now: Instant,
     ) {
         let facts = Facts::of_actions(message.actions.as_actions());
+        if self.refuses_meter_inside(incoming, &facts) {
+            return;
+        }
         if self.holds_until_gathered(incoming, &facts, now) {
             return;
         }
-        let is_newer = message.packet_type != 0;
+        let is_newer = message.packet_type != 0 || facts.has_meter_inside;
         if is_newer && self.holds_until_alone(incoming, now) {
             return;
         }
-        let what = "a packet without an Ethernet header";
+        let (what, error) = match message.packet_type {
+            0 => (
+                "a packet-out with a meter",
+                ErrorCode::BAD_ACTION_UNSUPPORTED_ORDER,
+            ),
+            _ => (
+                "a packet without an Ethernet header",
+                ErrorCode::BAD_MATCH_BAD_VALUE,
+            ),
+        };
         if is_newer && self.refuses_unlinked(Link::Version15, what) {
-            return self.refuse(incoming, ErrorCode::BAD_MATCH_BAD_VALUE);
+            return self.refuse(incoming, error);
         }
         if let Some(error) = self.refuse_by_facts(incoming, "a packet-out", &facts) {
             return self.refuse(incoming, error);

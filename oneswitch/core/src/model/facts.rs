@@ -45,6 +45,8 @@ pub struct Facts {
     pub moves_in_port: bool,
     pub has_group: bool,
     pub has_meter: bool,
+    /// Has a meter that is not before all actions, which no version before OpenFlow 1.5 has.
+    pub has_meter_inside: bool,
     /// Names a hidden group, which does not exist for controllers.
     pub names_hidden_group: bool,
     /// Of a group: some bucket watches a possible virtual port, or a hidden group.
@@ -120,7 +122,7 @@ impl Facts {
                 self.moves_in_port = true
             }
             Action::Nicira { subtype, body } => self.visit_nicira(subtype, body),
-            _ => {}
+            _ => self.has_meter_inside |= item.meter().is_some(),
         });
     }
 

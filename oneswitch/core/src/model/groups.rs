@@ -23,7 +23,7 @@ pub struct Group {
 impl Group {
     /// Tells whether OpenFlow 1.3 cannot say all of it.
     pub fn has_properties(&self) -> bool {
-        self.selection.is_some() || !self.buckets.are_in_order()
+        self.selection.is_some() || !self.buckets.are_in_order() || self.facts.has_meter_inside
     }
 
     /// Returns the group that a message makes, or makes of the one that is there. `facts`: of the message.

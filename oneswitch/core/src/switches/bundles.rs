@@ -225,10 +225,8 @@ impl Switches {
 
 /// Returns a message as OpenFlow 1.3 says it.
 fn sayable(frame: &[u8]) -> Cow<'_, [u8]> {
-    /// Where a group-mod tells what else it has.
-    const EXTRAS: usize = 11;
-    match (frame.get(1), frame.get(EXTRAS)) {
-        (Some(&kind::GROUP_MOD), Some(1..)) => Cow::Owned(group_mod_before_15(frame)),
+    match frame.get(1) {
+        Some(&kind::GROUP_MOD) => Cow::Owned(group_mod_before_15(frame)),
         _ => Cow::Borrowed(frame),
     }
 }

@@ -1,10 +1,13 @@
-//! The properties of groups that OpenFlow 1.3 lacks: how a select group selects buckets, and the numbers of these. A connection of OpenFlow
-//! 1.5 to each `virt` says it, once a move or a comparison has written the group.
+//! The properties of groups and rules that OpenFlow 1.3 lacks: how a select group selects buckets, the numbers of these, and meters that are not
+//! before all actions. A connection of OpenFlow 1.5 to each `virt` says it, once a move or a comparison has written the copy without it.
 
+use super::incomplete::Incomplete;
 use super::rounds::Rounds;
 use crate::api::{Destination, SwitchIndex};
 use crate::layout::messages::{group_with_properties, messages_of_group};
+use crate::layout::translate::copy_of;
 use crate::model::hidden::Pairs;
+use crate::model::rule::RuleKey;
 use crate::model::truth::Truth;
 use crate::server::Server;
 use crate::switch_set::SwitchSet;
@@ -13,14 +16,23 @@ use crate::wire::wire;
 use openflow13::openflow15::{
     decode_descriptions, decode_error, encode_description_request, DescribedGroup,
 };
-use openflow13::{kind, GroupMod, Header, Message};
+use openflow13::{kind, FlowMod, FlowModCommand, GroupMod, Header, Message};
 use tracing::error;
 
 #[derive(Debug, Default)]
 pub struct GroupProperties {
     pub rounds: Rounds<DescribedGroup>,
-    /// Whether some group has had such properties.
+    /// Whether some group has had such properties, or a rule such meters.
     pub are_needed: bool,
+    /// Rules that lack meters at a switch.
+    pub rules: Incomplete,
+}
+
+impl GroupProperties {
+    fn end(&mut self, switch: SwitchIndex) {
+        self.rounds.end(switch);
+        self.rules.end(switch);
+    }
 }
 
 impl Switches {
@@ -40,6 +52,7 @@ impl Switches {
     pub fn properties_down(&mut self, switch: SwitchIndex) -> bool {
         self.outbox.discard(Destination::Properties(switch));
         self.properties.rounds.link_down(switch);
+        self.properties.rules.link_down(switch);
         self.require_properties(SwitchSet::of(switch));
         self.verdicts.forget_newer(switch)
     }
@@ -87,7 +100,7 @@ impl Switches {
             return;
         };
         if header.kind == kind::BARRIER_REPLY {
-            return rounds.end(switch);
+            return self.properties.end(switch);
         }
         match decode_descriptions(frame) {
             Ok((groups, has_more)) => {
@@ -98,7 +111,7 @@ impl Switches {
                 }
             }
             Err(refusal) => {
-                rounds.end(switch);
+                self.properties.end(switch);
                 let name = &self.list[switch].name;
                 error!(target: "southbound", switch = %name, detail = %refusal, "does not describe its groups over OpenFlow 1.5");
             }
@@ -123,9 +136,50 @@ impl Switches {
             let message = wire(self.fresh_xid(), &Message::GroupMod(message));
             self.put_to_newer(switch, &message);
         }
+        self.give_meters_inside(truth, server, switch);
         let barrier = self.fresh_xid();
         self.put_to_newer(switch, &wire(barrier, &Message::BarrierRequest));
         self.properties.rounds.begin(switch, barrier);
+    }
+
+    /// Takes the meters out of an addition that are not before all actions; these switches get them over OpenFlow 1.5.
+    pub fn without_meters_inside(&mut self, message: FlowMod, targets: SwitchSet) -> FlowMod {
+        let is_addition = message.command == FlowModCommand::Add;
+        if !is_addition || !message.instructions.have_meter_inside() {
+            return message;
+        }
+        if let Ok(matching) = message.matching.canonical() {
+            let key = RuleKey::of_flow_mod(&message, matching);
+            self.properties.rules.insert(targets, &key);
+        }
+        self.properties.are_needed = true;
+        self.require_properties(targets);
+        FlowMod {
+            instructions: message.instructions.without_meters_inside(),
+            ..message
+        }
+    }
+
+    /// Gives the rules of a switch the meters that they lack.
+    fn give_meters_inside(&mut self, truth: &Truth, server: &Server, switch: SwitchIndex) {
+        let keys = self.properties.rules.begin(switch);
+        for rule in keys.iter().filter_map(|key| truth.tables.get(key)) {
+            let is_here = server.executors.of_rule(rule).contains(switch);
+            if !is_here || !rule.facts.has_meter_inside {
+                continue;
+            }
+            let message = FlowMod {
+                command: FlowModCommand::ModifyStrict,
+                cookie_mask: u64::MAX,
+                idle_timeout: 0,
+                hard_timeout: 0,
+                flags: 0,
+                ..copy_of(rule, 1, rule.modified)
+            };
+            let frame = wire(self.fresh_xid(), &Message::FlowMod(message));
+            self.put_to_newer(switch, &frame);
+            self.list[switch].own_changes += 1;
+        }
     }
 }
 
@@ -135,7 +189,9 @@ fn lacking_in(truth: &Truth, pairs: &Pairs, there: &DescribedGroup) -> Option<Gr
     let ids = group.buckets.iter().map(|bucket| bucket.id);
     let is_same_group = group.group_type == there.group_type;
     let has_buckets = group.buckets.iter().count() == there.bucket_ids.len();
-    let has_all = group.selection == there.selection && ids.eq(there.bucket_ids.iter().copied());
+    let has_ids = ids.eq(there.bucket_ids.iter().copied());
+    let has_all =
+        has_ids && group.selection == there.selection && group.buckets.meters() == there.meters;
     let needs = group.has_properties() || there.selection.is_some();
     (is_same_group && has_buckets && needs && !has_all).then(|| group_with_properties(group, pairs))
 }

@@ -38,6 +38,7 @@ impl Switches {
 
     pub fn send_own_flow(&mut self, message: FlowMod, targets: SwitchSet, now: Instant) {
         let message = self.without_actions_of_version10(message, targets);
+        let message = self.without_meters_inside(message, targets);
         match in_two_steps(&message) {
             Some(steps) => steps
                 .iter()

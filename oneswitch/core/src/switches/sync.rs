@@ -262,7 +262,9 @@ impl Switches {
             learns: self.list[switch].virt.is_watched,
             is_unread: &|key| {
                 let unread = &self.list[switch].virt.unread;
-                unread.contains(key) || self.version10.lacks(switch, key)
+                unread.contains(key)
+                    || self.version10.rules.lacks(switch, key)
+                    || self.properties.rules.lacks(switch, key)
             },
             memory: &self.list[switch].virt.memory,
             now,

@@ -3,6 +3,7 @@
 //!
 //! A switch gets such a rule without these actions, for the verdict on all else; the round adds them.
 
+use super::incomplete::Incomplete;
 use super::rounds::Rounds;
 use crate::api::{Destination, SwitchIndex};
 use crate::layout::translate::copy_of;
@@ -11,13 +12,11 @@ use crate::model::truth::Truth;
 use crate::server::Server;
 use crate::switch_set::SwitchSet;
 use crate::switches::Switches;
-use foldhash::HashSet;
 use openflow13::openflow10::{
     self, decode_ports, encode_barrier, encode_port_mod, encode_port_request, encode_rewrite,
     encode_table_ids, error_numbers, without_inconsistent, Rewrite,
 };
 use openflow13::{config, FlowMod, FlowModCommand, Header, Port, PortMod};
-use std::collections::BTreeMap;
 use tracing::error;
 
 #[derive(Debug, Default)]
@@ -27,28 +26,19 @@ pub struct Version10 {
     pub are_needed: bool,
     /// The list of floods that heeds the last change of a port's flags.
     pub list: u64,
-    /// Rules that lack actions at a switch; and those that the current round completes.
-    lacking: BTreeMap<SwitchIndex, HashSet<RuleKey>>,
-    completing: BTreeMap<SwitchIndex, HashSet<RuleKey>>,
+    /// Rules that lack actions at a switch.
+    pub rules: Incomplete,
 }
 
 impl Version10 {
     pub fn link_down(&mut self, switch: SwitchIndex) {
         self.rounds.link_down(switch);
-        let unconfirmed = self.completing.remove(&switch).unwrap_or_default();
-        self.lacking.entry(switch).or_default().extend(unconfirmed);
-    }
-
-    /// Tells whether a rule lacks actions at a switch.
-    pub fn lacks(&self, switch: SwitchIndex, key: &RuleKey) -> bool {
-        let rules = [&self.lacking, &self.completing].map(|rules| rules.get(&switch));
-        let mut rules = rules.into_iter().flatten();
-        rules.any(|keys| keys.contains(key))
+        self.rules.link_down(switch);
     }
 
     fn end(&mut self, switch: SwitchIndex) {
         self.rounds.end(switch);
-        self.completing.remove(&switch);
+        self.rules.end(switch);
     }
 }
 
@@ -63,10 +53,7 @@ impl Switches {
     /// Makes these switches get the actions that a rule lacks there.
     pub fn require_actions(&mut self, switches: SwitchSet, key: &RuleKey) {
         self.version10.are_needed = true;
-        for switch in switches.iter() {
-            let lacking = self.version10.lacking.entry(switch).or_default();
-            lacking.insert(key.clone());
-        }
+        self.version10.rules.insert(switches, key);
         self.require_version10(switches);
     }
 
@@ -179,7 +166,7 @@ impl Switches {
 
     /// Gives the rules of a switch the actions that they lack.
     fn complete_rules(&mut self, truth: &Truth, server: &Server, switch: SwitchIndex) {
-        let keys = self.version10.lacking.remove(&switch).unwrap_or_default();
+        let keys = self.version10.rules.begin(switch);
         for rule in keys.iter().filter_map(|key| truth.tables.get(key)) {
             let copy = copy_of(rule, 1, rule.modified);
             let lacks = without_inconsistent(&copy.matching, &copy.instructions).is_some();
@@ -202,6 +189,5 @@ impl Switches {
             }
             self.list[switch].own_changes += 1;
         }
-        self.version10.completing.insert(switch, keys);
     }
 }

@@ -144,7 +144,7 @@ fn put_nicira(update: &Update, out: &mut Vec<u8>) {
 fn put_onf(update: &Update, out: &mut Vec<u8>) {
     put_extension(update, out, |update, out| {
         update.matching.put(out);
-        out.put(update.instructions.as_bytes());
+        update.instructions.put_before_15(out);
         4 + update.matching.as_oxm().len()
     });
 }
@@ -185,7 +185,7 @@ fn put_extension(
 fn put_standard(update: &Update, out: &mut Vec<u8>) {
     put_native(update, out, |update, out| {
         update.matching.put(out);
-        out.put(openflow10::instructions_with_moves(&update.instructions).as_bytes());
+        openflow10::instructions_with_moves(&update.instructions).put_before_15(out);
     });
 }
 

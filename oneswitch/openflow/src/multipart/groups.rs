@@ -110,7 +110,7 @@ impl Entry for GroupDesc {
             group_type,
             group_id,
             selection,
-            buckets: Buckets::decode(entry.rest(), Strictness::Reply)?,
+            buckets: Buckets::decode(entry.rest(), Strictness::Reply)?.gathered(),
         })
     }
 
@@ -121,7 +121,7 @@ impl Entry for GroupDesc {
         out.put(&[self.group_type, extras]);
         out.put_u32(self.group_id);
         out.put(self.selection.as_ref().map_or(&[], Selection::as_bytes));
-        out.put(self.buckets.as_bytes());
+        out.put(self.buckets.before_15().as_bytes());
         patch_length(out, start, 0);
     }
 }

@@ -144,7 +144,7 @@ impl Entry for FlowStats {
         out.put_u64(self.packet_count);
         out.put_u64(self.byte_count);
         self.matching.put(out);
-        out.put(self.instructions.as_bytes());
+        self.instructions.put_before_15(out);
         patch_length(out, start, 0);
     }
 }

@@ -27,7 +27,7 @@ const LOADED_BITS: usize = 64;
 /// Translates a list that was checked to OpenFlow 1.3.
 ///
 /// # Errors
-/// A meter, which OpenFlow 1.3 has only as an instruction, before all actions.
+/// A meter inside `ct`. Other meters remain (metering.rs).
 pub(super) fn to_13(list: &[u8]) -> Result<Vec<u8>, Refusal> {
     let mut out = Vec::with_capacity(list.len());
     for item in Actions::trusted(list, 0) {
@@ -40,7 +40,7 @@ pub(super) fn to_13(list: &[u8]) -> Result<Vec<u8>, Refusal> {
                     ..
                 }
             );
-            if is_ct && inside.any(|item| meter_of(&item).is_some()) {
+            if is_ct && inside.any(|item| item.meter().is_some()) {
                 let detail = "a meter inside ct";
                 return Err(Refusal::new(ErrorCode::BAD_ACTION_BAD_ARGUMENT, detail));
             }
@@ -54,28 +54,10 @@ pub(super) fn to_13(list: &[u8]) -> Result<Vec<u8>, Refusal> {
                 out.zeros(2);
                 put_copy(&mut out, start, item.raw.get(4..).unwrap_or_default());
             }
-            Some(k::METER) => {
-                let detail = "OpenFlow 1.3 cannot tell the switches of a meter at this place";
-                return Err(Refusal::new(
-                    ErrorCode::BAD_ACTION_UNSUPPORTED_ORDER,
-                    detail,
-                ));
-            }
             _ => out.put(item.raw),
         }
     }
     Ok(out)
-}
-
-/// Returns the meter of an action.
-pub(super) fn meter_of(item: &ActionItem<'_>) -> Option<u32> {
-    match item.action {
-        Action::Other {
-            kind: k::METER,
-            body,
-        } => Reader::new(body).u32().ok(),
-        _ => None,
-    }
 }
 
 /// Appends an action with other actions inside.
@@ -401,10 +383,9 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_behind_other_actions_is_refused() {
+    fn a_meter_inside_ct_is_refused() {
         let meter = [0, 29, 0, 8, 0, 0, 0, 1];
-        let refused = to_13(&meter).unwrap_err();
-        assert_eq!(refused.error, ErrorCode::BAD_ACTION_UNSUPPORTED_ORDER);
+        assert_eq!(to_13(&meter).unwrap(), meter);
         let mut ct = vec![0xff, 0xff, 0, 32, 0, 0, 0x23, 0x20, 0, 35];
         ct.extend([0; 14]);
         ct.extend(meter);

@@ -1,8 +1,11 @@
 //! Groups on a connection of OpenFlow 1.5 to a switch: what OpenFlow 1.3 cannot say.
 
+use crate::action::{Actions, Strictness};
+use crate::action_check::check;
 use crate::error::Refusal;
 use crate::group::group_no;
 use crate::header::{kind, Header, HEADER_LEN};
+use crate::metering::meters_of;
 use crate::multipart::multipart_kind;
 use crate::properties::Properties;
 use crate::selection::Selection;
@@ -16,7 +19,7 @@ const MORE: u16 = 1;
 /// Bytes of a property behind its header before those of a selection.
 const SELECTION_HEADER: usize = 8;
 
-/// A group as a switch describes it, without actions.
+/// A group as a switch describes it, without actions other than meters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribedGroup {
     /// The group.
@@ -25,6 +28,8 @@ pub struct DescribedGroup {
     pub group_type: u8,
     /// The numbers of its buckets.
     pub bucket_ids: Vec<u32>,
+    /// The meters of each bucket.
+    pub meters: Vec<Vec<u32>>,
     /// How it selects them.
     pub selection: Option<Selection>,
 }
@@ -72,12 +77,16 @@ fn group(entry: &[u8]) -> Result<DescribedGroup, Refusal> {
     let length = usize::from(reader.u16()?);
     reader.skip(6)?;
     let mut buckets = Reader::new(reader.bytes(length)?);
-    let mut bucket_ids = Vec::new();
+    let (mut bucket_ids, mut meters) = (Vec::new(), Vec::new());
     while !buckets.is_empty() {
         let length = u16_at(buckets.peek(), 0).map_or(0, usize::from);
         let mut bucket = Reader::new(buckets.bytes(length.max(1))?);
-        bucket.skip(4)?;
+        bucket.skip(2)?;
+        let length = usize::from(bucket.u16()?);
         bucket_ids.push(bucket.u32()?);
+        let actions = bucket.bytes(length)?;
+        check(actions, Strictness::Reply)?;
+        meters.push(meters_of(Actions::trusted(actions, 0)));
     }
     let mut selection = None;
     for property in Properties::new(reader.rest()) {
@@ -91,6 +100,7 @@ fn group(entry: &[u8]) -> Result<DescribedGroup, Refusal> {
         group_id,
         group_type,
         bucket_ids,
+        meters,
         selection,
     })
 }

@@ -6,7 +6,7 @@ use crate::instruction::{raw_instructions, Instructions};
 use crate::instruction::{APPLY_ACTIONS, HEADER, METER, WRITE_ACTIONS};
 use crate::wire::{patch_length, Put};
 
-use super::actions::{self, meter_of};
+use super::actions;
 
 /// Bytes of an action that meters.
 const METER_ACTION: usize = 8;
@@ -22,7 +22,7 @@ pub(crate) fn to_13(instructions: &Instructions) -> Result<Instructions, Refusal
         match kind {
             APPLY_ACTIONS => {
                 let first = Actions::trusted(body, 0).iter().next();
-                let meter = first.and_then(|item| meter_of(&item));
+                let meter = first.and_then(|item| item.meter());
                 let rest = body.get(meter.map_or(0, |_| METER_ACTION)..);
                 if let Some(meter) = meter {
                     out.put_u16(METER);
@@ -34,7 +34,7 @@ pub(crate) fn to_13(instructions: &Instructions) -> Result<Instructions, Refusal
             WRITE_ACTIONS => {
                 if Actions::trusted(body, 0)
                     .iter()
-                    .any(|item| meter_of(&item).is_some())
+                    .any(|item| item.meter().is_some())
                 {
                     let detail = "a meter in the action set";
                     return Err(Refusal::new(ErrorCode::BAD_ACTION_BAD_TYPE, detail));
@@ -134,16 +134,22 @@ mod tests {
     }
 
     #[test]
+    fn a_meter_behind_actions_stays_one() {
+        for actions in [
+            &[POP, METER_1][..],
+            &[METER_1, METER_1],
+            &[METER_1, POP, METER_1],
+        ] {
+            let written = list(4, actions);
+            let old = decoded(&written).unwrap();
+            assert!(old.have_meter_inside());
+            assert_eq!(to_15(&old), written);
+        }
+    }
+
+    #[test]
     fn a_meter_elsewhere_is_refused() {
         for (bytes, error) in [
-            (
-                list(4, &[POP, METER_1]),
-                ErrorCode::BAD_ACTION_UNSUPPORTED_ORDER,
-            ),
-            (
-                list(4, &[METER_1, METER_1]),
-                ErrorCode::BAD_ACTION_UNSUPPORTED_ORDER,
-            ),
             (list(3, &[METER_1]), ErrorCode::BAD_ACTION_BAD_TYPE),
             (
                 vec![0, 6, 0, 8, 0, 0, 0, 1],
