@@ -20,6 +20,7 @@ from nfagent.databases import Databases
 from nfagent.decide.decider import PlacementDecider
 from nfagent.decide.outages import Outages
 from nfagent.desired import Desired
+from nfagent.fitness import LocationFitness
 from nfagent.health import Health
 from nfagent.launch import Launcher
 from nfagent.launch.local import LocalLauncher
@@ -87,6 +88,7 @@ class Agent:
         moves = switching or ServerSwitching(server, switches)
         where = self._locations
         migrator = make_migrator(config, self._store, catalog, starter, moves, local, where.is_down, where.is_cut_off)
+        self._fitness = LocationFitness(self._store, catalog, config, launchers, self._is_cut_off)
         self._decider = PlacementDecider(
             self._store,
             catalog,
@@ -94,6 +96,7 @@ class Agent:
             self._monitor,
             self._monitor.layout,
             Outages(catalog.locations, self._is_cut_off),
+            self._fitness,
             config.decide,
         )
         self._reconciler = Reconciler(
@@ -108,7 +111,7 @@ class Agent:
         )
         self._health = Health(self._store, starter, self._is_cut_off, config.recovery.hung_after_s)
         services = Services(
-            desired=Desired(self._store, catalog),
+            desired=Desired(self._store, catalog, self._fitness),
             bulletin=self._bulletin,
             overviews=self._overviews,
             config=config,
@@ -131,6 +134,7 @@ class Agent:
             self._reconciler.start()
             self._health.start()
             self._monitor.start()
+            self._fitness.start()
             self._decider.start()
             self._locations.start()
             self._databases.start()
@@ -172,6 +176,7 @@ class Agent:
         self._health.stop()
         self._reconciler.stop()
         self._decider.stop()
+        self._fitness.stop()
         self._monitor.stop()
         self._watch.stop()
         self._store.close()

@@ -1,4 +1,4 @@
-"""Has a kind's own program examine a configuration before a request is accepted."""
+"""Has a kind's own program examine a configuration before a request is accepted, and where it would run."""
 
 import json
 import logging
@@ -8,6 +8,7 @@ import tempfile
 from typing import Any
 
 from nfagent.errors import InvalidError, UnavailableError
+from nfagent.launch import CONFIG_WORD, Examined
 from nfagent.model import Kind
 
 _log = logging.getLogger(__name__)
@@ -22,6 +23,33 @@ _ELSEWHERE = ": cannot be read: "
 """The complaint of `nf check` about a missing file; the machine where the function will run may have it."""
 
 
+_LACKS = re.compile(rf"(\S+){_ELSEWHERE}(No such file)?([^;(]*)")
+_NOT_FOUND = (126, 127)
+"""A shell's exit statuses if it cannot run a program."""
+
+
+def lacking(examined: Examined, location: str) -> str | None:
+    """Return what a function could not start for at a location, in words; None: nothing is known to prevent it."""
+    said = _said(examined.said, examined.file)
+    if examined.status in _NOT_FOUND:
+        return f"{location} lacks the program {examined.command[0]}"
+    if examined.status != _REFUSED:
+        if examined.status:
+            _log.warning("%s at %s ended with %d and %s", examined.command, location, examined.status, said)
+        return None
+    found = _LACKS.search(said)
+    if found is None:
+        return f"{location} refuses its configuration: {_POSITION.sub('', said)}"
+    if found[2]:
+        return f"{location} lacks {found[1]}"
+    return f"{location} cannot read {found[1]}: {found[3].strip()}"
+
+
+def _said(error: str, file: str) -> str:
+    """Return a command's message without its name and the file's."""
+    return error.strip().rpartition(f"{file}: ")[2].removeprefix("nf: ")
+
+
 def check_configuration(kind: Kind, config: dict[str, Any], ports: int) -> None:
     """Refuse a configuration that an instance would refuse. A kind without `check` takes everything.
 
@@ -34,13 +62,12 @@ def check_configuration(kind: Kind, config: dict[str, Any], ports: int) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="nfagent-") as file:
         json.dump(config, file)
         file.flush()
-        words = {"{config}": file.name, "{ports}": str(ports)}
-        command = [words.get(word, word) for word in kind.check]
+        command = [file.name if word == CONFIG_WORD else word for word in kind.check_of(ports)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_S, check=False)
         except (OSError, subprocess.SubprocessError) as error:
             raise UnavailableError("check-failed", f"{command[0]} cannot check configurations now: {error}") from error
-        said = done.stderr.strip().rpartition(f"{file.name}: ")[2].removeprefix("nf: ")
+        said = _said(done.stderr, file.name)
     if done.returncode not in (0, _REFUSED):
         _log.warning("%s ended with status %d and %s; the function itself will judge", command, done.returncode, said)
     if done.returncode != _REFUSED or _ELSEWHERE in said:

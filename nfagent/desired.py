@@ -12,6 +12,7 @@ from nfagent.checking import check_configuration
 from nfagent.clients import Client
 from nfagent.errors import ConflictError, InvalidError, QuotaError, UnknownError
 from nfagent.model import PORT_HOP, Chain, Instance, Kind, Migration, View
+from nfagent.protocols import Fitness
 from nfagent.store import Change, Store, chains, instances, migrations
 from nfagent.store.instances import Filter
 
@@ -53,13 +54,15 @@ class Desired:
     Args:
         store: receives the desired state.
         catalog: what can be deployed.
+        fitness: of locations that requests name.
 
     All methods raise subclasses of `nfagent.errors.RefusedError`; their effects are on disk when they return.
     """
 
-    def __init__(self, store: Store, catalog: Catalog) -> None:
+    def __init__(self, store: Store, catalog: Catalog, fitness: Fitness) -> None:
         self.store = store
         self.catalog = catalog
+        self._fitness = fitness
 
     # ---- instances
 
@@ -72,6 +75,7 @@ class Desired:
         count = _port_count(kind, order.ports)
         pin = self._pin(client, order.pin)
         check_configuration(kind, order.config, count)
+        self._check_fitness(kind, order.config, count, pin)
         with self.store.change() as change:
             self._check_name(change, client.project, order.name)
             self._check_quota(change, client.project, order.flavor, count)
@@ -151,6 +155,9 @@ class Desired:
             kind = self.catalog.kinds.get(instance.kind)
             if kind is not None:
                 check_configuration(kind, amendment.config, len(instance.ports))
+        if pin is not None and pin != instance.pin and instance.kind in self.catalog.kinds:
+            config = instance.config if amendment.config is None else amendment.config
+            self._check_fitness(self.catalog.kinds[instance.kind], config, len(instance.ports), pin)
         with self.store.change() as change:
             instance = _current(change, instance)
             if not instance.present:
@@ -238,6 +245,9 @@ class Desired:
                 detail = f"instance {instance.name!r} is already moving to {current.migration.target}"
                 raise ConflictError("migration-in-progress", detail)
             goal = self._goal(instance, source.location, target)
+            why = self._fitness.lacks(instance, goal)
+            if why is not None:
+                raise ConflictError("location-unfit", f"instance {instance.name!r} cannot run at {goal}: {why}")
             instances.aim(change, instance.id, goal)
             return migrations.request(change, instance, source.location, goal, "state" if kind.movable else "restart")
 
@@ -312,6 +322,11 @@ class Desired:
             return None
         client.require_admin("pinning an instance")
         return self.catalog.location(pin, "pin")
+
+    def _check_fitness(self, kind: Kind, config: dict[str, Any], ports: int, pin: str | None) -> None:
+        why = None if pin is None else self._fitness.look(kind, config, ports, pin)
+        if why is not None:
+            raise InvalidError("location-unfit", f"it cannot run at {pin}: {why}", "pin")
 
     def _check_name(self, change: Change, project: str, name: str) -> None:
         holder = instances.find_named(change.db, project, name)

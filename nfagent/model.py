@@ -36,6 +36,10 @@ class Kind:
     command: tuple[str, ...]
     check: tuple[str, ...] = ()
 
+    def check_of(self, ports: int) -> tuple[str, ...]:
+        """Return the words of `check` for an instance with this number of ports; ``{config}`` remains."""
+        return tuple(str(ports) if word == "{ports}" else word for word in self.check)
+
 
 @dataclass(frozen=True)
 class Flavor:

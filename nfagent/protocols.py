@@ -1,10 +1,10 @@
 """Interfaces of the parts that measure, decide, migrate and connect ports."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from nfagent.measurement import Coefficient, Measurement, Step
-from nfagent.model import Decision, Instance, InstancePort, Migration
+from nfagent.model import Decision, Instance, InstancePort, Kind, Migration
 
 
 class Monitor(Protocol):
@@ -24,6 +24,18 @@ class Monitor(Protocol):
 
     def coefficients(self) -> list[Coefficient]:
         """Return the learnt costs of kinds."""
+        ...
+
+
+class Fitness(Protocol):
+    """Knows which locations lack what functions need. Any thread may call any method."""
+
+    def lacks(self, instance: Instance, location: str) -> str | None:
+        """Return what a location lacked when it was last examined, in words; None: nothing is known to be lacking."""
+        ...
+
+    def look(self, kind: Kind, config: Mapping[str, Any], ports: int, location: str) -> str | None:
+        """Examine a location now, for an instance with these properties; see `lacks`. It may take seconds."""
         ...
 
 

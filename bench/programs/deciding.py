@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,7 @@ def _measure(count: int, seconds: int) -> dict[str, Any]:
             traffic,
             lambda: _layout(store),
             frozenset,
+            _Fit(),
             DecideConfig(),
             clock=lambda: traffic.now,
         )
@@ -165,6 +167,16 @@ def _move(store: Store) -> None:
             migration = migrations.request(change, view.instance, running.location, goal, "state")
             processes.update(change, running, location=goal)
             migrations.end(change, migration, "done", None, {})
+
+
+class _Fit:
+    """See `nfagent.protocols.Fitness`: every location has everything."""
+
+    def lacks(self, instance: Instance, location: str) -> str | None:  # noqa: ARG002
+        return None
+
+    def look(self, kind: Kind, config: Mapping[str, Any], ports: int, location: str) -> str | None:  # noqa: ARG002
+        return None
 
 
 def _layout(store: Store) -> Layout:

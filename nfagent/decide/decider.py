@@ -22,7 +22,7 @@ from nfagent.errors import ConflictError, UnavailableError
 from nfagent.measurement import Measurement
 from nfagent.model import Decision, Event, Instance
 from nfagent.monitor.layout import Layout
-from nfagent.protocols import Monitor
+from nfagent.protocols import Fitness, Monitor
 from nfagent.store import Store, chains, decisions, events, instances, processes
 from nfagent.store.instances import Filter
 from placement import PlacementError, Plan, Problem, solve
@@ -48,6 +48,8 @@ _URGENT = (
     "process.gone",
     "migration.ended",
     "location.",
+    "placement.unfit",
+    "placement.fit",
 )
 
 
@@ -61,6 +63,7 @@ class PlacementDecider:
         monitor: the measurements.
         layout: locations of ports; None: oneswitchd does not answer, so nothing is decided.
         down: returns the locations where nothing can be started.
+        fitness: of the locations for instances.
         settings: ``[decide]``.
         clock: seconds of a steady clock.
     """
@@ -73,6 +76,7 @@ class PlacementDecider:
         monitor: Monitor,
         layout: Callable[[], Layout | None],
         down: Callable[[], frozenset[str]],
+        fitness: Fitness,
         settings: DecideConfig,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -82,6 +86,7 @@ class PlacementDecider:
         self._monitor = monitor
         self._layout = layout
         self._down = down
+        self._fitness = fitness
         self._settings = settings
         self._clock = clock
         self._window = Window(settings.window, settings.eps, settings.crossing_us)
@@ -119,15 +124,21 @@ class PlacementDecider:
 
     def place(self, instance: Instance) -> str:
         """Return where a new instance starts: on the hypervisor, as its traffic is unknown; else where it fits."""
-        home = next(iter(self._capacity))
+        kind = self._catalog.kinds.get(instance.kind)
+        unfit: list[str] = []
         for location, capacity in self._capacity.items():
             taken = processes.taken_slots(self._store.read, location)
             if location in self._known_down or not fits(capacity, len(instance.ports), taken):
                 continue
-            if location == home or not self._has_rival(instance, location):
+            if location != self._home and self._has_rival(instance, location):
+                continue
+            why = kind and self._fitness.look(kind, instance.config, len(instance.ports), location)
+            if not why:
                 return location
+            unfit.append(why)
+        needs = "".join(f"; {why}" for why in unfit)
         raise UnavailableError(
-            "no-room", f"no location is up and has a free slot with {len(instance.ports)} interface(s)"
+            "no-room", f"no location is up and has a free slot with {len(instance.ports)} interface(s){needs}"
         )
 
     def _has_rival(self, instance: Instance, location: str) -> bool:
@@ -150,11 +161,15 @@ class PlacementDecider:
             now = self._look()
             if now is None:
                 raise UnavailableError("no-decision", "no decision is possible yet: oneswitchd does not answer")
-            for instance in pins:
-                if now.function(instance) is None:
+            for instance, pin in pins.items():
+                function = now.function(instance)
+                if function is None:
                     found = instances.find(self._store.read, instance)
                     named = repr(found.name) if found else instance
                     raise ConflictError("instance-not-active", f"instance {named} is not running, so no plan covers it")
+                if pin in function.unfit and pin != function.location:
+                    detail = f"instance {function.name!r} cannot run at {pin}: {function.unfit[pin]}"
+                    raise ConflictError("location-unfit", detail)
             asked = now.narrowed(pins, without)
             problem, moment = self._window.problem_of(asked), self._window.newest
         try:
@@ -248,7 +263,9 @@ class PlacementDecider:
         views = instances.views(self._store.read, Filter())
         every_chain = chains.page(self._store.read, None, None, None)
         held = self._setbacks.held
-        self._everything = situation(views, every_chain, self._catalog, self._capacity, layout, down, held)
+        self._everything = situation(
+            views, every_chain, self._catalog, self._capacity, layout, down, held, self._fitness.lacks
+        )
         return self._wishes.apply(self._everything)
 
     def _take(self, now: Situation, measured: Measurement) -> bool:

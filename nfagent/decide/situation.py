@@ -1,8 +1,8 @@
 """The current situation: a placement problem without its traffic."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from nfagent.capacity import Capacity
@@ -12,6 +12,9 @@ from nfagent.monitor.layout import Layout
 
 APART = "apart"
 """Label: instances of one project with the same value do not share an sNIC."""
+
+Lacks = Callable[[Instance, str], str | None]
+"""Returns what a location lacks for an instance, in words; see `nfagent.protocols.Fitness`."""
 
 _STATE = 1
 _RESTART = 5  # a restart interrupts service, so its gain must be larger
@@ -27,6 +30,7 @@ class Function:
         location: its location, or its destination.
         allowed: where it may run; if one, it stays there.
         fixed: why it stays, in words; None: it may move.
+        unfit: what locations lack that it needs, in words, by location.
     """
 
     instance: str
@@ -38,6 +42,7 @@ class Function:
     allowed: tuple[str, ...]
     state_cost: int
     fixed: str | None
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,7 @@ def situation(
     layout: Layout,
     down: frozenset[str],
     held: Mapping[str, str],
+    lacks: Lacks,
 ) -> Situation:
     """Collect the current situation.
 
@@ -135,11 +141,12 @@ def situation(
         layout: of the ports.
         down: locations where nothing can be started.
         held: reasons why instances stay for now, by id.
+        lacks: returns what a location lacks for an instance.
     """
     locations = tuple(capacity)
     running = [view for view in views if _location(view) in capacity and view.instance.present]
     names = _names([view.instance for view in running])
-    maker = _Maker(catalog, capacity, down, held)
+    maker = _Maker(catalog, capacity, down, held, lacks)
     functions = tuple(maker.function(view, names[view.instance.id]) for view in running)
     vertices = {port.number: names[view.instance.id] for view in running for port in view.instance.ports}
     fixed = {}
@@ -190,8 +197,9 @@ class _Maker:
         capacity: Mapping[str, Capacity],
         down: frozenset[str],
         held: Mapping[str, str],
+        lacks: Lacks,
     ) -> None:
-        self._catalog, self._capacity, self._down, self._held = catalog, capacity, down, held
+        self._catalog, self._capacity, self._down, self._held, self._lacks = catalog, capacity, down, held, lacks
 
     def function(self, view: View, name: str) -> Function:
         instance, location = view.instance, _location(view)
@@ -199,9 +207,11 @@ class _Maker:
         kind = self._catalog.kinds.get(instance.kind)
         movable = kind is not None and kind.movable
         fixed = self._fixed(view, location)
-        allowed = (location,) if fixed else self._allowed(instance, location)
+        unfit = self._unfit(instance)
+        allowed = (location,) if fixed else self._allowed(instance, location, unfit)
         if len(allowed) == 1 and fixed is None:
-            fixed = "no other location is up and has a slot for it"
+            needs = "".join(f"; {why}" for name, why in unfit.items() if name != location)
+            fixed = f"no other location is up and has a slot for it{needs}"
         return Function(
             instance=instance.id,
             name=name,
@@ -212,6 +222,7 @@ class _Maker:
             allowed=allowed,
             state_cost=_STATE if movable else _RESTART,
             fixed=fixed,
+            unfit=unfit,
         )
 
     def _fixed(self, view: View, location: str) -> str | None:
@@ -233,11 +244,19 @@ class _Maker:
             return f"agent.toml no longer has the kind {instance.kind!r}"
         return None
 
-    def _allowed(self, instance: Instance, location: str) -> tuple[str, ...]:
+    def _unfit(self, instance: Instance) -> dict[str, str]:
+        """Return what locations lack, by location."""
+        found = {name: self._lacks(instance, name) for name in self._capacity}
+        return {name: why for name, why in found.items() if why is not None}
+
+    def _allowed(self, instance: Instance, location: str, unfit: Mapping[str, str]) -> tuple[str, ...]:
         fit = tuple(
             name
             for name, capacity in self._capacity.items()
-            if name not in self._down and fits(capacity, len(instance.ports))
+            # Where it runs it has what it needs, even if it could not start there again.
+            if name not in self._down
+            and fits(capacity, len(instance.ports))
+            and (name not in unfit or name == location)
         )
         return fit or (location,)
 

@@ -84,11 +84,14 @@ class Words:
             text = f"{function.name} is on {place}: it has no measured traffic, so a move would save nothing"
         else:
             text = f"{function.name} is on {where}: {_because(others, waits)}"
+        if function.fixed is None:
+            text += "".join(f"; {why}" for name, why in function.unfit.items() if name != where)
         return {
             "name": function.name,
             "location": where,
             "text": text,
             "fixed": function.fixed,
+            "unfit": dict(function.unfit),
             "traffic_mbps": moment.traffic.get(function.instance, 0),
             "millicores": self._uses(function, problem),
             "runner_up": others[0] if others else None,

@@ -12,7 +12,7 @@ from typing import Protocol
 from nfagent.launch.commands import Places
 from nfagent.launch.logs import Part, Position
 
-__all__ = ["Launcher", "Places", "Process", "Task"]
+__all__ = ["CONFIG_WORD", "Examined", "Launcher", "Places", "Process", "Task"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,27 @@ class Task:
     config: str
     variables: dict[str, str]
     descriptors: dict[int, int] = field(default_factory=dict)
+
+
+CONFIG_WORD = "{config}"
+"""The word of an examining command that becomes the path of the configuration."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What a command found out about a configuration.
+
+    Attributes:
+        command: its words.
+        file: where the configuration was, as the command names it.
+        status: its exit status; those of a shell if it cannot run.
+        said: its standard error.
+    """
+
+    command: tuple[str, ...]
+    file: str
+    status: int
+    said: str
 
 
 class Launcher(Protocol):
@@ -97,6 +118,10 @@ class Launcher(Protocol):
 
     def call(self, enter: tuple[str, ...], command: list[str]) -> None:
         """Run a short command and wait for its end."""
+        ...
+
+    def examine(self, enter: tuple[str, ...], command: tuple[str, ...], config: str) -> Examined:
+        """Run a short command on the text of a configuration, where a process would run, and wait for its end."""
         ...
 
     def own_pid(self, process: Process, enter: tuple[str, ...]) -> int:

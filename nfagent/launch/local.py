@@ -5,13 +5,14 @@ import fcntl
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from nfagent.errors import LaunchError
-from nfagent.launch import Places, Process, Task, logs
+from nfagent.launch import CONFIG_WORD, Examined, Places, Process, Task, logs
 from nfagent.reasons import AT_ONCE
 from server.processes import PROC, start_time
 
@@ -25,6 +26,7 @@ _LAST_WORDS = 600
 _CALL_S = 20.0
 _SETTLE_S = 5.0
 _POLL_S = 0.01
+_NOT_FOUND = 127  # of a shell
 
 
 class LocalLauncher:
@@ -204,6 +206,28 @@ class LocalLauncher:
             raise LaunchError(f"{' '.join(argv)}: {error}") from error
         if process.returncode != 0:
             raise LaunchError(f"{' '.join(argv)}: {said.strip() or f'exit status {process.returncode}'}")
+
+    def examine(self, enter: tuple[str, ...], command: tuple[str, ...], config: str) -> Examined:
+        with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="check.", dir=self._runtime) as file:
+            file.write(config)
+            file.flush()
+            argv = [*enter, *(file.name if word == CONFIG_WORD else word for word in command)]
+            try:
+                with self._forking:
+                    process = subprocess.Popen(
+                        argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=_environment()
+                    )
+            except FileNotFoundError as error:
+                return Examined((argv[0],), file.name, _NOT_FOUND, str(error))
+            except OSError as error:
+                raise LaunchError(f"{' '.join(argv)}: {error}") from error
+            with process:
+                try:
+                    _, said = process.communicate(timeout=_CALL_S)
+                except subprocess.SubprocessError as error:
+                    process.kill()
+                    raise LaunchError(f"{' '.join(argv)}: {error}") from error
+            return Examined(command, file.name, process.returncode, said)
 
     def own_pid(self, process: Process, enter: tuple[str, ...]) -> int:
         pid = process.pid

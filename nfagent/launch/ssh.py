@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nfagent.config import SshConfig
 from nfagent.errors import LaunchError
-from nfagent.launch import Places, Process, Task, logs
+from nfagent.launch import CONFIG_WORD, Examined, Places, Process, Task, logs
 from nfagent.reasons import AT_ONCE
 
 _log = logging.getLogger(__name__)
@@ -102,6 +102,16 @@ else
 fi
 echo "$1 $begin"
 tail -c +$((begin + 1)) {key}{which} | head -c {most} | base64
+"""
+
+
+# Prints the file's path and the command's exit status, and then what it said.
+_EXAMINE = """
+umask 077; mkdir -p {directory}
+file={directory}/check.$$.json
+printf %s {config} >"$file"
+said=$({command} 2>&1 >/dev/null); echo "$file $?"; printf '%s\\n' "$said"
+rm -f "$file"
 """
 
 
@@ -223,6 +233,13 @@ class SshLauncher:
 
     def call(self, enter: tuple[str, ...], command: list[str]) -> None:
         self._sh(shlex.join([*enter, *command]))
+
+    def examine(self, enter: tuple[str, ...], command: tuple[str, ...], config: str) -> Examined:
+        words = [shlex.join(enter), *('"$file"' if word == CONFIG_WORD else shlex.quote(word) for word in command)]
+        answer = self._script(_EXAMINE, "", config=shlex.quote(config), command=" ".join(filter(None, words)))
+        head, _, said = answer.partition("\n")
+        file, _, status = head.rpartition(" ")
+        return Examined(command, file, int(status), said)
 
     def output(self, command: list[str]) -> str:
         """Return a command's output on that machine.

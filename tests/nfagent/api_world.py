@@ -26,6 +26,7 @@ from nfagent.overview import Overviews
 from nfagent.store import Store, instances, processes
 from server.errors import ApiUnreachableError
 from server.oneswitchd.answers import Status
+from tests.nfagent.samples import FakeFitness
 from tests.nfagent.test_told import LB, PLAIN, RUNNING
 from tests.nfagent.world import ADMIN_TOKEN, write_files
 
@@ -89,7 +90,7 @@ class Api:
         self.streams = Streams(3)
         bulletin = Bulletin(self.store)
         services = Services(
-            desired=Desired(self.store, Catalog.of(config, server)),
+            desired=Desired(self.store, Catalog.of(config, server), FakeFitness()),
             bulletin=bulletin,
             overviews=Overviews(self.store, bulletin),
             config=config,

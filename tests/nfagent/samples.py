@@ -2,9 +2,10 @@
 
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
-from nfagent.model import Chain, Instance, InstancePort, Running
+from nfagent.model import Chain, Instance, InstancePort, Kind, Running
 
 
 def instance(name: str = "lb1", **fields: Any) -> Instance:
@@ -49,3 +50,20 @@ def running(of: Instance, location: str = "hypervisor", **fields: Any) -> Runnin
 def chain(name: str, hops: tuple[str, ...]) -> Chain:
     """Return a chain without a bound."""
     return Chain(str(uuid.uuid4()), name, "acme", hops, None, time.time())
+
+
+class FakeFitness:
+    """See `nfagent.protocols.Fitness`.
+
+    Attributes:
+        lacking: what locations lack for any function, by location.
+    """
+
+    def __init__(self) -> None:
+        self.lacking: dict[str, str] = {}
+
+    def lacks(self, instance: Instance, location: str) -> str | None:
+        return self.lacking.get(location)
+
+    def look(self, kind: Kind, config: Mapping[str, Any], ports: int, location: str) -> str | None:
+        return self.lacking.get(location)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab.processes import children
+from nfagent.checking import lacking
 from nfagent.config import SshConfig
 from nfagent.control import Control
 from nfagent.errors import LaunchError
@@ -135,6 +136,21 @@ def test_a_remote_process_is_started_once_found_and_stopped(launcher: SshLaunche
     launcher.stop(key, 0.2)
     assert (launcher.find(key), launcher.all_keys(), processes_of(key)) == (None, [], [])
     launcher.stop(key, 0.2)
+
+
+def test_a_configuration_is_examined_on_the_other_machine(launcher: SshLauncher, sshd: Sshd) -> None:
+    said = 'cat "$0"; echo "nf: $0: $1: cannot be read: No such file" >&2; exit 1'
+    config = '{"it\'s": "$HOME"}'
+    examined = launcher.examine(("env", "A=1"), ("sh", "-c", said, "{config}", "/etc/a pem"), config)
+    assert examined.status == 1
+    assert examined.file.startswith(f"{sshd.directory}/remote/check.")
+    assert examined.said == f"nf: {examined.file}: /etc/a pem: cannot be read: No such file\n"
+    asked = ("sh", "-c", 'cat "$0" >&2', "{config}")
+    assert launcher.examine((), asked, config).said == f"{config}\n"
+    assert lacking(launcher.examine((), ("/nonexistent/nf",), config), "snic0") == (
+        "snic0 lacks the program /nonexistent/nf"
+    )
+    assert list((sshd.directory / "remote").glob("check.*")) == []
 
 
 def test_impossible_remote_starts_are_reported(launcher: SshLauncher, sshd: Sshd) -> None:

@@ -16,6 +16,8 @@ from placement.errors import InfeasibleError
 from tests.nfagent.decide.conftest import Make
 from tests.nfagent.decide.world import HYPERVISOR, NIC, DecideWorld, noise, sine, square
 
+LACKS = "snic0 lacks /etc/prads/tcp-syn.fp"
+
 # ---- moves that pay
 
 
@@ -360,6 +362,23 @@ def test_the_thread_decides_every_period(world: DecideWorld, monkeypatch: pytest
         assert [stepped.get(timeout=20) for _ in range(3)] == [False, False, False]
     finally:
         decider.stop()
+
+
+def test_nothing_moves_to_or_starts_at_a_location_that_lacks_what_it_needs(world: DecideWorld) -> None:
+    world.fitness.lacking[NIC] = LACKS
+    lb = world.create("lb", mbps=300.0)
+    assert world.seconds(25) == []
+    why = world.decider.why(lb)
+    assert (why["unfit"], why["alternatives"]) == ({NIC: LACKS}, [])
+    assert why["text"] == f"lb stays at hypervisor: no other location is up and has a slot for it; {LACKS}"
+    with pytest.raises(ConflictError, match=f"instance 'lb' cannot run at snic0: {LACKS}"):
+        world.decider.dry_run({lb.id: NIC}, [])
+    world.fitness.lacking = {HYPERVISOR: "hypervisor lacks it"}
+    assert world.decider.place(lb) == NIC
+    assert world.seconds(15) == [("lb", HYPERVISOR, NIC)]
+    world.fitness.lacking[NIC] = LACKS
+    with pytest.raises(UnavailableError, match=f"hypervisor lacks it; {LACKS}"):
+        world.decider.place(lb)
 
 
 def test_a_dry_run_changes_nothing(world: DecideWorld) -> None:

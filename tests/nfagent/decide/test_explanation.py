@@ -94,6 +94,7 @@ def function(name: str, at: str, text: str, mbps: int, uses: dict[str, int], *ot
         "location": at,
         "text": f"{name} {text}",
         "fixed": why,
+        "unfit": {},
         "traffic_mbps": mbps,
         "millicores": uses,
         "runner_up": others[0] if others else None,

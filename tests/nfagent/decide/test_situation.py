@@ -1,5 +1,6 @@
 """Situations: possible locations, reasons against others, and the resulting placement problem."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,9 +51,18 @@ def moving(of: Instance, target: str) -> Migration:
     return Migration(7, of.id, of.project, HUB, target, "state", "prepare", 0.0)
 
 
-def taken(*views: View, chains: tuple[Chain, ...] = (), down: tuple[str, ...] = (), **held: str) -> Situation:
+def taken(
+    *views: View,
+    chains: tuple[Chain, ...] = (),
+    down: tuple[str, ...] = (),
+    lacking: Mapping[str, str] | None = None,
+    **held: str,
+) -> Situation:
+    def lacks(_: Instance, location: str) -> str | None:
+        return (lacking or {}).get(location)
+
     reasons = {f"id-{name}": why for name, why in held.items()}
-    return situation(views, chains, CATALOG, CAPACITY, LAYOUT, frozenset(down), reasons)
+    return situation(views, chains, CATALOG, CAPACITY, LAYOUT, frozenset(down), reasons, lacks)
 
 
 def function(name: str, *, at: str = HUB, allowed: tuple[str, ...] = (HUB, NIC, FAR), **fields: Any) -> Function:
@@ -346,3 +356,13 @@ def test_costs_are_learnt_per_kind_and_class() -> None:
     assert costs.learn([Coefficient("lb", "host", 0.44, 100, 0.0)])
     assert costs.millicores("lb", hub, hub, 100, 1) == 44
     assert costs.learn([Coefficient("lb", "host", 0.44, 1, 0.0)])  # no longer trusted
+
+
+def test_a_location_that_lacks_what_an_instance_needs_is_excluded_with_the_reason() -> None:
+    why = {NIC: "snic0 lacks /etc/prads/tcp-syn.fp"}
+    now = taken(view(instance("one")), lacking=why)
+    assert now.functions == (function("one", allowed=(HUB, FAR), unfit=why),)
+    everywhere = {place: f"{place} lacks it" for place in CAPACITY}
+    alone = taken(view(instance("one"), FAR), lacking=everywhere)
+    fixed = "no other location is up and has a slot for it; hypervisor lacks it; snic0 lacks it"
+    assert alone.functions == (function("one", at=FAR, allowed=(FAR,), unfit=everywhere, fixed=fixed),)

@@ -76,6 +76,7 @@ class DecideWorld:
         }
         self.monitor = FakeMonitor()
         self.down: frozenset[str] = frozenset()
+        self.fitness = samples.FakeFitness()
         self.silent = False  # oneswitchd does not answer
         self.now = 0.0
         self.traffic: dict[str, float] = {}  # Mb/s through an instance, by name: from the wire to the VM
@@ -95,6 +96,7 @@ class DecideWorld:
             self.monitor,
             lambda: None if self.silent else self.layout(),
             lambda: self.down,
+            self.fitness,
             config,
             clock=lambda: self.now,
         )

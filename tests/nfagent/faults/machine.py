@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nfagent.control import TIMEOUT_S, Answer
 from nfagent.errors import ControlRefusedError, ControlUnreachableError, LaunchError
-from nfagent.launch import Places, Process, Task
+from nfagent.launch import Examined, Places, Process, Task
 from nfagent.launch.logs import Part, Position
 from tests.nfagent.faults.nf import Arena, Keeper, Nf, Request, inodes
 
@@ -248,6 +248,9 @@ class FakeLauncher:
 
     def call(self, enter: tuple[str, ...], command: list[str]) -> None:
         self._cross("call", "ip")
+
+    def examine(self, enter: tuple[str, ...], command: tuple[str, ...], config: str) -> Examined:
+        raise LaunchError(f"kinds of the simulation have no {command}")
 
     def own_pid(self, process: Process, enter: tuple[str, ...]) -> int:
         return process.pid

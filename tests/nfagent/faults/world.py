@@ -29,6 +29,7 @@ from tests.nfagent.faults.nf import Nf
 from tests.nfagent.faults.points import AWAY_S, BLIP_S, FOREVER, NAP_S, AgentDiedError, Border, Fault, Point
 from tests.nfagent.faults.state import Moment, moment
 from tests.nfagent.faults.switches import HUB, NIC, ONESWITCHD, FakeSwitching, FakeWiring, Switches
+from tests.nfagent.samples import FakeFitness
 
 AFTER_S = 2.0  # until a disconnected location counts as down
 _CALL_S = 0.001
@@ -127,7 +128,7 @@ class World:
         self._copies = copies
         self.switches = Switches(self)
         self.machines = Machines(self, frozenset({NIC} if remote else ()))
-        self.desired = Desired(store, catalog)
+        self.desired = Desired(store, catalog, FakeFitness())
         self.points: list[Point] = []
         self.notes: list[str] = []  # the agent's actions, with all texts
         self._told: dict[str, dict[str, Any]] = {}
