@@ -27,6 +27,7 @@ class Catalog:
         locations: names of the switches, the hypervisor first.
         port_numbers: available to instances.
         server: the server's own part of MAC addresses; 3 bytes.
+        project_files: directory with a directory of files for each project; None: there is none.
     """
 
     kinds: dict[str, Kind]
@@ -35,6 +36,7 @@ class Catalog:
     port_numbers: tuple[int, ...]
     quota: QuotaConfig
     server: bytes
+    project_files: Path | None = None
 
     @classmethod
     def of(cls, config: AgentConfig, server: ServerConfig) -> "Catalog":
@@ -52,6 +54,7 @@ class Catalog:
             locations=tuple(switch.name for switch in server.switch),
             port_numbers=tuple(number for number in numbers if number not in mapped),
             quota=config.quota,
+            project_files=None if config.project_files is None else Path(config.project_files),
             server=hashlib.sha256(server.oneswitchd.datapath_id.encode()).digest()[:3],
         )
 
@@ -124,15 +127,22 @@ def nf_kinds(program: str, backend: str = "auto") -> list[Kind]:
         )
         listed = json.loads(done.stdout)
         return [
-            _nf_kind(found, backend, each["kind"], each["summary"], offloads=each.get("offloads", False))
+            _nf_kind(
+                found,
+                backend,
+                each["kind"],
+                each["summary"],
+                offloads=each.get("offloads", False),
+                files=tuple(each.get("files", ())),
+            )
             for each in listed
         ]
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
         raise LaunchError(f"{found} list --format json does not list its kinds: {error}") from error
 
 
-def _nf_kind(program: str, backend: str, name: str, summary: str, *, offloads: bool) -> Kind:
+def _nf_kind(program: str, backend: str, name: str, summary: str, *, offloads: bool, files: tuple[str, ...]) -> Kind:
     command = (program, "run", name, "--config", "{config}", "{ports}", "--control", "{control}", "--backend", backend)
     offload = ("{offload}",) if offloads else ()
     check = (program, "check", name, "--config", "{config}", "--ports", "{ports}")
-    return Kind(name, summary, True, _NF_PORTS, (*command, "--workers", "{workers}", *offload), check)
+    return Kind(name, summary, True, _NF_PORTS, (*command, "--workers", "{workers}", *offload), check, files)

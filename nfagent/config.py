@@ -70,6 +70,7 @@ def _path_or_web_address(value: str) -> str:
 
 Listen = Annotated[str, AfterValidator(_listen)]
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+Place = Annotated[str, Field(pattern=r"^[^.\[\]]+(\[\])*(\.[^.\[\]]+(\[\])*)*$")]
 WebAddress = Annotated[str, AfterValidator(_web_address)]
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 
@@ -182,10 +183,12 @@ class KindConfig(_Section):
     command: Words
     movable: bool = False
     ports: Annotated[list[Annotated[int, Field(ge=0, le=2)]], Field(min_length=2, max_length=2)] = [0, 0]
+    files: list[Place] = []
 
     def kind(self) -> model.Kind:
         """Convert to the model's noun."""
-        return model.Kind(self.name, self.summary, self.movable, (self.ports[0], self.ports[1]), tuple(self.command))
+        ports, command = (self.ports[0], self.ports[1]), tuple(self.command)
+        return model.Kind(self.name, self.summary, self.movable, ports, command, files=tuple(self.files))
 
 
 class FlavorConfig(_Section):
@@ -328,6 +331,7 @@ class AgentConfig(_Section):
         runtime: directory of locks, sockets and configurations of running processes; best on a tmpfs.
         nf: the program ``nf``; "" for none.
         nf_backend: its packet backend; see nfs/README.md.
+        project_files: directory with a directory of files for each project.
         location: where instances may run. Switches without an entry have no slots.
     """
 
@@ -336,6 +340,7 @@ class AgentConfig(_Section):
     runtime: AbsolutePath = "/run/nfagent"
     nf: str = "nf"
     nf_backend: Literal["auto", "xdp", "packet"] = "auto"
+    project_files: AbsolutePath | None = None
     api: ApiConfig = ApiConfig()
     audit: AuditConfig = AuditConfig()
     quota: QuotaConfig = QuotaConfig()

@@ -12,6 +12,7 @@ from nfagent.checking import check_configuration
 from nfagent.clients import Client
 from nfagent.errors import ConflictError, InvalidError, QuotaError, UnknownError
 from nfagent.model import PORT_HOP, Chain, Instance, Kind, Migration, View
+from nfagent.named_files import check_files
 from nfagent.protocols import Fitness
 from nfagent.store import Change, Store, chains, instances, migrations
 from nfagent.store.instances import Filter
@@ -74,6 +75,7 @@ class Desired:
         self.catalog.flavor(order.flavor)
         count = _port_count(kind, order.ports)
         pin = self._pin(client, order.pin)
+        self._check_files(client, kind, order.config, {}, client.project)
         check_configuration(kind, order.config, count)
         self._check_fitness(kind, order.config, count, pin)
         with self.store.change() as change:
@@ -154,6 +156,7 @@ class Desired:
         if amendment.config is not None and amendment.config != instance.config:
             kind = self.catalog.kinds.get(instance.kind)
             if kind is not None:
+                self._check_files(client, kind, amendment.config, instance.config, instance.project)
                 check_configuration(kind, amendment.config, len(instance.ports))
         if pin is not None and pin != instance.pin and instance.kind in self.catalog.kinds:
             config = instance.config if amendment.config is None else amendment.config
@@ -333,6 +336,12 @@ class Desired:
         if holder is not None:
             state = "" if holder.present else ", which is being deleted"
             raise ConflictError("name-taken", f"the name {name!r} belongs to instance {holder.id}{state}")
+
+    def _check_files(
+        self, client: Client, kind: Kind, config: dict[str, Any], before: dict[str, Any], project: str
+    ) -> None:
+        if client.role != "admin":
+            check_files(kind.files, config, before, self.catalog.project_files, project)
 
     def _check_quota(self, change: Change, project: str, flavor: str, ports: int) -> None:
         more = {"instances": 1, "ports": ports, "workers": self.catalog.flavors[flavor].workers}

@@ -27,6 +27,7 @@ class Kind:
         ports: minimum and maximum number of an instance's virtual ports.
         command: to run; see `nfagent.launch.commands` for its placeholders.
         check: examines a configuration, ``{config}``, of an instance with ``{ports}`` ports; empty: there is none.
+        files: places of its configuration that name files, such as ``listeners[].tls.key``.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Kind:
     ports: tuple[int, int]
     command: tuple[str, ...]
     check: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
     def check_of(self, ports: int) -> tuple[str, ...]:
         """Return the words of `check` for an instance with this number of ports; ``{config}`` remains."""

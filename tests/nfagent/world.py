@@ -44,6 +44,7 @@ server = "{directory}/server.toml"
 state = "{directory}/state"
 runtime = "{directory}/run"
 nf = ""
+project_files = "{directory}/files"
 [api]
 listen = ["unix:{directory}/nfagent.sock", "tcp:127.0.0.1:0"]
 tokens = "{directory}/tokens"
@@ -63,6 +64,10 @@ last = 1003
 name = "sleeper"
 summary = "does nothing, for a long time"
 command = ["sleep", "100000"]
+[[kind]]
+name = "reader"
+command = ["sleep", "100000"]
+files = ["log.path", "listeners[].tls.key"]
 [[kind]]
 name = "broken"
 command = ["sh", "-c", "echo it cannot be; exit 3"]

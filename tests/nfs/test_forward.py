@@ -276,6 +276,8 @@ def test_the_functions_are_listed_and_replay_a_capture(directory: Path) -> None:
     assert {"forward", "l4lb"} <= set(kinds)
     assert kinds["forward"]["schema"] == 1
     assert [name for name, kind in kinds.items() if kind["offloads"]] == ["l4lb"]
+    assert kinds["forward"]["files"] == []
+    assert {"log.path", "listeners[].tls.key", "listeners[].tls.certificates[].signer"} <= set(kinds["l7lb"]["files"])
     from scapy.layers.inet import IP, UDP
     from scapy.layers.l2 import Ether
     from scapy.utils import rdpcap, wrpcap

@@ -23,18 +23,22 @@ pub(crate) struct Kind {
     pub(crate) summary: &'static str,
     pub(crate) schema: u32,
     pub(crate) offloads: bool,
+    /// The places of its configuration that name files or sockets; `[]` stands for each element of a list. Those who may not open all files may not name
+    /// them either.
+    pub(crate) files: &'static [&'static str],
     pub(crate) run: fn(&Running<'_>) -> Result<(), Failure>,
     pub(crate) check: fn(&Path, usize) -> Result<(), Failure>,
     pub(crate) replay: fn(&Files<'_>) -> Result<(), Failure>,
 }
 
 impl Kind {
-    const fn of<N: NetworkFunction>() -> Self {
+    const fn of<N: NetworkFunction>(files: &'static [&'static str]) -> Self {
         Self {
             name: N::KIND,
             summary: N::SUMMARY,
             schema: N::SCHEMA,
             offloads: N::OFFLOADS,
+            files,
             run: run::<N>,
             check: check::<N>,
             replay: replay::<N>,
@@ -42,15 +46,23 @@ impl Kind {
     }
 }
 
-/// All kinds. Add a new one by adding a line.
+/// All kinds. Add a new one by adding a line, with the places of its configuration that name files.
 pub(crate) const KINDS: &[Kind] = &[
-    Kind::of::<L4lb>(),
-    Kind::of::<L7lb>(),
-    Kind::of::<Limiter>(),
-    Kind::of::<Assets>(),
-    Kind::of::<Tswitch>(),
-    Kind::of::<TnicFunction>(),
-    Kind::of::<Forward>(),
+    Kind::of::<L4lb>(&[]),
+    Kind::of::<L7lb>(&[
+        "log.path",
+        "listeners[].tls.certificate",
+        "listeners[].tls.key",
+        "listeners[].tls.signer",
+        "listeners[].tls.certificates[].certificate",
+        "listeners[].tls.certificates[].key",
+        "listeners[].tls.certificates[].signer",
+    ]),
+    Kind::of::<Limiter>(&[]),
+    Kind::of::<Assets>(&["signatures", "log"]),
+    Kind::of::<Tswitch>(&[]),
+    Kind::of::<TnicFunction>(&["tswitch.control", "muxes[].socket"]),
+    Kind::of::<Forward>(&[]),
 ];
 
 /// # Errors

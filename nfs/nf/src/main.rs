@@ -272,7 +272,7 @@ fn complete(arguments: &ArgMatches) -> Result<(), Failure> {
 
 fn list(arguments: &ArgMatches) {
     if text(arguments, "format") == "json" {
-        let each = |kind: &kinds::Kind| json!({ "kind": kind.name, "summary": kind.summary, "schema": kind.schema, "offloads": kind.offloads });
+        let each = |kind: &kinds::Kind| json!({ "kind": kind.name, "summary": kind.summary, "schema": kind.schema, "offloads": kind.offloads, "files": kind.files });
         println!("{}", json!(KINDS.iter().map(each).collect::<Vec<_>>()));
         return;
     }
