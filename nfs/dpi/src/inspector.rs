@@ -152,7 +152,7 @@ impl Inspector {
         whole
     }
 
-    /// Forgets a flow without a final answer, at once or when there is room. Its number may then be used for another flow.
+    /// Has the program forget a flow, at once or when there is room: when the flow is over, or has its final answer. Otherwise the program keeps it.
     pub fn forget(&self, flow: u64) {
         let mut state = self.shared.state();
         state.quarantine.release(flow);

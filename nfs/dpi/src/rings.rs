@@ -60,7 +60,7 @@ pub enum Request<'a> {
     Packet(Packet<'a>),
     /// Asks for the best guess, as the answer, which is final.
     GiveUp { flow: u64, sequence: u64 },
-    /// Forgets a flow that has no final answer; has none itself.
+    /// Forgets a flow; has no answer.
     Forget { flow: u64 },
 }
 

@@ -6,9 +6,10 @@ mod common;
 
 use common::{
     packets::{dns_query, noise, packet},
+    play::kill,
     program, Waiting,
 };
-use nf_dpi::{Confidence, Inspector, Refused, Request, Settings, State};
+use nf_dpi::{Confidence, Refused, Request, Settings, State};
 
 #[test]
 fn a_question_is_recognised_by_its_bytes() {
@@ -72,10 +73,4 @@ fn a_killed_program_is_started_again_and_first_wants_what_was() {
     let status = inspector.status();
     assert_eq!((status.ended_at_packets, status.quarantined), (0, 0));
     assert!(status.last_end.unwrap().contains("signal: 9"));
-}
-
-fn kill(inspector: &Inspector) {
-    let pid = inspector.status().pid.unwrap();
-    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }

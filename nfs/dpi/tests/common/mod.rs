@@ -2,7 +2,9 @@
 
 #![allow(dead_code)] // each test uses a part
 
+pub mod capture;
 pub mod packets;
+pub mod play;
 
 use std::{
     path::{Path, PathBuf},

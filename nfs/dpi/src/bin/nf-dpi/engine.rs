@@ -1,6 +1,6 @@
 //! Flows and their packets, by the rules of ndpiReader (nDPI's example/reader_util.c, `packet_processing`).
 
-use std::collections::HashMap;
+use std::collections::{hash_map::Entry, HashMap};
 
 use nf_dpi::{Answer, Catalogue, Confidence, Host, Packet, Packets, Protocol, Request, State};
 
@@ -11,12 +11,17 @@ const UDP: u8 = 17;
 
 pub(crate) struct Engine {
     module: Module,
-    /// Those without a final answer.
     flows: HashMap<u64, Tracked>,
     packets: Packets,
 }
 
-struct Tracked {
+enum Tracked {
+    Open(Open),
+    /// Packets that come later, because the owner has not seen the answer yet, get it again. nDPI has forgotten the flow.
+    Decided(Box<Answer>),
+}
+
+struct Open {
     flow: Flow,
     packets: u32,
     /// That many are enough.
@@ -39,56 +44,43 @@ impl Engine {
     }
 
     pub(crate) fn answer(&mut self, request: &Request<'_>) -> Option<Answer> {
-        match request {
-            Request::Packet(packet) => Some(self.packet(packet)),
-            Request::GiveUp { flow, sequence } => Some(self.give_up(*flow, *sequence)),
+        let (number, sequence) = match *request {
+            Request::Packet(packet) => (packet.flow, packet.sequence),
+            Request::GiveUp { flow, sequence } => (flow, sequence),
             Request::Forget { flow } => {
-                self.flows.remove(flow);
-                None
+                self.flows.remove(&flow);
+                return None;
             }
-        }
-    }
-
-    fn packet(&mut self, packet: &Packet<'_>) -> Answer {
+        };
         let limits = self.packets;
-        let tracked = self
-            .flows
-            .entry(packet.flow)
-            .or_insert_with(|| Tracked::new(packet, limits));
-        tracked.packets = tracked.packets.saturating_add(1);
-        let enough = tracked.packets > tracked.most;
-        let (bytes, time) = (packet.bytes, packet.time_ms);
-        let seen = self.module.packet(&mut tracked.flow, bytes, time, enough);
-        let answer = answer(packet.flow, packet.sequence, &seen);
-        if answer.state == State::Final {
-            self.flows.remove(&packet.flow);
-        }
-        answer
-    }
-
-    fn give_up(&mut self, flow: u64, sequence: u64) -> Answer {
-        match self.flows.remove(&flow) {
-            Some(mut tracked) => {
-                let seen = self.module.give_up(&mut tracked.flow);
-                answer(flow, sequence, &seen)
+        let tracked = match (self.flows.entry(number), request) {
+            (Entry::Occupied(entry), _) => entry.into_mut(),
+            (Entry::Vacant(entry), Request::Packet(packet)) => {
+                entry.insert(Tracked::Open(Open::new(packet, limits)))
             }
             // It has no packets: nothing is known.
-            None => Answer {
-                flow,
-                sequence,
-                state: State::Final,
-                protocol: Protocol::default(),
-                category: 0,
-                confidence: Confidence::Unknown,
-                host: Host::new(b""),
-                ja3: None,
-                ja3_server: None,
-            },
+            (Entry::Vacant(_), _) => return Some(unknown(number, sequence)),
+        };
+        let open = match tracked {
+            Tracked::Open(open) => open,
+            Tracked::Decided(known) => {
+                let answer = (**known).clone();
+                return Some(Answer { sequence, ..answer });
+            }
+        };
+        let seen = match request {
+            Request::Packet(packet) => open.packet(&mut self.module, packet),
+            _ => self.module.give_up(&mut open.flow),
+        };
+        let answer = answer(number, sequence, &seen);
+        if answer.state == State::Final {
+            *tracked = Tracked::Decided(Box::new(answer.clone()));
         }
+        Some(answer)
     }
 }
 
-impl Tracked {
+impl Open {
     fn new(packet: &Packet<'_>, limits: Packets) -> Self {
         let most = match layer4(packet.bytes) {
             TCP => limits.tcp,
@@ -102,6 +94,26 @@ impl Tracked {
             packets: 0,
             most,
         }
+    }
+
+    fn packet(&mut self, module: &mut Module, packet: &Packet<'_>) -> Seen<'_> {
+        self.packets = self.packets.saturating_add(1);
+        let enough = self.packets > self.most;
+        module.packet(&mut self.flow, packet.bytes, packet.time_ms, enough)
+    }
+}
+
+fn unknown(flow: u64, sequence: u64) -> Answer {
+    Answer {
+        flow,
+        sequence,
+        state: State::Final,
+        protocol: Protocol::default(),
+        category: 0,
+        confidence: Confidence::Unknown,
+        host: Host::new(b""),
+        ja3: None,
+        ja3_server: None,
     }
 }
 

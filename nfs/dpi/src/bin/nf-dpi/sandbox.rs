@@ -42,10 +42,13 @@ pub(crate) fn confine(memory: u64) -> Result<(), String> {
     )
     .map_err(failed("drop privileges"))?;
     set_no_new_privs(true).map_err(failed("refuse privileges"))?;
-    let filter =
-        filter().map_err(|error| format!("cannot make the filter of system calls: {error}"))?;
-    seccompiler::apply_filter(&filter)
-        .map_err(|error| format!("cannot set the filter of system calls: {error}"))
+    let made = |error| format!("cannot make the filter of system calls: {error}");
+    // Where filters disagree, the kernel takes the stricter one.
+    for filter in [no_files().map_err(made)?, filter().map_err(made)?] {
+        seccompiler::apply_filter(&filter)
+            .map_err(|error| format!("cannot set the filter of system calls: {error}"))?;
+    }
+    Ok(())
 }
 
 fn limit(resource: Resource, most: u64) -> Result<(), String> {
@@ -56,7 +59,8 @@ fn limit(resource: Resource, most: u64) -> Result<(), String> {
     setrlimit(resource, most).map_err(|error| format!("cannot limit {resource:?}: {error}"))
 }
 
-/// Allows what the loop, the allocator and the end need; any other call ends the process (SIGSYS).
+/// Allows what the loop, the allocator and the end need, and memory that cannot be executed. Calls for files are among it, because `no_files` refuses them.
+/// Any other call ends the process (SIGSYS).
 fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let always = [
         // The loop: bells, the socket.
@@ -86,20 +90,41 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         libc::SYS_gettid,
         libc::SYS_tgkill,
     ];
-    let mut rules: Vec<_> = always.map(|call| (call, Vec::new())).into();
+    let mut rules = without_conditions(&always);
+    rules.extend(without_conditions(&FILES));
     #[cfg(target_arch = "x86_64")]
-    rules.extend([libc::SYS_poll, libc::SYS_time].map(|call| (call, Vec::new())));
-    // Memory that can be executed: never.
+    rules.extend(without_conditions(&[libc::SYS_poll, libc::SYS_time]));
     let execute = SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64);
     let condition = SeccompCondition::new(2, SeccompCmpArgLen::Dword, execute, 0)?;
     let plain = SeccompRule::new(vec![condition])?;
     rules.extend([libc::SYS_mmap, libc::SYS_mprotect].map(|call| (call, vec![plain.clone()])));
+    compile(rules, SeccompAction::KillProcess, SeccompAction::Allow)
+}
+
+/// Refuses files with an error: libraries look for some that they can do without, such as the time zone's.
+fn no_files() -> Result<BpfProgram, seccompiler::BackendError> {
+    let refuse = SeccompAction::Errno(libc::EACCES as u32);
+    compile(without_conditions(&FILES), SeccompAction::Allow, refuse)
+}
+
+const FILES: [i64; 4] = [
+    libc::SYS_openat,
+    libc::SYS_newfstatat,
+    libc::SYS_faccessat,
+    libc::SYS_readlinkat,
+];
+
+type Rules = Vec<(i64, Vec<SeccompRule>)>;
+
+fn without_conditions(calls: &[i64]) -> Rules {
+    calls.iter().map(|call| (*call, Vec::new())).collect()
+}
+
+fn compile(
+    rules: Rules,
+    others: SeccompAction,
+    these: SeccompAction,
+) -> Result<BpfProgram, seccompiler::BackendError> {
     let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
-    SeccompFilter::new(
-        rules.into_iter().collect(),
-        SeccompAction::KillProcess,
-        SeccompAction::Allow,
-        architecture,
-    )?
-    .try_into()
+    SeccompFilter::new(rules.into_iter().collect(), others, these, architecture)?.try_into()
 }
