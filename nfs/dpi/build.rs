@@ -33,6 +33,6 @@ fn main() {
     println!("cargo::rustc-cfg=ndpi");
     // Only the program: whoever uses the library stays free of C code.
     let folder = env::var("OUT_DIR").unwrap_or_default();
-    println!("cargo::rustc-link-arg-bins={folder}/libnf_ndpi.a");
-    println!("cargo::rustc-link-arg-bins=-lndpi");
+    println!("cargo::rustc-link-arg-bin=nf-dpi={folder}/libnf_ndpi.a");
+    println!("cargo::rustc-link-arg-bin=nf-dpi=-lndpi");
 }

@@ -101,9 +101,11 @@ impl Catalogue {
         lines
     }
 
+    /// Reads those lines.
+    ///
     /// # Errors
-    /// If a line is not one of those.
-    pub(crate) fn parse(lines: &str) -> Result<Self, String> {
+    /// If a line is not one of them, or there are too many.
+    pub fn parse(lines: &str) -> Result<Self, String> {
         let mut lines = lines.lines();
         let mut catalogue = Self {
             version: lines.next().unwrap_or_default().to_owned(),

@@ -1,6 +1,6 @@
 //! The program, with nDPI in it. Without nDPI's headers nothing is tested, and the tests say so.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // tests
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests
 
 mod common;
 
@@ -73,4 +73,28 @@ fn a_killed_program_is_started_again_and_first_wants_what_was() {
     let status = inspector.status();
     assert_eq!((status.ended_at_packets, status.quarantined), (0, 0));
     assert!(status.last_end.unwrap().contains("signal: 9"));
+}
+
+#[test]
+fn the_program_has_a_filter_of_system_calls_and_no_privileges() {
+    let Some(program) = program() else { return };
+    let waiting = Waiting::live(Settings::new(program));
+    let pid = waiting.inspector.status().pid.unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let field = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .unwrap()
+    };
+    assert_eq!(field("Seccomp:").trim(), "2");
+    assert_eq!(field("NoNewPrivs:").trim(), "1");
+    for set in ["CapInh:", "CapPrm:", "CapEff:"] {
+        assert_eq!(field(set).trim(), "0000000000000000", "{set}");
+    }
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    for name in ["Max core file size", "Max processes", "Max file size"] {
+        let line = limits.lines().find(|line| line.starts_with(name)).unwrap();
+        assert_eq!(line.split_whitespace().nth_back(1), Some("0"), "{line}");
+    }
 }
