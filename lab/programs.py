@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
@@ -36,6 +37,16 @@ def find_program(name: str) -> str:
     if found is None:
         raise StartError(f"{name} is not installed; {_PACKAGES}")
     return found
+
+
+def typed(name: str) -> str:
+    """Return a program of this project as a person types it in this directory: by its name, if PATH finds it."""
+    own = Path(sys.executable).parent / name
+    found = shutil.which(name)
+    if found is not None and Path(found).resolve() == own.resolve():
+        return name
+    here = Path.cwd()
+    return str(own.relative_to(here) if own.is_relative_to(here) else own)
 
 
 def find_schema() -> Path:

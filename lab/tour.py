@@ -14,7 +14,7 @@ from rich.table import Table
 from lab.checks import Check, one_switch, require_switches, run_check
 from lab.control_plane import Oneswitchd, OsKenController, free_port
 from lab.mobility import MovingHost, Tour
-from lab.programs import find_example
+from lab.programs import find_example, typed
 from lab.server import Lab
 from lab.spec import HYPERVISOR, LabSpec
 
@@ -174,15 +174,15 @@ def _print_end(console: Console, holds: bool, lab: Lab, keep: bool) -> None:
         console.print(f"[red]Some checks failed.[/red] Logs: {lab.directory}", soft_wrap=True)
     if keep:
         console.print("It keeps running; Ctrl-C ends it. In another terminal, try:")
-        for line in (
-            "unoctl show                                      the controller's view, and the server behind it",
-            "unoctl trace vm1 icmp,dl_dst=02:00:00:00:00:04   a packet's path over both switches, flow-ids and bytes",
-            "unoctl dump-flows virtual                        the controller's rules; `physical`: the switches'",
-            f"uno-lab exec {lab.name} vm1 ping 10.0.0.2               a command in a host",
+        for program, line in (
+            ("unoctl", "show                                      the controller's view, and the server behind it"),
+            ("unoctl", "trace vm1 icmp,dl_dst=02:00:00:00:00:04   a packet's path over both switches, with its bytes"),
+            ("unoctl", "dump-flows virtual                        the controller's rules; `physical`: the switches'"),
+            ("uno-lab", f"exec {lab.name} vm1 ping 10.0.0.2               a command in a host"),
         ):
-            console.print(f"  .venv/bin/{line}", highlight=False, soft_wrap=True)
+            console.print(f"  {typed(program)} {line}", highlight=False, soft_wrap=True)
     else:
-        console.print("Next: `.venv/bin/uno-lab tour --keep` leaves it running.")
+        console.print(f"Next: `{typed('uno-lab')} tour --keep` leaves it running.")
 
 
 def _wait_for_line(process: "subprocess.Popen[str]", text: str) -> None:

@@ -9,6 +9,7 @@ from lab.demo.site import OUTSIDE, SECOND, WEB_VIP, Site
 from lab.demo.traffic import LITTLE, MUCH
 from lab.errors import LabError
 from lab.http_traffic import HttpClient
+from lab.programs import typed
 from server.processes import wait_gone
 
 _SAME_S = 40.0
@@ -42,15 +43,15 @@ def keep_running(site: Site, console: Console) -> None:
 
 
 def _print_hints(site: Site, console: Console) -> None:
-    api = f"{site.agent.address}/api/v1"
+    api, unoctl = f"{site.agent.address}/api/v1", typed("unoctl")
     console.print(f"\nIt keeps running; Ctrl-C ends it. Traffic rises and falls every {_SAME_S:.0f} s. Try:")
     for line in (
         site.dashboard,
         "in another terminal:",
         f"  curl -s {api}/instances/{NAME}     the load balancer: its location and configuration",
         f"  curl -sN {api}/events              events, live",
-        f"  .venv/bin/uno-lab exec {site.lab.name} {SECOND} curl -s http://{WEB_VIP}/    a request of your own",
-        "  .venv/bin/unoctl show              the controller's view, and the server behind it",
-        "  .venv/bin/unoctl dump-flows virtual    the controller's rules; `physical`: those on the switches",
+        f"  {typed('uno-lab')} exec {site.lab.name} {SECOND} curl -s http://{WEB_VIP}/    a request of your own",
+        f"  {unoctl} show              the controller's view, and the server behind it",
+        f"  {unoctl} dump-flows virtual    the controller's rules; `physical`: those on the switches",
     ):
         console.print(f"  {line}", highlight=False, soft_wrap=True)

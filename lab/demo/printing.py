@@ -5,6 +5,7 @@ from rich.console import Console
 from lab.demo.counting import Summary
 from lab.demo.site import Site
 from lab.demo.traffic import LITTLE, MUCH
+from lab.programs import typed
 
 
 def print_begin(console: Console, site: Site) -> None:
@@ -37,7 +38,7 @@ def print_end(console: Console, site: Site, holds: bool, *, keep: bool) -> None:
     """Print the next steps."""
     console.print()
     if holds and not keep:
-        console.print(f"Next: `.venv/bin/uno-lab {site.name} --keep` leaves it running.")
+        console.print(f"Next: `{typed('uno-lab')} {site.name} --keep` leaves it running.")
     if holds:
         return
     here = site.lab.directory

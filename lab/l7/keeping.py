@@ -4,6 +4,7 @@ from rich.console import Console
 
 from lab.demo.site import OUTSIDE, SNIC, WEB_VIP, Site
 from lab.l7.routes import API, WWW
+from lab.programs import typed
 
 
 def keep_running(site: Site, console: Console) -> None:
@@ -13,7 +14,7 @@ def keep_running(site: Site, console: Console) -> None:
         site: the running server.
         console: for people.
     """
-    curl = f".venv/bin/uno-lab exec {site.name} {OUTSIDE} curl -s"
+    curl = f"{typed('uno-lab')} exec {site.name} {OUTSIDE} curl -s"
     api = f"{site.agent.address}/api/v1"
     console.print("\nIt keeps running; Ctrl-C ends it. In another terminal, try:")
     for line in (
