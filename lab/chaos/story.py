@@ -144,7 +144,7 @@ class _RoundRun:
     def _ask_for_advice(self) -> None:
         """Ask what a person should do, if an outage goes on."""
         if any(each.end is None for each in self._service.outages()):
-            self._advice = advice(self._site.lab.server_toml, self._site.agent.address)
+            self._advice = advice(self._site.lab.server_toml, self._site.agent.config)
 
     def _outages_of_round(self, mended: float) -> Iterator[ShownOutage]:
         for each in self._service.outages():

@@ -152,10 +152,10 @@ class Watch:
         return bool(self._get("/api/v1/faults").json()["faults"])
 
 
-def advice(server_toml: Path, agent: str) -> list[str]:
+def advice(server_toml: Path, agent_toml: Path) -> list[str]:
     """Return what ``unoctl doctor`` tells a person to do now about what has failed."""
     argv = [sys.executable, "-m", "unoctl", "--config", str(server_toml), "--format", "json", "doctor"]
-    environment = {"NFAGENT_API": agent, "PATH": "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"}
+    environment = {"NFAGENT_CONFIG": str(agent_toml), "PATH": "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"}
     done = subprocess.run(argv, capture_output=True, text=True, timeout=_DOCTOR_S, env=environment, check=False)
     try:
         found = json.loads(done.stdout)["findings"]

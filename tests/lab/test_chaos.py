@@ -14,7 +14,9 @@ import pytest
 
 from lab.chaos.faults import KINDS, Fault, Round, draw
 from lab.chaos.tally import Outcome, ShownOutage, Tally
+from lab.chaos.watch import advice
 from lab.directory import ENVIRONMENT
+from tests.server.fake_rest import FakeOneswitchd
 
 _FAULTS = int(os.environ.get("CHAOS_FAULTS", "2000"))
 _SEED = int(os.environ.get("CHAOS_SEED", "1"))
@@ -108,6 +110,19 @@ def test_a_silent_or_endless_outage_does_not_hold(outcome: Outcome, words: str) 
     assert not outcome.holds
     assert not tally.holds
     assert words in str(outcome)
+
+
+def test_a_person_is_told_what_doctor_says_about_this_agent(directory: Path) -> None:
+    server, agent = directory / "server.toml", directory / "agent.toml"
+    switch = f'[[switch]]\nname = "hv"\nvirt = "unix:{directory}/v"\nedge = "unix:{directory}/e"\n'
+    server.write_text(f'[oneswitchd]\ndatapath_id = "{1:016x}"\napi = "unix:{directory}/a"\n{switch}')
+    agent.write_text(f'[api]\nlisten = ["unix:{directory}/nfagent.sock"]\n')
+    fault = {"gravity": "critical", "about": "disk", "name": "store", "since": "12:00", "text": "it is full"}
+    with FakeOneswitchd(directory / "nfagent.sock") as fake:
+        fake.overrides["GET /api/v1/servers"] = lambda _: (200, {"servers": [{"datapath_id": f"{1:016x}"}]})
+        fake.overrides["GET /api/v1/faults"] = lambda _: (200, {"faults": [fault]})
+        assert "store: free some space on the disk of nfagent's state directory" in advice(server, agent)
+    assert "nfagent: start it: nfagent serve; deployed functions keep running meanwhile" in advice(server, agent)
 
 
 def test_no_event_is_asked_of_a_disk_that_takes_none() -> None:

@@ -40,5 +40,11 @@ def test_faults_of_this_server_become_findings(module_directory: Path, datapath:
     assert [level for level, _, _ in found(fake)] == [Level.FAIL]
 
 
+def test_an_address_that_is_none_is_to_be_corrected() -> None:
+    (wrong,) = functions(FACTS, None, {"NFAGENT_API": "http://127.0.0.1:1"}, NONE)
+    assert "expected unix:PATH, tcp:HOST:PORT or tls:HOST:PORT" in wrong.message
+    assert str(wrong.mend).startswith("correct $NFAGENT_API or agent.toml")
+
+
 def test_a_missing_agent_is_no_finding() -> None:
     assert found(None) == []

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from server.errors import ConfigChoiceError, ServerError
+from server.errors import ConfigChoiceError, ConfigError, ServerError
 from unoctl.doctor.facts import ASK_TIMEOUT_S, Facts
 from unoctl.doctor.findings import Finding, Topic
 from unoctl.doctor.mending import restart_oneswitchd, restart_switch
@@ -34,6 +34,9 @@ def functions(
             if not client.manages(facts.server.oneswitchd.datapath_id):
                 return
             faults = client.faults()
+    except ConfigError as error:
+        yield TOPIC.fail("nfagent", str(error), "correct $NFAGENT_API or agent.toml; see: unoctl nf --help")
+        return
     except ServerError as error:
         yield TOPIC.fail("nfagent", str(error), "start it: nfagent serve; deployed functions keep running meanwhile")
         return
