@@ -98,7 +98,7 @@ class _RoundRun:
         self._round = faults
         self._troubles: list[str] = []
         self._advice: list[str] = []
-        self._struck = 0.0
+        self._struck = self._told = 0.0
 
     def run(self) -> Outcome:
         self._watch.begin()
@@ -145,6 +145,7 @@ class _RoundRun:
         """Ask what a person should do, if an outage goes on."""
         if any(each.end is None for each in self._service.outages()):
             self._advice = advice(self._site.lab.server_toml, self._site.agent.config)
+            self._told = time.monotonic()
 
     def _outages_of_round(self, mended: float) -> Iterator[ShownOutage]:
         for each in self._service.outages():
@@ -155,6 +156,7 @@ class _RoundRun:
                 late_s=round(max(0.0, each.start + each.lasts_s - mended), 2) if ended else None,
                 shown_s=self._watch.shown_after(each.start),
                 advice=tuple(self._advice),
+                told_s=round(max(0.0, self._told - each.start), 2),
             )
 
     def _move(self) -> None:

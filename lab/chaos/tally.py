@@ -19,6 +19,8 @@ class ShownOutage:
         late_s: how long after the last fault was mended it ended; 0: before; None: as ``out_s``.
         shown_s: after how many seconds each channel showed a fault, by channel.
         advice: what a person was told to do after `ENDED_S`.
+        told_s: when doctor, asked after `ENDED_S`, had answered; 0: it was not asked. An outage that ended meanwhile
+            needs no advice.
     """
 
     after_s: float
@@ -26,6 +28,7 @@ class ShownOutage:
     late_s: float | None
     shown_s: dict[str, float] = field(default_factory=dict)
     advice: tuple[str, ...] = ()
+    told_s: float = 0.0
 
     @property
     def is_long(self) -> bool:
@@ -37,11 +40,14 @@ class ShownOutage:
         """Tell whether it went on for too long after its cause was mended, or a person was not told what to do."""
         if self.out_s is None or self.late_s is None or self.late_s > ENDED_S:
             return True
-        return self.out_s > ENDED_S and not self.advice
+        return self._lacks_advice(self.out_s)
+
+    def _lacks_advice(self, out_s: float) -> bool:
+        return out_s > max(ENDED_S, self.told_s) and not self.advice
 
     def __str__(self) -> str:
         text = "no request was answered any more" if self.out_s is None else f"out for {self.out_s:.1f} s"
-        if self.out_s is not None and self.out_s > ENDED_S and not self.advice:
+        if self.out_s is not None and self._lacks_advice(self.out_s):
             text += "; no person was told what to do"
         return text
 

@@ -16,6 +16,7 @@ from lab.chaos.faults import KINDS, Fault, Round, draw
 from lab.chaos.tally import Outcome, ShownOutage, Tally
 from lab.chaos.watch import advice
 from lab.directory import ENVIRONMENT
+from tests.lab.conftest import Run
 from tests.server.fake_rest import FakeOneswitchd
 
 _FAULTS = int(os.environ.get("CHAOS_FAULTS", "2000"))
@@ -43,6 +44,15 @@ def test_a_series_of_faults_is_told(directory: Path) -> None:
     assert played["holds"]
     assert [each["part"] for found in played["rounds"] for each in found["round"]["faults"]] == ["lb1", "nfagent"]
     assert 0 < played["answered"] <= played["sent"]
+
+
+@pytest.mark.soak
+def test_an_ordinary_user_plays_it_without_the_faults_of_disks(run_as_user: Run) -> None:
+    done = run_as_user("from lab.cli import app; app(['chaos', '--faults=14', '--seed=5', '--format=json'])")
+    assert done.returncode == 0, done.stdout + done.stderr
+    played = json.loads(done.stdout)
+    assert (played["faults"], len(played["left_out"])) == (14, 1)
+    assert "the disk's faults are left out" in played["left_out"][0]
 
 
 @pytest.mark.soak
@@ -84,6 +94,7 @@ def test_faults_of_a_round_are_of_independent_parts() -> None:
         (Outcome(ROUND, 1.0, (ShownOutage(0.1, 4.0, 3.0),)), "out for 4.0 s"),
         (Outcome(ROUND, 1.0, (ShownOutage(0.1, 9.0, 8.0, SHOWN),)), "out for 9.0 s"),
         (Outcome(ROUND, 1.0, (ShownOutage(0.1, 15.5, 14.5, SHOWN, ADVICE),)), "out for 15.5 s"),
+        (Outcome(ROUND, 1.0, (ShownOutage(0.1, 15.5, 14.5, SHOWN, told_s=16.0),)), "out for 15.5 s"),
         (Outcome(LASTING, 6.0, shown_s=SHOWN), "hang snic0 + kill lb1, mended after 6.0 s: served all the time"),
     ],
 )
@@ -98,6 +109,10 @@ def test_an_outage_that_is_shown_and_ends_holds(outcome: Outcome, words: str) ->
         (Outcome(ROUND, 1.0, (ShownOutage(0.1, None, None, SHOWN, ADVICE),)), "no request was answered any more"),
         (Outcome(ROUND, 1.0, (ShownOutage(0.1, 17.0, 16.0, SHOWN, ADVICE),)), "out for 17.0 s"),
         (Outcome(ROUND, 9.0, (ShownOutage(0.1, 17.0, 8.0, SHOWN),)), "out for 17.0 s; no person was told what to do"),
+        (
+            Outcome(ROUND, 9.0, (ShownOutage(0.1, 17.0, 8.0, SHOWN, told_s=16.0),)),
+            "out for 17.0 s; no person was told what to do",
+        ),
         (Outcome(ROUND, 1.0, (ShownOutage(0.1, 9.0, 8.0, SHOWN | {"metric": 5.1}),)), "not shown within 5 s by metric"),
         (Outcome(ROUND, 1.0, (ShownOutage(0.1, 9.0, 8.0, {"metric": 1.0}),)), "by dashboard, faults, event"),
         (Outcome(LASTING, 6.0, shown_s=SHOWN | {"event": 5.2}), "served all the time; not shown within 5 s by event"),
