@@ -16,7 +16,9 @@ use crate::session::AsyncMasks;
 pub(crate) use replies::set_async;
 pub use replies::{encode, encode_async_config};
 pub use requests::{decode, is_write};
-pub use tables::{encode_table_desc, Table, TableChange, TableConfig, Vacancy};
+pub use tables::{
+    encode_table_desc, encode_table_status, Table, TableChange, TableConfig, Vacancy, VacancyEvent,
+};
 
 pub use crate::header::VERSION_14 as VERSION;
 pub use kind::BUNDLE_ADD;

@@ -17,8 +17,7 @@ FIRST = _IN_14.version
 _IMPORTANCE = slice(46, 48)
 _EVICTION, _VACANCY = 1 << 2, 1 << 3
 _EVICTION_PROPERTY, _VACANCY_PROPERTY = 2, 3
-# Known difference: events about vacancy, if the limits are near 100 %.
-_LIMITS = ((0, 0), (10, 20), (20, 80), (80, 20), (20, 101))
+_LIMITS = ((0, 0), (20, 80), (80, 20), (20, 101), (99, 99), (99, 100), (100, 100), (100, 100))
 # Kinds of messages, to a slave and to a master or an equal: of roles, tables and requests; and all reasons of each.
 _NOTIFICATIONS = tuple((kind, every) for kind, every in zip(range(6, 12), (7, 7, 0x18, 0x18, 3, 3), strict=True))
 _UNSUPPORTED = ((6, 8), (8, 1), (10, 4), (12, 1), (0xFFFF, 1))

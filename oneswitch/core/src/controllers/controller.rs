@@ -152,6 +152,7 @@ pub enum Asynchronous {
     PortStatus,
     FlowRemoved,
     RequestForward,
+    TableStatus,
 }
 
 impl Controller {
@@ -208,6 +209,7 @@ impl Controller {
             Asynchronous::PortStatus => self.asynchronous.port_status,
             Asynchronous::FlowRemoved => self.asynchronous.flow_removed,
             Asynchronous::RequestForward => self.asynchronous.request_forward,
+            Asynchronous::TableStatus => self.asynchronous.table_status,
         };
         let is_slave = self.role == ControllerRole::Slave;
         let mask = masks[usize::from(is_slave)];

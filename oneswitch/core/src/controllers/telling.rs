@@ -10,6 +10,7 @@ use crate::switches::verdict::{Forwarded, Origin, Refused};
 use crate::wire::wire;
 use openflow13::flow_monitor::{encode_paused, encode_resumed, updates_messages};
 use openflow13::openflow10::StatsForm;
+use openflow13::openflow14::{encode_table_status, Table, VacancyEvent};
 use openflow13::{
     continuation, encode_error, extension, set_xid, Message, PacketIn, Port, PortStatus,
 };
@@ -144,6 +145,21 @@ impl Controllers {
     /// Tells whether some controller has flow monitors.
     pub fn monitor(&self) -> bool {
         self.connections.values().any(|c| !c.monitors.is_empty())
+    }
+
+    /// Tells of events about the vacancy of tables, which an operation has caused.
+    pub fn tell_vacancy(&mut self, operation: u64, events: &[(VacancyEvent, Table)]) {
+        for (event, table) in events {
+            let reason = *event as u8;
+            for controller in self.connections.values_mut() {
+                let version = controller.version;
+                let has_events = version >= openflow14::VERSION;
+                if has_events && controller.wants(Asynchronous::TableStatus, reason) {
+                    let frame = encode_table_status(version, *event, table);
+                    controller.report(operation, frame, false);
+                }
+            }
+        }
     }
 
     /// Reports the changes by one message to the controllers that monitor them.

@@ -83,9 +83,20 @@ impl Core {
         self.watch_for_monitors();
     }
 
-    /// Keeps what messages in flight change only while a controller monitors it.
+    /// Keeps what messages in flight change only while a controller monitors it, or a table tells of its vacancy.
     pub(in crate::core) fn watch_for_monitors(&mut self) {
-        self.switches.verdicts.is_watched = self.controllers.monitor();
+        let tells_vacancy = self.truth.table_configs.watch_vacancy();
+        self.switches.verdicts.is_watched = tells_vacancy || self.controllers.monitor();
+    }
+
+    /// Tells controllers of the changes by one message: what they monitor, and the vacancy of tables.
+    pub(in crate::core) fn tell_changes(&mut self, happened: &[Happened]) {
+        let events = self.truth.table_configs.events(happened);
+        self.server.unsettled |= !events.is_empty();
+        if let Some(first) = happened.first() {
+            self.controllers.tell_vacancy(first.number, &events);
+        }
+        self.controllers.report_changes(happened);
     }
 
     /// Frees reported changes; many of them later.

@@ -52,12 +52,20 @@ impl Core {
         }
     }
 
-    /// Configures tables. No switch has to know: a table without a limit neither evicts rules nor tells of its vacancy.
+    /// Configures tables. No switch has to know: a table without a limit does not evict rules, and oneswitchd tells of its vacancy.
     fn configure_tables(&mut self, incoming: Incoming<'_>, change: &TableChange) {
+        let watches = change.watches_vacancy() || self.truth.table_configs.watch_vacancy();
+        if watches && self.switches.verdicts.in_flight() > 0 {
+            // Their changes do not concern it.
+            let batch = self.switches.verdicts.current_batch();
+            return self.hold_until_settled(incoming, batch);
+        }
         let shown = self.features().n_tables;
-        if !self.truth.table_configs.change(change, shown) {
+        let (configs, tables) = (&mut self.truth.table_configs, &self.truth.tables);
+        if !configs.change(change, shown, |table| tables.count(table)) {
             return self.refuse(incoming, ErrorCode::TABLE_MOD_FAILED_EPERM);
         }
+        self.watch_for_monitors();
         self.server.unsettled = true;
     }
 }

@@ -83,6 +83,9 @@ impl Core {
         };
         let replayed = replay(journal, clock)?;
         self.truth = replayed.truth;
+        let tables = &self.truth.tables;
+        self.truth.table_configs.count(|table| tables.count(table));
+        self.watch_for_monitors();
         self.switches.properties.are_needed = self.truth.has_group_properties();
         let retired = replayed.retired.chunks_exact(2);
         let retired = retired.map(|id| u16::from_be_bytes([id[0], id[1]]));

@@ -186,11 +186,11 @@ impl Core {
         for refused in theirs {
             let is_earlier = |changes: &&[Happened]| changes[0].number < refused.number;
             while let Some(changes) = happened.next_if(is_earlier) {
-                self.controllers.report_changes(changes);
+                self.tell_changes(changes);
             }
             self.report_refusal(refused);
         }
-        happened.for_each(|changes| self.controllers.report_changes(changes));
+        happened.for_each(|changes| self.tell_changes(changes));
         self.discard_happened(settled.happened);
         self.release_replies();
         self.with_expiry(now, |expiry, below| {

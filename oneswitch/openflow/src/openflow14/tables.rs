@@ -4,7 +4,8 @@ use crate::error::{ErrorCode, Refusal};
 use crate::properties::{bad_content, Properties};
 use crate::wire::{u32_at, Put, Reader};
 
-use super::{multipart_kind, replies::multipart};
+use super::replies::{message, multipart};
+use super::{kind, multipart_kind};
 
 /// `ofp14_table_config`.
 const EVICTION: u32 = 1 << 2;
@@ -45,6 +46,11 @@ pub struct TableChange {
 }
 
 impl TableChange {
+    /// Tells whether the tables are to tell of their vacancy.
+    pub fn watches_vacancy(&self) -> bool {
+        self.vacancy.is_some()
+    }
+
     /// Changes the configuration of one of the tables.
     pub fn apply(&self, config: &mut TableConfig) {
         config.eviction = self.eviction.unwrap_or(config.eviction);
@@ -121,6 +127,27 @@ impl Table {
         let free = u64::from(Self::LIMIT).saturating_sub(self.rules as u64);
         (free * 100 / u64::from(Self::LIMIT)) as u8
     }
+}
+
+/// An event about a table's vacancy (`ofp14_table_reason`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VacancyEvent {
+    /// Less space is left than the lower limit.
+    Down = 3,
+    /// More space is left than the upper limit.
+    Up = 4,
+}
+
+/// Encodes the notification of an event for a peer of OpenFlow 1.4 or later
+/// (`ofputil_encode_table_status`).
+pub fn encode_table_status(version: u8, event: VacancyEvent, table: &Table) -> Vec<u8> {
+    let mut body = vec![event as u8, 0, 0, 0, 0, 0, 0, 0];
+    body.put(&desc(table));
+    let mut out = message(kind::TABLE_STATUS, 0, &body);
+    if let Some(first) = out.first_mut() {
+        *first = version;
+    }
+    out
 }
 
 /// Encodes the descriptions of tables.
