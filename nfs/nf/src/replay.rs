@@ -108,13 +108,13 @@ impl<N: NetworkFunction> Replay<N> {
 
     fn process(&mut self) -> Result<(), PortError> {
         self.batch.filled(1);
-        let context = Context::new(self.now, 0, 1, &MACS);
+        let context = self.context();
         self.loaded.function.process(&mut self.batch, &context);
         self.out.write(self.now, &mut self.batch)
     }
 
     fn context(&self) -> Context<'static> {
-        Context::new(self.now, 0, 1, &MACS)
+        Context::new(self.now, 0, 1, &MACS).patient()
     }
 }
 

@@ -18,6 +18,7 @@ pub struct Context<'a> {
     macs: &'a [Mac],
     last_turn: u64,
     gate: Option<&'a Arc<Gate>>,
+    is_patient: bool,
 }
 
 impl<'a> Context<'a> {
@@ -31,7 +32,21 @@ impl<'a> Context<'a> {
             macs,
             last_turn: 0,
             gate: None,
+            is_patient: false,
         }
+    }
+
+    /// Lets the function wait for other programs, since time stands still meanwhile: for replays of capture files.
+    #[must_use]
+    pub fn patient(mut self) -> Self {
+        self.is_patient = true;
+        self
+    }
+
+    /// Tells whether the function may wait for other programs while it processes packets.
+    #[must_use]
+    pub fn is_patient(&self) -> bool {
+        self.is_patient
     }
 
     pub(crate) fn with_gate(mut self, gate: &'a Arc<Gate>) -> Self {

@@ -21,6 +21,7 @@ mod words;
 pub use byte_queue::ByteQueue;
 pub use chunk_pool::{Chunk, ChunkPool, CHUNK_BYTES};
 pub use flow_table::FlowTable;
+pub use keyed_hash::HashKey;
 pub use slab::{Slab, SlabId};
 pub use timers::Timers;
 

@@ -6,16 +6,19 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// The secret key of one table.
 #[derive(Clone, Copy)]
-pub(super) struct HashKey(pub(super) [u64; 2]);
+pub struct HashKey(pub [u64; 2]);
 
 impl HashKey {
     /// Generates a random key.
-    pub(super) fn random() -> Self {
+    #[must_use]
+    pub fn random() -> Self {
         let word = || RandomState::new().build_hasher().finish();
         Self([word(), word()])
     }
 
-    pub(super) fn hash(self, bytes: &[u8]) -> u64 {
+    #[inline]
+    #[must_use]
+    pub fn hash(self, bytes: &[u8]) -> u64 {
         let [first, second] = self.0;
         let mut state = [
             first ^ 0x736f_6d65_7073_6575,
@@ -45,6 +48,7 @@ impl HashKey {
     }
 }
 
+#[inline]
 fn round(state: &mut [u64; 4]) {
     let [mut a, mut b, mut c, mut d] = *state;
     a = a.wrapping_add(b);
