@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use nf_assets::Assets;
+use nf_firewall::{Firewall, Ndpi};
 use nf_l4lb::L4lb;
 use nf_l7lb::L7lb;
 use nf_limiter::Limiter;
@@ -60,6 +61,7 @@ pub(crate) const KINDS: &[Kind] = &[
     ]),
     Kind::of::<Limiter>(&[]),
     Kind::of::<Assets>(&["signatures", "log"]),
+    Kind::of::<Firewall<Ndpi>>(&["log", "inspection.helper"]),
     Kind::of::<Tswitch>(&[]),
     Kind::of::<TnicFunction>(&["tswitch.control", "muxes[].socket"]),
     Kind::of::<Forward>(&[]),

@@ -48,6 +48,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("limiter", &["packet", "runtime"]),
     ("assets", &["arena", "runtime"]),
     ("dpi", &["arena"]),
+    ("firewall", &["arena", "dpi", "packet", "runtime"]),
     (
         "tiara",
         &[
@@ -64,6 +65,7 @@ const CRATES: &[(&str, &[&str])] = &[
         &[
             "arena",
             "assets",
+            "firewall",
             "flow-director",
             "l4lb",
             "l7lb",

@@ -1,0 +1,169 @@
+//! The first packets of flows, as they came: for the inspector, for one that is started anew, and until they may leave.
+
+use bytemuck::{Pod, Zeroable};
+use nf_runtime::{
+    state::{ByteQueue, ChunkPool, StateBuilder},
+    Refusal,
+};
+
+use crate::{flows::Cold, inspection::Request};
+
+/// The size of a chunk: most first packets are short.
+const CHUNK: usize = 256;
+/// The bytes of a chunk with its own header in the pool.
+const WHOLE_CHUNK: usize = CHUNK + 32;
+
+/// The head of a stored packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Stored {
+    /// The number of the packet among the stored packets of all flows, in the order of their arrival.
+    pub sequence: u64,
+    pub time: u64,
+    pub length: u32,
+    /// The offset of the IP header, and of the end of the IP packet.
+    pub network: u16,
+    pub port: u8,
+    /// The end that sent it.
+    pub sender: u8,
+    pub end: u32,
+    /// TCP: the number of its first byte of payload, the offset of that, and whether there is any.
+    pub number: u32,
+    pub payload: u16,
+    pub reserved: [u8; 6],
+}
+
+const HEAD: usize = size_of::<Stored>();
+
+impl Stored {
+    /// Returns the request that gives it to the inspector, at a time not before this one.
+    pub fn request<'a>(&self, flow: u64, frame: &'a [u8], latest: u64) -> Request<'a> {
+        let packet = frame.get(usize::from(self.network)..self.end as usize);
+        Request::Packet {
+            flow,
+            sequence: self.sequence,
+            time_ms: self.time.max(latest) / 1_000_000,
+            bytes: packet.unwrap_or_default(),
+        }
+    }
+
+    /// Returns the payload of TCP, or of a datagram, in the frame.
+    pub fn payload<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+        frame
+            .get(usize::from(self.payload)..self.end as usize)
+            .unwrap_or_default()
+    }
+}
+
+/// The memory of all prefixes.
+pub struct Prefixes {
+    pool: ChunkPool,
+}
+
+impl Prefixes {
+    /// # Errors
+    /// If memory runs out.
+    pub fn declare(mebibytes: usize, state: &mut StateBuilder) -> Result<Self, Refusal> {
+        let chunks = (mebibytes << 20) / WHOLE_CHUNK;
+        let pool = state.chunk_pool("prefixes", chunks, CHUNK)?;
+        Ok(Self { pool })
+    }
+
+    /// Returns free and all bytes.
+    pub fn room(&self) -> (usize, usize) {
+        (self.pool.free() * CHUNK, self.pool.capacity() * CHUNK)
+    }
+
+    /// Tells whether a packet of so many bytes fits into the pool.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        (bytes + HEAD).div_ceil(CHUNK) < self.pool.free()
+    }
+
+    /// Appends a packet to a flow's prefix. False: the prefix is too long, or the pool full.
+    pub fn store(&self, cold: &mut Cold, stored: Stored, frame: &[u8]) -> bool {
+        let bytes = HEAD + frame.len();
+        if cold.prefix.len() + bytes > ByteQueue::MAX_BYTES || !self.has_room(frame.len()) {
+            return false;
+        }
+        cold.prefix.append(&self.pool, bytemuck::bytes_of(&stored));
+        cold.prefix.append(&self.pool, frame);
+        cold.stored += 1;
+        true
+    }
+
+    /// Calls `look` with each stored packet from the one with this index on, until it returns false.
+    pub fn each(&self, cold: &Cold, from: u8, mut look: impl FnMut(u8, &Stored, &[u8]) -> bool) {
+        let mut offset = 0;
+        let mut frame = Vec::new();
+        for index in 0..cold.stored {
+            let mut stored = Stored::default();
+            let head = cold
+                .prefix
+                .read_at(&self.pool, offset, bytemuck::bytes_of_mut(&mut stored));
+            let length = stored.length as usize;
+            if head < HEAD || offset + HEAD + length > cold.prefix.len() {
+                return;
+            }
+            if index >= from {
+                frame.resize(length, 0);
+                let read = cold.prefix.read_at(&self.pool, offset + HEAD, &mut frame);
+                if read < length || !look(index, &stored, &frame) {
+                    return;
+                }
+            }
+            offset += HEAD + length;
+        }
+    }
+
+    /// Returns a stored packet.
+    pub fn packet(&self, cold: &Cold, wanted: u8) -> Option<(Stored, Vec<u8>)> {
+        let mut found = None;
+        self.each(cold, wanted, |_, stored, frame| {
+            found = Some((*stored, frame.to_vec()));
+            false
+        });
+        found
+    }
+
+    /// Tells whether bytes of an end equal those that were stored where they overlap.
+    pub fn agrees(&self, cold: &Cold, sender: u8, number: u32, payload: &[u8]) -> bool {
+        let mut agrees = true;
+        self.each(cold, 0, |_, stored, frame| {
+            let old = stored.payload(frame);
+            if stored.sender != sender || old.is_empty() {
+                return true;
+            }
+            // The distance between their beginnings, of which one is 0.
+            let ahead = number.wrapping_sub(stored.number) as usize;
+            let behind = stored.number.wrapping_sub(number) as usize;
+            let (old, new) = if ahead < old.len() {
+                (&old[ahead..], payload)
+            } else if behind < payload.len() {
+                (old, &payload[behind..])
+            } else {
+                return true;
+            };
+            agrees = old.iter().zip(new).all(|(old, new)| old == new);
+            agrees
+        });
+        agrees
+    }
+
+    /// Forgets a prefix.
+    pub fn clear(&self, cold: &mut Cold) {
+        cold.prefix.clear(&self.pool);
+        (cold.stored, cold.submitted, cold.released, cold.answered) = (0, 0, 0, 0);
+    }
+
+    /// Gives back memory of flows that a kill has torn; `owns` tells of a slot its prefix.
+    pub fn repair(&self, owns: impl Fn(u32) -> Option<ByteQueue>) {
+        self.pool.free_orphans(|slot, chunk| {
+            owns(slot).is_some_and(|prefix| prefix.chunks(&self.pool).any(|one| one == chunk))
+        });
+    }
+
+    /// Tells whether a prefix still has all its bytes.
+    pub fn is_whole(&self, cold: &Cold) -> bool {
+        cold.prefix.is_whole(&self.pool)
+    }
+}
