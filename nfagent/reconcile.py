@@ -43,6 +43,7 @@ _FIRST_RETRY_S = 0.5
 _LAST_RETRY_S = 60.0
 _LAST_MIGRATION_RETRY_S = 2.0  # packets may wait meanwhile
 _STEADY_S = 60.0
+_SERVED_S = 10.0  # a process that served for so long does not fail to start
 _ROOM_S = 1.0  # between looks for room on a full disk
 _FOLLOW_S = 3600.0
 _BATCH = 1000
@@ -105,6 +106,7 @@ class Reconciler:
         self._rewire: set[str] = set()  # instances whose ports may be missing on a switch that is back
         self._unswept: set[str] = set()  # locations where ending strays failed
         self._failures: defaultdict[str, _Failures] = defaultdict(_Failures)
+        self._served: dict[str, float] = {}  # since when instances serve (steady clock), by id
         self._refused: dict[str, tuple[int, str]] = {}  # configurations that processes have refused: generation, why
         self._setbacks: defaultdict[str, _Failures] = defaultdict(_Failures)  # migrations that failed
         self._held_back: dict[str, tuple[str, float]] = {}  # where an instance could not be moved, and until when
@@ -218,7 +220,7 @@ class Reconciler:
     def _step(self, key: str) -> float | None:
         instance = instances.find(self._store.read, key)
         if instance is None:
-            for known in (self._failures, self._refused, self._setbacks, self._held_back, self._causes):
+            for known in (self._failures, self._served, self._refused, self._setbacks, self._held_back, self._causes):
                 known.pop(key, None)
             self._rewire.discard(key)
             return None
@@ -259,6 +261,8 @@ class Reconciler:
         if serving.phase == "starting":
             return self._go_on(instance, serving)
         if self._starter.find(serving) is None:
+            if time.monotonic() - self._served.get(instance.id, float("-inf")) > _SERVED_S:
+                self._failures.pop(instance.id, None)  # those of a start, or of a switch that is back, are over
             return self._fail(instance, serving.location, serving, self._starter.ending(serving))
         if serving.flavor != instance.flavor:
             return self._start(instance, serving.location, self._starter.halt(serving))
@@ -332,6 +336,7 @@ class Reconciler:
             _log.warning("instance %s (%s): %s", instance.name, instance.id, error)
             self._starter.note(running, str(error))
             return self._retry(instance)
+        self._served[instance.id] = time.monotonic()
         return _AGAIN_S
 
     def _configure(self, instance: Instance, serving: Running) -> float | None:

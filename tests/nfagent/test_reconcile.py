@@ -5,12 +5,14 @@ import os
 import signal
 import sqlite3
 import threading
+import time
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from nfagent import reconcile
 from nfagent.control import Control
 from nfagent.errors import ControlRefusedError
 from nfagent.model import Migration
@@ -42,6 +44,19 @@ def test_an_ended_process_is_restarted_with_a_reason(own_world: World) -> None:
     brief = own_world.create("brief", "brief")
     failed = own_world.wait_status(brief, "error")
     assert failed["reason"] == "its process ended with exit status 4; it said: enough"
+
+
+@pytest.mark.parametrize(("served_s", "failures"), [(0.0, 1), (3600.0, 7)])
+def test_earlier_failures_delay_no_process_that_has_served(
+    own_world: World, monkeypatch: pytest.MonkeyPatch, served_s: float, failures: int
+) -> None:
+    monkeypatch.setattr(reconcile, "_SERVED_S", served_s)
+    made = own_world.wait_status(own_world.create("one"), "active")
+    counted = own_world.agent._reconciler._failures
+    counted[made["id"]] = reconcile._Failures(6, time.monotonic())
+    os.kill(made["placement"]["pid"], signal.SIGKILL)
+    own_world.wait(lambda: counted[made["id"]].count != 6)
+    assert counted[made["id"]].count == failures
 
 
 def test_an_instance_that_cannot_start_states_why_and_can_be_deleted(own_world: World) -> None:
