@@ -68,8 +68,12 @@ class ServiceChain(OSKenApp):
         to_controller = parser.OFPActionOutput(ofp.OFPP_CONTROLLER, HEADERS_BYTES)
         add_rule(datapath, SENDERS, LOWEST, {}, [to_controller], then=CHAIN)
         add_rule(datapath, CHAIN, LOWEST, {}, [], then=RECEIVERS)
-        add_rule(datapath, RECEIVERS, LOWEST, {}, [parser.OFPActionOutput(ofp.OFPP_FLOOD)])
+        add_rule(datapath, RECEIVERS, LOWEST, {}, self.flood(datapath))
         datapath.send_msg(parser.OFPPortDescStatsRequest(datapath))
+
+    def flood(self, datapath: Any) -> list[Any]:
+        """Return the actions for packets to unknown addresses."""
+        return [datapath.ofproto_parser.OFPActionOutput(datapath.ofproto.OFPP_FLOOD)]
 
     @set_ev_cls(ofp_event.EventOFPPortDescStatsReply, MAIN_DISPATCHER)
     def ports_listed(self, event: Any) -> None:
@@ -92,6 +96,10 @@ class ServiceChain(OSKenApp):
         delete_rules(datapath, SENDERS, in_port=port.port_no)
         for table in (CHAIN, RECEIVERS):
             delete_rules(datapath, table, out_port=port.port_no)
+        self.port_is_gone(datapath, port)
+
+    def port_is_gone(self, datapath: Any, port: Any) -> None:
+        """Let the VIPs' traffic continue without the network function, if this was its port."""
         if port.name.decode() == self.network_function:
             delete_rules(datapath, CHAIN, in_port=port.port_no)
             self.logger.info("chain: %s has gone", self.network_function)

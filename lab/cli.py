@@ -236,13 +236,18 @@ def power(
 
 @app.command()
 def demo(
+    chain: Annotated[
+        bool, typer.Option("--chain", help="Two tenants, each with a firewall, an asset monitor and a load balancer.")
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running until Ctrl-C.")] = False,
     output: FormatOption = Format.text,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format=json.")] = False,
 ) -> None:
     """Deploy a load balancer, move it to the smart NIC as traffic rises, and recover it when the NIC dies."""
-    from lab.demo.story import run  # imported here, because other commands do not need it
-
+    if chain:
+        from lab.chain.story import run  # imported here, because other commands do not need it
+    else:
+        from lab.demo.story import run
     _tell(run, Format.json if as_json else output, keep=keep)
 
 

@@ -17,7 +17,7 @@ from lab.chaos.surroundings import Surroundings
 from lab.chaos.tally import ENDED_S, Outcome, ShownOutage, Tally
 from lab.chaos.watch import Watch, advice
 from lab.demo.balancer import NAME, Balancer
-from lab.demo.site import DATA_VIP, SECOND, SNIC, WEB_VIP, Site, balancer_config
+from lab.demo.site import DATA_VIP, SECOND, SNIC, WEB_VIP, Site, balancer_config, one_function
 from lab.errors import LabError
 from lab.http_traffic import HttpClient
 from lab.spec import HYPERVISOR
@@ -58,7 +58,7 @@ def play(console: Console, surroundings: Surroundings, rounds: Callable[[], Iter
         LabError: something did not start.
     """
     tally = Tally(seed)
-    with Site("chaos", (WEB_VIP, DATA_VIP), console, {}, surroundings.make) as site:
+    with Site("chaos", one_function(WEB_VIP, DATA_VIP), console, {}, surroundings.make) as site:
         with AgentEvents(site.agent.client) as events:
             Balancer(site.agent, events, NAME, "l4lb").deploy(balancer_config(site.lab))
         site.controller.wait_for_line(rf"chain: .* {site.function_port}")

@@ -34,11 +34,11 @@ def numbers(summary: Summary) -> list[tuple[str, str]]:
     return rows
 
 
-def print_end(console: Console, site: Site, holds: bool, *, keep: bool) -> None:
-    """Print the next steps."""
+def print_end(console: Console, site: Site, holds: bool, *, keep: bool, command: str | None = None) -> None:
+    """Print the next steps; ``command`` None: the command has the site's name."""
     console.print()
     if holds and not keep:
-        console.print(f"Next: `{typed('uno-lab')} {site.name} --keep` leaves it running.")
+        console.print(f"Next: `{typed('uno-lab')} {command or site.name} --keep` leaves it running.")
     if holds:
         return
     here = site.lab.directory

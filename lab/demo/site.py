@@ -27,7 +27,7 @@ SINK = "web3"
 
 _FIRST_PORT = 1000
 _ANSWER_BYTES = 512
-_SLOTS = 2
+_SLOTS = 2, 1
 
 
 class Site:
@@ -35,9 +35,10 @@ class Site:
 
     Args:
         name: of the lab, and of the command that starts it.
-        vips: the addresses whose traffic the controller sends to the network function.
+        controller: the application of ``examples/`` in charge, and its configuration: a line each.
         console: shows the progress.
         settings: further settings of agent.toml.
+        slots: number of slots on each switch, and of interfaces of each.
         prepare: called with the agent's directory before oneswitchd and the agent start, and with what is closed after
             they have ended; returns variables of their environment.
 
@@ -54,21 +55,22 @@ class Site:
     def __init__(
         self,
         name: str,
-        vips: Sequence[str],
+        controller: tuple[str, Sequence[str]],
         console: Console,
         settings: dict[str, Any],
         prepare: Callable[[Path, ExitStack], Mapping[str, str]] | None = None,
+        slots: tuple[int, int] = _SLOTS,
     ) -> None:
         self.name = name
-        application = find_example("service_chain.py")
+        application, lines = controller
         port = free_port()
         with ExitStack() as stack:
-            spec = _spec(f"tcp:127.0.0.1:{port}")
+            spec = _spec(f"tcp:127.0.0.1:{port}").with_slots(*slots)
             self.lab = stack.enter_context(Lab(spec, name).start(lambda text: _say(console, text)))
             _say(console, "starting oneswitchd, an os-ken service chain, nfagent and three web servers")
-            chain = self._write_chain(vips)
+            chain = self._write_chain(lines)
             self.controller = stack.enter_context(
-                OsKenController(application, self.lab.directory, port, ["--config-file", str(chain)])
+                OsKenController(find_example(application), self.lab.directory, port, ["--config-file", str(chain)])
             )
             directory = self.lab.directory / "nfagent"
             self._variables = prepare(directory, stack) if prepare else None
@@ -114,10 +116,10 @@ class Site:
         # It may be another process than at the start.
         self.oneswitchd.stop()
 
-    def _write_chain(self, vips: Sequence[str]) -> Path:
+    def _write_chain(self, lines: Sequence[str]) -> Path:
         """Write the configuration of the controller's application."""
         path = self.lab.directory / "chain.conf"
-        path.write_text(f"[DEFAULT]\nvips = {', '.join(vips)}\nnetwork_function = {self.function_port}\n")
+        path.write_text("\n".join(("[DEFAULT]", *lines, "")))
         return path
 
     def __enter__(self) -> Self:
@@ -127,18 +129,29 @@ class Site:
         self._stack.close()
 
 
-def balancer_config(lab: Lab) -> dict[str, Any]:
-    """Configure HTTP to all web servers and UDP to one; it rewrites sources, so that replies return to it."""
-    backends = [{"name": name, "address": lab.host(name).ip} for name in WEBS]
+def one_function(*vips: str) -> tuple[str, list[str]]:
+    """Return the controller that leads the traffic of addresses through the first network function."""
+    return "service_chain.py", [f"vips = {', '.join(vips)}", f"network_function = {Site.function_port}"]
+
+
+def balancer_config(
+    lab: Lab,
+    webs: Sequence[str] = WEBS,
+    sink: str = SINK,
+    *,
+    own: str = BALANCER,
+    web_vip: str = WEB_VIP,
+    data_vip: str = DATA_VIP,
+) -> dict[str, Any]:
+    """Configure HTTP to web servers and UDP to a host; it rewrites sources, so that replies return to it."""
     common = {"mode": "nat", "snat": True}
-    sink = [each for each in backends if each["name"] == SINK]
-    return {
-        "interfaces": [{"addresses": [f"{BALANCER}/24"]}],
-        "vips": [
-            {"name": "web", "address": WEB_VIP, "port": 80, "protocol": "tcp", **common, "backends": backends},
-            {"name": "data", "address": DATA_VIP, "port": 40000, "protocol": "udp", **common, "backends": sink},
-        ],
-    }
+
+    def backends(*names: str) -> list[dict[str, str]]:
+        return [{"name": name, "address": lab.host(name).ip} for name in names]
+
+    web = {"name": "web", "address": web_vip, "port": 80, "protocol": "tcp", **common, "backends": backends(*webs)}
+    data = {"name": "data", "address": data_vip, "port": 40000, "protocol": "udp", **common, "backends": backends(sink)}
+    return {"interfaces": [{"addresses": [f"{own}/24"]}], "vips": [web, data]}
 
 
 def _spec(controller: str) -> LabSpec:
@@ -149,7 +162,7 @@ def _spec(controller: str) -> LabSpec:
         hosts.append(HostSpec(name, (place,), f"10.0.0.{number}/24", f"02:00:00:00:00:{number:02x}"))
         ports.append(PortSpec(number, name, place.switch, place.name))
     switches = (SwitchSpec(HYPERVISOR), SwitchSpec(SNIC, "pf0hpf", f"pcie-{SNIC}"))
-    return LabSpec(switches, tuple(hosts), tuple(ports), controllers=(controller,)).with_slots(_SLOTS)
+    return LabSpec(switches, tuple(hosts), tuple(ports), controllers=(controller,))
 
 
 def _say(console: Console, text: str) -> None:

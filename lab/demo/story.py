@@ -14,7 +14,7 @@ from lab.demo.counting import Summary
 from lab.demo.keeping import keep_running
 from lab.demo.printing import numbers, print_begin, print_end
 from lab.demo.sampling import CpuSampler
-from lab.demo.site import DATA_VIP, OUTSIDE, SECOND, SNIC, WEB_VIP, WEBS, Site, balancer_config
+from lab.demo.site import DATA_VIP, OUTSIDE, SECOND, SNIC, WEB_VIP, WEBS, Site, balancer_config, one_function
 from lab.demo.traffic import LITTLE, MUCH, Traffic
 from lab.errors import ControlError
 from lab.spec import HYPERVISOR
@@ -192,7 +192,7 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
     Raises:
         LabError: something did not start, or ended; with its name.
     """
-    with Site("demo", (WEB_VIP, DATA_VIP), console, _SETTINGS) as site:
+    with Site("demo", one_function(WEB_VIP, DATA_VIP), console, _SETTINGS) as site:
         with (
             CpuSampler(site.lab, (HYPERVISOR, SNIC)) as cpu,
             AgentEvents(site.agent.client) as events,

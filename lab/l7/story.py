@@ -14,7 +14,7 @@ from lab.agent_events import AgentEvents
 from lab.checks import Check, one_switch
 from lab.demo.balancer import Balancer
 from lab.demo.printing import print_begin, print_end
-from lab.demo.site import OUTSIDE, SECOND, SNIC, WEB_VIP, WEBS, Site
+from lab.demo.site import OUTSIDE, SECOND, SNIC, WEB_VIP, WEBS, Site, one_function
 from lab.ends import End
 from lab.errors import ControlError
 from lab.http_report import HttpReport, by_server, told
@@ -238,7 +238,7 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
     Raises:
         LabError: something did not start, or ended; with its name.
     """
-    with Site(NAME, (WEB_VIP,), console, _SETTINGS) as site:
+    with Site(NAME, one_function(WEB_VIP), console, _SETTINGS) as site:
         with AgentEvents(site.agent.client) as events, Story(site, events) as story:
             print_begin(console, site)
             holds = tell(story, site.require_running, console, as_json=as_json)

@@ -32,7 +32,10 @@ class Server:
         self.number = {at: port for port, at in self.place.items()}
 
     def flows(self) -> str:
-        command = ["ovs-ofctl", "-O", "OpenFlow13", "--no-names", "dump-flows", self.oneswitchd.management]
+        return self.ofctl("dump-flows")
+
+    def ofctl(self, question: str) -> str:
+        command = ["ovs-ofctl", "-O", "OpenFlow13", "--no-names", question, self.oneswitchd.management]
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
 
     def send(self, in_port: int, frame: Packet) -> set[int]:
