@@ -1,5 +1,6 @@
 """Rules of OpenFlow 1.0 with actions for a protocol on which they do not match: they leave other packets unchanged."""
 
+import struct
 from collections.abc import Iterator
 
 import pytest
@@ -10,9 +11,11 @@ from tests.oracle.compare import Comparison
 from tests.oracle.conftest import binary
 from tests.oracle.dialects import messages10 as m
 from tests.oracle.dialects import nicira as nx
+from tests.oracle.peer import frame
 from tests.oracle.steps import Check, Execute, Inject, Move, Reconnect, RestartOneswitchd, RestartSwitch, Send, Timed
 
 _DEC_TTL, _FIN_TIMEOUT, _POP_MPLS, _CLONE = 18, 19, 24, 42
+_SET_MPLS_LABEL, _SET_MPLS_TC = 30, 31
 _LATER = 1
 """The controller of OpenFlow 1.3."""
 _IN_PORT = (("in_port", 1, None),)
@@ -24,6 +27,8 @@ _REWRITES = (
     m.set_number(10, 81),
     nx.action(_DEC_TTL, bytes(6)),
     nx.action(_POP_MPLS, b"\x08\0" + bytes(4)),
+    nx.action(_SET_MPLS_LABEL, struct.pack("!2xI", 0x12345)),
+    nx.action(_SET_MPLS_TC, b"\5" + bytes(5)),
 )
 _PACKETS = (
     {"eth_type": frames.IPV4, "ip_proto": frames.TCP, "tcp_dst": 80},
@@ -32,7 +37,10 @@ _PACKETS = (
     {"eth_type": frames.IPV6, "ip_proto": frames.TCP},
     {"eth_type": frames.ARP},
 )
-_FRAMES = tuple(frames.frame({**values, "length": 60}, [], []).hex() for values in _PACKETS)
+_FRAMES = (
+    *(frames.frame({**values, "length": 60}, [], []).hex() for values in _PACKETS),
+    frames.frame({"length": 60}, [], [0x7E3F]).hex(),
+)
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +110,27 @@ def test_modifications_and_deletions(both: Comparison) -> None:
     both.finish()
 
 
+@pytest.mark.parametrize("action", _REWRITES[-2:], ids=["label", "class"])
+def test_labels_read_as_written(both: Comparison, action: bytes) -> None:
+    labelled = (("eth_type", frames.MPLS, None),)
+    nested = m.output(4) + nx.action(_CLONE, bytes(6) + action + m.output(3))
+    send(both, rule(labelled, action + m.output(2)), rule((), action + nested), rule(_IN_PORT, nested))
+    try_ports(both)
+    # A later version's action reads otherwise.
+    setting = of.apply_actions(of.set_field(("mpls_label", 7, None)))
+    send(both, of.FlowMod(fields=labelled, instructions=setting, priority=9).encode(1), controller=_LATER)
+    for data in (_FRAMES[0], _FRAMES[4], _FRAMES[5]):
+        packet = bytes.fromhex(data)
+        head = struct.pack("!IHH", 0xFFFFFFFF, 1, len(action) + 8)
+        send(both, frame(of.PACKET_OUT, head + action + m.output(2) + packet, 1))
+    both.play(Check())
+    both.finish()
+
+
 def test_ports_of_sctp_read_as_written(both: Comparison) -> None:
     sctp = (("eth_type", frames.IPV4, None), ("ip_proto", frames.SCTP, None))
-    send(both, rule(sctp, _REWRITES[3] + _REWRITES[4] + m.output(2)))
+    ports = _REWRITES[3] + _REWRITES[4] + m.output(2)
+    send(both, rule(sctp, ports + nx.action(_CLONE, bytes(6) + nx.action(2, struct.pack("!2xI", 5)) + ports)))
     both.play(Check())
     both.finish()
 

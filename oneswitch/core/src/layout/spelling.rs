@@ -153,9 +153,14 @@ fn action(item: &[u8], ports: Option<u8>, out: &mut Vec<u8>) {
     }
     let port = item.get(4..6).zip(ports);
     match (kind, item.get(4), port) {
-        // OpenFlow 1.1's setters of the DSCP, of ECN, and of ports.
+        // OpenFlow 1.1's setters of the DSCP, of ECN, of a label and its class, and of ports.
         (7, Some(tos), _) => return put_set_field(0x8000, 8, &[tos >> 2], out),
         (8, Some(ecn), _) => return put_set_field(0x8000, 9, &[*ecn], out),
+        (13, ..) => {
+            let label = item.get(4..8).unwrap_or_default();
+            return put_set_field(0x8000, 34, label, out);
+        }
+        (14, Some(class), _) => return put_set_field(0x8000, 35, &[*class], out),
         (9, _, Some((port, first))) => return put_set_field(0x8000, first, port, out),
         (10, _, Some((port, first))) => return put_set_field(0x8000, first + 1, port, out),
         _ => {}

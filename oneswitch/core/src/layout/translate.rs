@@ -4,7 +4,7 @@
 use crate::model::hidden::{watched_for, watched_instead, Pairs, Watch, ALL_GROUP, FLOOD_GROUP};
 use crate::model::rule::{copy_flags, Rule, MESSAGE_FLAGS};
 use openflow13::{
-    port_no, ActionList, FlowMod, FlowModCommand, Instruction, Instructions, PacketOut, NX_VENDOR,
+    port_no, ActionList, FlowMod, FlowModCommand, Instructions, PacketOut, NX_VENDOR,
 };
 use std::time::Instant;
 
@@ -217,14 +217,12 @@ fn with_actions_as_in(
     result
 }
 
-/// Shows Nicira's `set_tunnel`, and the ports of SCTP, as a controller wrote them: switches report them over OpenFlow 1.3 as set-fields, which
+/// Shows Nicira's `set_tunnel` and `set_mpls_*`, and the ports of SCTP, as a controller wrote them: switches report them over OpenFlow 1.3 as set-fields, which
 /// OpenFlow 1.0 would show as loads.
 pub fn show_setters_as_written(told: &mut Instructions, written: &Instructions) {
-    let has_setters = |instruction: Instruction<'_>| match instruction {
-        Instruction::ApplyActions(list) => list.iter().any(|item| set_by(item.raw).is_some()),
-        _ => false,
-    };
-    if written.iter().any(has_setters) {
+    let mut has_setters = false;
+    written.for_each_action(&mut |item| has_setters |= set_by(item.raw).is_some());
+    if has_setters {
         let shown = with_actions_as_in(told.as_bytes(), written.as_bytes(), actions_with_setters);
         if let Ok(shown) = Instructions::from_bytes(shown) {
             *told = shown;
@@ -238,21 +236,39 @@ fn set_by(action: &[u8]) -> Option<u32> {
     /// OpenFlow 1.1's.
     const SET_TP_SRC: u16 = 9;
     const SET_TP_DST: u16 = 10;
+    const SET_MPLS_LABEL: u16 = 13;
+    const SET_MPLS_TC: u16 = 14;
     /// `NXAST_SET_TUNNEL` and `NXAST_SET_TUNNEL64`.
     const SUBTYPES: [u16; 2] = [2, 9];
     /// `OXM_OF_TUNNEL_ID`, `OXM_OF_SCTP_SRC` and `OXM_OF_SCTP_DST`.
     const TUNNEL_ID: u32 = 0x8000_4c08;
     const SCTP_SRC: u32 = 0x8000_2202;
     const SCTP_DST: u32 = 0x8000_2402;
+    /// `OXM_OF_MPLS_LABEL` and `OXM_OF_MPLS_TC`.
+    const MPLS_LABEL: u32 = 0x8000_4404;
+    const MPLS_TC: u32 = 0x8000_4601;
     match u16_at(action, 0)? {
         SET_TP_SRC => Some(SCTP_SRC),
         SET_TP_DST => Some(SCTP_DST),
+        SET_MPLS_LABEL => Some(MPLS_LABEL),
+        SET_MPLS_TC => Some(MPLS_TC),
         NICIRA if u32_at(action, 4) == Some(NX_VENDOR) => {
             let subtype = u16_at(action, 8)?;
             SUBTYPES.contains(&subtype).then_some(TUNNEL_ID)
         }
         _ => None,
     }
+}
+
+/// Bytes of `clone` before its actions.
+const CLONE_HEADER: usize = 16;
+
+/// Returns the actions inside `clone`.
+fn nested(action: &[u8]) -> Option<&[u8]> {
+    const CLONE: u16 = 42;
+    let is_vendor = u16_at(action, 0) == Some(0xffff) && u32_at(action, 4) == Some(NX_VENDOR);
+    let is_clone = is_vendor && u16_at(action, 8) == Some(CLONE);
+    action.get(CLONE_HEADER..).filter(|_| is_clone)
 }
 
 /// Open vSwitch reports actions in their order, each as one.
@@ -263,7 +279,16 @@ fn actions_with_setters(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
         let (written, others) = split_tlv(original, 2).unwrap_or_default();
         let field = (u16_at(action, 0) == Some(SET_FIELD)).then(|| u32_at(action, 4));
         let is_same = field.flatten().is_some() && field.flatten() == set_by(written);
-        result.extend(if is_same { written } else { action });
+        match (nested(action), nested(written)) {
+            (Some(inside), Some(original)) => {
+                let start = result.len();
+                result.extend(&action[..CLONE_HEADER]);
+                result.extend(actions_with_setters(inside, original));
+                let length = (result.len() - start) as u16;
+                result[start + 2..start + 4].copy_from_slice(&length.to_be_bytes());
+            }
+            _ => result.extend(if is_same { written } else { action }),
+        }
         (list, original) = (rest, others);
     }
     result

@@ -5,21 +5,21 @@
 //! |---|---|
 //! | set_vlan_vid, set_vlan_pcp | a load of the bits and of CFI: like them, it pushes a tag if there is none |
 //! | strip_vlan | a load of CFI, then pop_vlan, which thus needs no match on a tag |
-//! | set_nw_*, set_tp_* | the actions of OpenFlow 1.1, which Open vSwitch still takes |
+//! | set_nw_*, set_tp_*, set_mpls_* | the actions of OpenFlow 1.1, which Open vSwitch still takes |
 //! | enqueue | set_queue, output, pop_queue |
 
 use crate::action::{action_kind as k, nicira_action, Action, ActionItem, Actions};
 use crate::error::{ErrorCode, Refusal};
 use crate::field::class;
 use crate::instruction::{Instruction, Instructions};
-use crate::oxm::{put_basic, OxmField};
+use crate::oxm::OxmField;
 use crate::port::{from_openflow10, port_no};
 use crate::wire::{patch_length, u16_at, u32_at, Put, Reader};
 use crate::NX_VENDOR;
 
 use super::matching::nxm_name;
 use super::moves::as_move;
-use super::padding::{pad, put_nicira};
+use super::padding::put_nicira;
 use super::to_port16;
 
 /// `ofp_action_type` of OpenFlow 1.0.
@@ -41,6 +41,10 @@ mod kind10 {
 
 /// The actions of OpenFlow 1.1 for those of 1.0 from SET_DL_SRC to SET_TP_DST.
 const KIND11: [u16; 7] = [3, 4, 5, 6, 7, 9, 10];
+
+/// The actions of OpenFlow 1.1 that Nicira has for OpenFlow 1.0.
+const SET_MPLS_LABEL_11: u16 = 13;
+const SET_MPLS_TC_11: u16 = 14;
 
 /// Subtypes of Nicira's actions that Open vSwitch takes over 1.0 only, and
 /// those used to say in 1.0 what 1.3 has actions for.
@@ -181,8 +185,8 @@ fn vendor(action: &[u8], out: &mut Vec<u8>) -> Result<(), Refusal> {
         nicira10::POP_MPLS => put_number(out, k::POP_MPLS, u32::from(number) << 16),
         nicira10::SET_MPLS_TTL => put_number(out, k::SET_MPLS_TTL, u32::from(byte) << 24),
         nicira10::DEC_MPLS_TTL => put_number(out, k::DEC_MPLS_TTL, 0),
-        nicira10::SET_MPLS_LABEL => put_set_field(out, 34, &wide.to_be_bytes()),
-        nicira10::SET_MPLS_TC => put_set_field(out, 35, &[byte]),
+        nicira10::SET_MPLS_LABEL => put_number(out, SET_MPLS_LABEL_11, wide),
+        nicira10::SET_MPLS_TC => put_number(out, SET_MPLS_TC_11, u32::from(byte) << 24),
         nicira10::GROUP => put_number(out, k::GROUP, wide),
         _ => out.put(action),
     }
@@ -202,14 +206,6 @@ fn put_number(out: &mut Vec<u8>, kind: u16, number: u32) {
     out.put_u16(kind);
     out.put_u16(8);
     out.put_u32(number);
-}
-
-fn put_set_field(out: &mut Vec<u8>, field: u8, value: &[u8]) {
-    let start = out.len();
-    out.put_u16(k::SET_FIELD);
-    out.put_u16(0);
-    put_basic(out, field, value);
-    pad(out, start);
 }
 
 /// `NXAST_REG_LOAD` of some bits of a field.
@@ -358,6 +354,21 @@ fn put_10(item: &ActionItem<'_>, out: &mut Vec<u8>) {
             None => out.put(item.raw),
         },
         Action::Nicira { .. } => out.put(item.raw),
+        Action::Other {
+            kind: SET_MPLS_LABEL_11,
+            body,
+        } => with_u32(
+            out,
+            nicira10::SET_MPLS_LABEL,
+            u32_at(body, 0).unwrap_or_default(),
+        ),
+        Action::Other {
+            kind: SET_MPLS_TC_11,
+            body,
+        } => {
+            let class = body.first().copied().unwrap_or_default();
+            with_u16(out, nicira10::SET_MPLS_TC, u16::from(class) << 8);
+        }
         Action::Other { kind, body } => {
             let index = KIND11.iter().position(|kind11| *kind11 == kind);
             if let Some(index) = index.and_then(|index| u16::try_from(index).ok()) {

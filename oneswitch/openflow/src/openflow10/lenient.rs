@@ -107,6 +107,8 @@ impl Known {
             (Action::Other { .. }, 5 | 6) => self.is_ip() && self.eth_type == IPV4,
             (Action::Other { .. }, 7 | 8) => self.is_ip(),
             (Action::Other { .. }, 9 | 10) => self.is_ip() && is_transport,
+            // set_mpls_label and set_mpls_tc.
+            (Action::Other { .. }, 13 | 14) => self.is_mpls(),
             (Action::Nicira { subtype, .. }, _) => match subtype {
                 nicira::FIN_TIMEOUT => is_tcp,
                 nicira::DEC_TTL_CNT_IDS => self.is_ip(),
