@@ -31,7 +31,7 @@ pub struct Answer {
 pub enum State {
     /// The next packet may change the answer. A protocol that is known already stays, or becomes more exact.
     MoreNeeded,
-    /// It stays as it is. Packets that are on their way get it again; submit no more of the flow, and [`forget`](crate::Inspector::forget) it.
+    /// It stays as it is. Packets that are on their way get it again; submit no more of the flow.
     Final,
 }
 

@@ -152,7 +152,7 @@ impl Inspector {
         whole
     }
 
-    /// Has the program forget a flow, at once or when there is room: when the flow is over, or has its final answer. Otherwise the program keeps it.
+    /// Has the program forget a flow without a final answer, at once or when there is room. Also the number of a decided flow may only be used again after this.
     pub fn forget(&self, flow: u64) {
         let mut state = self.shared.state();
         state.quarantine.release(flow);

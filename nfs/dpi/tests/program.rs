@@ -9,7 +9,7 @@ use common::{
     play::kill,
     program, Waiting,
 };
-use nf_dpi::{Confidence, Refused, Request, Settings, State};
+use nf_dpi::{rings::MAX_OUTSTANDING, Confidence, Refused, Request, Settings, State};
 
 #[test]
 fn a_question_is_recognised_by_its_bytes() {
@@ -97,4 +97,31 @@ fn the_program_has_a_filter_of_system_calls_and_no_privileges() {
         let line = limits.lines().find(|line| line.starts_with(name)).unwrap();
         assert_eq!(line.split_whitespace().nth_back(1), Some("0"), "{line}");
     }
+}
+
+#[test]
+fn packets_on_their_way_get_the_final_answer_again_and_later_ones_begin_a_flow() {
+    let Some(program) = program() else { return };
+    let waiting = Waiting::live(Settings::new(program));
+    let question = dns_query("www.example.com");
+    waiting.ask(packet(7, 0, &question));
+    let decided = waiting.ask(Request::GiveUp {
+        flow: 7,
+        sequence: 1,
+    });
+    for sequence in 2..MAX_OUTSTANDING as u64 {
+        waiting
+            .push(
+                |_| (),
+                |inspector| inspector.submit(Request::GiveUp { flow: 8, sequence }),
+            )
+            .unwrap();
+    }
+    let again = waiting.ask_after(packet(7, 1, &question));
+    assert_eq!(again, decided);
+    (0..2).for_each(|sequence| drop(waiting.ask(Request::GiveUp { flow: 8, sequence })));
+    assert_eq!(
+        waiting.ask(packet(7, 2, &question)).state,
+        State::MoreNeeded
+    );
 }

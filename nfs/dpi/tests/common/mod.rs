@@ -72,6 +72,19 @@ impl Waiting {
         found.unwrap()
     }
 
+    /// As [`ask`](Self::ask), also when other requests have no answer yet.
+    pub fn ask_after(&self, request: Request<'_>) -> Answer {
+        let mut last = None;
+        let mut note = |answer: &Answer| last = Some(answer.clone());
+        self.push(&mut note, |inspector| inspector.submit(request))
+            .unwrap();
+        self.until(|inspector| {
+            while inspector.poll(&mut note) > 0 {}
+            inspector.status().outstanding == 0
+        });
+        last.unwrap()
+    }
+
     /// Calls `submit` until the request is taken. Hands answers to `each` meanwhile; false: it was not taken, because the program has ended.
     pub fn push(
         &self,

@@ -1,8 +1,11 @@
 //! Flows and their packets, by the rules of ndpiReader (nDPI's example/reader_util.c, `packet_processing`).
 
-use std::collections::{hash_map::Entry, HashMap};
+use std::collections::{hash_map::Entry, HashMap, VecDeque};
 
-use nf_dpi::{Answer, Catalogue, Confidence, Host, Packet, Packets, Protocol, Request, State};
+use nf_dpi::{
+    rings::MAX_OUTSTANDING, Answer, Catalogue, Confidence, Host, Packet, Packets, Protocol,
+    Request, State,
+};
 
 use crate::ndpi::{layer4, version, Flow, Module, Seen};
 
@@ -13,12 +16,16 @@ pub(crate) struct Engine {
     module: Module,
     flows: HashMap<u64, Tracked>,
     packets: Packets,
+    /// The number of answers so far.
+    answers: u64,
+    /// Flows that were decided, and at which answer.
+    decided: VecDeque<(u64, u64)>,
 }
 
 enum Tracked {
     Open(Open),
-    /// Packets that come later, because the owner has not seen the answer yet, get it again. nDPI has forgotten the flow.
-    Decided(Box<Answer>),
+    /// Packets that were on their way when it was decided get the answer again. nDPI has forgotten the flow. With the number of the answer.
+    Decided(Box<Answer>, u64),
 }
 
 struct Open {
@@ -36,6 +43,8 @@ impl Engine {
             module,
             flows: HashMap::new(),
             packets,
+            answers: 0,
+            decided: VecDeque::new(),
         })
     }
 
@@ -52,6 +61,8 @@ impl Engine {
                 return None;
             }
         };
+        self.answers += 1;
+        self.drop_decided();
         let limits = self.packets;
         let tracked = match (self.flows.entry(number), request) {
             (Entry::Occupied(entry), _) => entry.into_mut(),
@@ -63,7 +74,7 @@ impl Engine {
         };
         let open = match tracked {
             Tracked::Open(open) => open,
-            Tracked::Decided(known) => {
+            Tracked::Decided(known, _) => {
                 let answer = (**known).clone();
                 return Some(Answer { sequence, ..answer });
             }
@@ -74,9 +85,24 @@ impl Engine {
         };
         let answer = answer(number, sequence, &seen);
         if answer.state == State::Final {
-            *tracked = Tracked::Decided(Box::new(answer.clone()));
+            *tracked = Tracked::Decided(Box::new(answer.clone()), self.answers);
+            self.decided.push_back((number, self.answers));
         }
         Some(answer)
+    }
+
+    /// Forgets decided flows of which no packet can be on its way any more: all of them have been answered since.
+    fn drop_decided(&mut self) {
+        while let Some(&(flow, at)) = self.decided.front() {
+            if self.answers - at <= MAX_OUTSTANDING as u64 {
+                return;
+            }
+            self.decided.pop_front();
+            // Unless the number is another flow's by now.
+            if matches!(self.flows.get(&flow), Some(Tracked::Decided(_, then)) if *then == at) {
+                self.flows.remove(&flow);
+            }
+        }
     }
 }
 
