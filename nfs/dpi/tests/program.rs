@@ -119,7 +119,9 @@ fn packets_on_their_way_get_the_final_answer_again_and_later_ones_begin_a_flow()
     }
     let again = waiting.ask_after(packet(7, 1, &question));
     assert_eq!(again, decided);
-    (0..2).for_each(|sequence| drop(waiting.ask(Request::GiveUp { flow: 8, sequence })));
+    for sequence in 0..2 {
+        waiting.ask(Request::GiveUp { flow: 8, sequence });
+    }
     assert_eq!(
         waiting.ask(packet(7, 2, &question)).state,
         State::MoreNeeded
