@@ -204,8 +204,8 @@ def speed(program: str, prads: Prads, captures: list[Path], directory: Path) -> 
     }
 
 
-def joined(captures: list[Path], into: Path) -> int:
-    """Write the packets of all Ethernet captures into one file; return their number."""
+def joined(captures: list[Path], into: Path, longest: int = 262_144) -> int:
+    """Write the packets of all Ethernet captures, up to a length, into one file; return their number."""
     count = 0
     with into.open("wb") as out:
         out.write(_HEADER.pack(0xA1B2C3D4, 2, 4, 0, 0, 262_144, _ETHERNET))
@@ -215,9 +215,13 @@ def joined(captures: list[Path], into: Path) -> int:
                 continue
             at = _HEADER.size
             while at + _PACKET.size <= len(data):
-                end = at + _PACKET.size + _PACKET.unpack_from(data, at)[2]
-                out.write(data[at:end])
-                at, count = end, count + 1
+                _, microseconds, length, _ = _PACKET.unpack_from(data, at)
+                end = at + _PACKET.size + length
+                # Some captures have times that not every reader takes.
+                if microseconds < 1_000_000 and length <= longest:
+                    out.write(data[at:end])
+                    count += 1
+                at = end
     return count
 
 

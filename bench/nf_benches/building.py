@@ -14,6 +14,12 @@ def build_example(package: str, name: str) -> str:
     return example(name)
 
 
+def build_program(package: str, name: str) -> str:
+    """Build a program; return its path."""
+    _build("-p", package, "--bin", name)
+    return str(TARGET / name)
+
+
 def build_nf() -> None:
     """Build ``nf``, unless `make build` has done so."""
     if not _installed("nf").exists():
