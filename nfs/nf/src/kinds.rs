@@ -4,6 +4,7 @@ use std::path::Path;
 
 use nf_assets::Assets;
 use nf_firewall::{Firewall, Ndpi};
+use nf_ipsec::Ipsec;
 use nf_l4lb::L4lb;
 use nf_l7lb::L7lb;
 use nf_limiter::Limiter;
@@ -62,6 +63,10 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind::of::<Limiter>(&[]),
     Kind::of::<Assets>(&["signatures", "log"]),
     Kind::of::<Firewall<Ndpi>>(&["log", "inspection.helper"]),
+    Kind::of::<Ipsec>(&[
+        "tunnels[].outbound[].secret_file",
+        "tunnels[].inbound[].secret_file",
+    ]),
     Kind::of::<Tswitch>(&[]),
     Kind::of::<TnicFunction>(&["tswitch.control", "muxes[].socket"]),
     Kind::of::<Forward>(&[]),

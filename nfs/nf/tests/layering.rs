@@ -49,6 +49,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("assets", &["arena", "runtime"]),
     ("dpi", &["arena"]),
     ("firewall", &["arena", "dpi", "packet", "runtime"]),
+    ("ipsec", &["arena", "balancing", "packet", "runtime"]),
     (
         "tiara",
         &[
@@ -67,6 +68,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "assets",
             "firewall",
             "flow-director",
+            "ipsec",
             "l4lb",
             "l7lb",
             "limiter",

@@ -1,0 +1,92 @@
+//! The decision on a packet: answer, protect, open, or drop.
+
+use nf_balancing::link::{is_to_all, Handled};
+use nf_packet::{dissect, protocol, Fragment, Headers, Outcome, Udp};
+use nf_runtime::Packet;
+
+use crate::{
+    config::{INSIDE, NAT_TRAVERSAL},
+    esp,
+    outer::{Peer, ESP},
+    pass::{reason, Pass},
+};
+
+impl Pass<'_> {
+    pub fn decide(&mut self, packet: &mut Packet) {
+        match dissect(packet.bytes()) {
+            Ok(Outcome::Ip(headers)) => self.ip(packet, &headers),
+            Ok(Outcome::Arp { offset }) => {
+                let handled = self.link.arp(packet, offset);
+                finish(packet, handled);
+            }
+            Ok(Outcome::Other { .. }) => packet.drop_for(reason::NOT_IP),
+            Err(fault) => packet.drop_for(fault.name()),
+        }
+    }
+
+    fn ip(&mut self, packet: &mut Packet, headers: &Headers) {
+        let destination = headers.destination(packet.bytes());
+        let is_own = self.is_own(destination);
+        if is_own || destination.is_multicast() {
+            return self.addressed(packet, headers);
+        }
+        if is_to_all(packet) || !self.link.is_to_me(packet) {
+            return packet.drop_for(reason::NOT_FOR_GATEWAY);
+        }
+        if packet.port() == INSIDE {
+            self.protect(packet, headers);
+        } else {
+            packet.drop_for(reason::UNPROTECTED);
+        }
+    }
+
+    fn addressed(&mut self, packet: &mut Packet, headers: &Headers) {
+        let is_outside = packet.port() == self.outside() && self.link.is_to_me(packet);
+        match headers.protocol {
+            protocol::ICMP | protocol::ICMPV6 => match self.link.icmp(packet, headers) {
+                Handled::Error if is_outside => self.note_path_mtu(packet, headers),
+                handled => finish(packet, handled),
+            },
+            ESP | protocol::UDP if is_outside && headers.fragment != Fragment::Whole => {
+                packet.drop_for(reason::FRAGMENT);
+            }
+            ESP if is_outside => self.open(packet, headers, headers.transport.into(), None),
+            protocol::UDP if is_outside && headers.destination_port == NAT_TRAVERSAL => {
+                self.datagram(packet, headers);
+            }
+            _ => packet.drop_for(reason::NOT_FOR_GATEWAY),
+        }
+    }
+
+    /// Handles a datagram to the port of UDP encapsulation (RFC 3948, 2).
+    fn datagram(&mut self, packet: &mut Packet, headers: &Headers) {
+        let frame = packet.bytes();
+        let Ok(datagram) = Udp::new_checked(headers.segment(frame)) else {
+            return packet.drop_for(esp::Fault::Truncated.name());
+        };
+        match datagram.payload() {
+            [0xff] => return packet.drop_for(reason::KEEPALIVE),
+            [0, 0, 0, 0, ..] => return packet.drop_for(reason::NOT_ESP),
+            _ => {}
+        }
+        let start = usize::from(headers.transport) + Udp::HEADER;
+        let end = start + datagram.payload().len();
+        let peer = Peer {
+            address: headers.source(frame),
+            port: headers.source_port,
+        };
+        packet.truncate(end);
+        self.open(packet, headers, start, Some(peer));
+    }
+}
+
+/// Gives a verdict to a packet that the link has handled.
+fn finish(packet: &mut Packet, handled: Handled) {
+    match handled {
+        Handled::Done | Handled::EchoAnswered => {}
+        Handled::Malformed => packet.drop_for("malformed"),
+        Handled::ForOthers | Handled::Error | Handled::Unsupported => {
+            packet.drop_for(reason::NOT_FOR_GATEWAY);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The network function.
+
+use std::{
+    sync::{
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+    },
+    time::SystemTime,
+};
+
+use nf_balancing::{link::Link, tables::Neighbours};
+use nf_runtime::{state::StateBuilder, Batch, Context, CounterSink, NetworkFunction, Refusal};
+use serde_json::{json, Value};
+
+use crate::{
+    checks,
+    config::Config,
+    dumps,
+    keys::{inbound, outbound, Rows},
+    pass::Pass,
+    report,
+    setup::{Living, Setup},
+};
+
+/// The most neighbours on the links.
+const NEIGHBOURS: usize = 1024;
+const SECOND: u64 = 1_000_000_000;
+
+/// The network function `ipsec`.
+pub struct Ipsec {
+    outbound: Rows,
+    inbound: Rows,
+    neighbours: Neighbours,
+    setup: RwLock<Arc<Setup>>,
+    living: Mutex<Living>,
+    /// The time of the state's clock at the latest tick or batch, for answers between them.
+    now: AtomicU64,
+    refreshed: AtomicU64,
+    unannounced: AtomicBool,
+}
+
+impl Ipsec {
+    fn setup(&self) -> Arc<Setup> {
+        Arc::clone(&self.setup.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn living(&self) -> MutexGuard<'_, Living> {
+        self.living.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rows(&self) -> (&Rows, &Rows) {
+        (&self.outbound, &self.inbound)
+    }
+
+    fn bind(&self, living: &mut Living, setup: &Setup) -> bool {
+        let now = self.now.load(Ordering::Relaxed);
+        living.bind(setup, self.rows(), now, unix_ns())
+    }
+
+    /// Distrusts the windows of all inbound keys: whoever starts an instance on an old copy of the state says so.
+    fn distrust(&self) -> Value {
+        let setup = self.setup();
+        let inbound = setup.tunnels.iter().flat_map(|tunnel| &tunnel.inbound);
+        let rows: Vec<usize> = inbound
+            .filter_map(|each| each.window.get().map(|window| window.row()))
+            .collect();
+        for row in &rows {
+            self.inbound.set(*row, inbound::DISTRUSTED, 1);
+        }
+        json!({"associations": rows.len()})
+    }
+
+    fn pass<'a>(&'a self, setup: &'a Setup, link: Link<'a>) -> Pass<'a> {
+        Pass {
+            link,
+            setup,
+            outbound: &self.outbound,
+            inbound: &self.inbound,
+        }
+    }
+}
+
+impl NetworkFunction for Ipsec {
+    const KIND: &'static str = "ipsec";
+    const SUMMARY: &'static str = "an IPsec gateway: ESP tunnels with AES-GCM and manual keys";
+    const SCHEMA: u32 = 1;
+    type Config = Config;
+
+    fn fits(config: &Config, ports: usize) -> Result<(), Refusal> {
+        nf_balancing::check::ports(&config.interfaces, ports)
+    }
+
+    fn create(config: Config, state: &mut StateBuilder) -> Result<Self, Refusal> {
+        let setup = Setup::new(config)?;
+        dumps::forbid()?;
+        let keys = setup.config.keys;
+        Ok(Self {
+            outbound: Rows::declare(state, "outbound keys", keys, outbound::WORDS)?,
+            inbound: Rows::declare(state, "inbound keys", keys, inbound::WORDS)?,
+            neighbours: Neighbours::declare(state, NEIGHBOURS)?,
+            setup: RwLock::new(Arc::new(setup)),
+            living: Mutex::default(),
+            now: AtomicU64::new(0),
+            refreshed: AtomicU64::new(0),
+            unannounced: AtomicBool::new(true),
+        })
+    }
+
+    fn process(&self, batch: &mut Batch, context: &Context<'_>) {
+        let setup = self.setup();
+        let (packets, out) = batch.parts();
+        let link = Link {
+            network: &setup.network,
+            neighbours: &self.neighbours,
+            context,
+            out,
+        };
+        let mut pass = self.pass(&setup, link);
+        packets.iter_mut().for_each(|packet| pass.decide(packet));
+    }
+
+    fn configure(&self, config: Config) -> Result<(), Refusal> {
+        checks::allows(&self.setup().config, &config)?;
+        let setup = Setup::new(config)?;
+        let mut living = self.living();
+        if !self.bind(&mut living, &setup) {
+            let reason = format!(
+                "{}, but this instance and its predecessors had as many keys already; start a new one, with new keys",
+                setup.config.keys
+            );
+            return Err(Refusal::configuration("keys", reason));
+        }
+        *self.setup.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(setup);
+        self.refreshed.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn resumed(&self, context: &Context<'_>) {
+        self.now.store(context.now(), Ordering::Relaxed);
+        let setup = self.setup();
+        let mut living = self.living();
+        living.take_over(&self.outbound, unix_ns());
+        // Keys without room stay unusable, and the counters say so: a start with this state cannot be refused here.
+        self.bind(&mut living, &setup);
+        setup.network.resolve(&self.neighbours, context.now());
+    }
+
+    fn tick(&self, context: &Context<'_>, out: &mut Batch) {
+        let now = context.now();
+        self.now.store(now, Ordering::Relaxed);
+        let setup = self.setup();
+        let (_, out) = out.parts();
+        let mut link = Link {
+            network: &setup.network,
+            neighbours: &self.neighbours,
+            context,
+            out,
+        };
+        if self.unannounced.swap(false, Ordering::Relaxed) {
+            link.announce();
+        }
+        let last = self.refreshed.load(Ordering::Relaxed);
+        if last == 0 || now.saturating_sub(last) >= SECOND {
+            self.refreshed.store(now, Ordering::Relaxed);
+            setup.network.resolve(&self.neighbours, now);
+            link.refresh();
+        }
+        self.pass(&setup, link).keep_alive();
+    }
+
+    fn counters(&self, context: &Context<'_>, out: &mut CounterSink) {
+        report::counters(&self.setup(), self.rows(), context.now(), out);
+    }
+
+    fn control(&self, verb: &str, _arguments: &Value) -> Option<Result<Value, Refusal>> {
+        match verb {
+            "show" => {
+                let now = self.now.load(Ordering::Relaxed);
+                Some(Ok(report::show(&self.setup(), self.rows(), now)))
+            }
+            "distrust" => Some(Ok(self.distrust())),
+            _ => None,
+        }
+    }
+}
+
+/// Returns nanoseconds since 1970.
+fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX >> 1)
+}

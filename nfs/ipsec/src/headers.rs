@@ -1,0 +1,120 @@
+//! What a tunnel reads and changes in the headers of the packets that it carries: traffic class, congestion, fragmentation.
+
+use nf_packet::{checksum::Delta, Version};
+
+/// The bits of the traffic class that carry congestion (RFC 3168).
+pub const ECN: u8 = 3;
+const NOT_CAPABLE: u8 = 0;
+const ECT_1: u8 = 1;
+const CONGESTED: u8 = 3;
+
+/// Returns the traffic class of an IP packet.
+#[inline]
+#[must_use]
+pub fn class(packet: &[u8], version: Version) -> u8 {
+    match (version, packet) {
+        (Version::V4, [_, class, ..]) => *class,
+        (Version::V6, [high, low, ..]) => high << 4 | low >> 4,
+        _ => 0,
+    }
+}
+
+/// Tells whether an IP packet must not be fragmented. Routers never fragment IPv6.
+#[inline]
+#[must_use]
+pub fn dont_fragment(packet: &[u8], version: Version) -> bool {
+    version == Version::V6 || packet.get(6).is_some_and(|flags| flags & 0x40 != 0)
+}
+
+/// Combines congestion bits where a tunnel ends (RFC 6040, figure 4). None: the packet must be dropped.
+#[inline]
+#[must_use]
+pub fn combined(outer: u8, inner: u8) -> Option<u8> {
+    match (outer & ECN, inner & ECN) {
+        (CONGESTED, NOT_CAPABLE) => None,
+        (_, NOT_CAPABLE) => Some(NOT_CAPABLE),
+        (CONGESTED, _) | (_, CONGESTED) => Some(CONGESTED),
+        (ECT_1, _) => Some(ECT_1),
+        (_, inner) => Some(inner),
+    }
+}
+
+/// Sets the congestion bits of an IP packet.
+#[inline]
+pub fn set_congestion(packet: &mut [u8], version: Version, bits: u8) {
+    match version {
+        Version::V4 => {
+            if let Some(header) = packet.first_chunk_mut::<20>() {
+                let old = u16::from_be_bytes([header[0], header[1]]);
+                let new = old & !u16::from(ECN) | u16::from(bits & ECN);
+                if old != new {
+                    let sum = u16::from_be_bytes([header[10], header[11]]);
+                    let sum = Delta::default().replace16(old, new).apply(sum);
+                    header[..2].copy_from_slice(&new.to_be_bytes());
+                    header[10..12].copy_from_slice(&sum.to_be_bytes());
+                }
+            }
+        }
+        Version::V6 => {
+            if let Some(byte) = packet.get_mut(1) {
+                *byte = *byte & !(ECN << 4) | (bits & ECN) << 4;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nf_packet::{checksum, Ipv4, Ipv6};
+
+    use super::*;
+
+    /// RFC 6040, figure 4: rows are inner, columns outer: not capable, ECT(0), ECT(1), congested.
+    #[test]
+    fn congestion_is_combined_as_the_rfc_says() {
+        let outer = [0, 2, 1, 3];
+        let table = [
+            (0, [Some(0), Some(0), Some(0), None]),
+            (2, [Some(2), Some(2), Some(1), Some(3)]),
+            (1, [Some(1), Some(1), Some(1), Some(3)]),
+            (3, [Some(3), Some(3), Some(3), Some(3)]),
+        ];
+        for (inner, row) in table {
+            for (outer, expected) in outer.into_iter().zip(row) {
+                assert_eq!(combined(outer, inner), expected, "{outer} {inner}");
+            }
+        }
+    }
+
+    #[test]
+    fn congestion_bits_are_set_with_the_checksum() {
+        let mut v4 = [0; 20];
+        Ipv4::write(
+            &mut v4[..],
+            [10, 0, 0, 1].into(),
+            [10, 0, 0, 2].into(),
+            17,
+            0,
+        )
+        .unwrap();
+        let mut v6 = [0; 40];
+        Ipv6::write(
+            &mut v6[..],
+            "::1".parse().unwrap(),
+            "::2".parse().unwrap(),
+            17,
+            0,
+        )
+        .unwrap();
+        for bits in [1, 3, 2, 0, 0] {
+            set_congestion(&mut v4, Version::V4, bits);
+            set_congestion(&mut v6, Version::V6, bits);
+            assert_eq!(class(&v4, Version::V4), bits);
+            assert_eq!(class(&v6, Version::V6), bits);
+            assert!(checksum::holds(&v4));
+        }
+        assert!(dont_fragment(&v4, Version::V4) && dont_fragment(&v6, Version::V6));
+        v4[6] = 0;
+        assert!(!dont_fragment(&v4, Version::V4));
+    }
+}

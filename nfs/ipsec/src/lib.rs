@@ -1,0 +1,32 @@
+//! An IPsec gateway: ESP in tunnel mode (RFC 4303) with AES-GCM (RFC 4106) and manual keys; docs/ipsec.md describes it.
+//!
+//! `config` -> `checks` -> `setup` (tunnels and associations in force) -> `decide` (a packet), `protect` (outbound), `open` (inbound).
+//! `cipher` has the keys, which never enter the state. `sequence` and `window` are the state of a key: the numbers that it has used, and those that
+//! it has seen.
+
+mod checks;
+mod cipher;
+mod config;
+mod decide;
+mod dumps;
+mod esp;
+mod feedback;
+mod function;
+mod headers;
+mod keepalive;
+mod keys;
+mod open;
+mod outer;
+mod pass;
+mod protect;
+mod report;
+mod secret;
+mod sequence;
+mod setup;
+mod window;
+
+pub use cipher::{Cipher, Numbers};
+pub use config::{Association, Config, DontFragment, Encapsulation, Limits, Selector, Tunnel};
+pub use esp::{Fault, Sealed};
+pub use function::Ipsec;
+pub use secret::Secret;

@@ -1,0 +1,74 @@
+//! What the decision on a packet needs, and the reasons for which packets are dropped.
+
+use std::net::IpAddr;
+
+use nf_balancing::link::Link;
+use nf_packet::MacAddress;
+
+use crate::{keys::Rows, setup::Setup};
+
+/// The drop reasons.
+pub mod reason {
+    pub const NOT_FOR_GATEWAY: &str = "not for the gateway";
+    pub const NOT_IP: &str = "not IP";
+    /// A packet from a peer's side that is not ESP.
+    pub const UNPROTECTED: &str = "unprotected";
+    pub const NO_POLICY: &str = "no tunnel selects it";
+    pub const NO_ASSOCIATION: &str = "no usable association";
+    pub const SEQUENCE_EXHAUSTED: &str = "sequence numbers exhausted";
+    pub const TOO_BIG: &str = "too big";
+    pub const TIME_TO_LIVE: &str = "time to live";
+    pub const UNRESOLVED: &str = "neighbour unresolved";
+    pub const FRAGMENT: &str = "esp: fragment";
+    pub const UNKNOWN_SPI: &str = "esp: unknown SPI";
+    pub const ENCAPSULATION: &str = "esp: encapsulation";
+    pub const REPLAYED: &str = "esp: replayed";
+    pub const BEHIND_WINDOW: &str = "esp: behind the window";
+    pub const DISTRUSTED: &str = "esp: window distrusted";
+    pub const FORGED: &str = "esp: forged";
+    pub const EXPIRED: &str = "esp: expired";
+    pub const SELECTOR: &str = "esp: selector";
+    pub const CONGESTION: &str = "esp: congestion mark on a flow without ECN";
+    pub const KEEPALIVE: &str = "keepalive";
+    /// IKE and other datagrams on the port of UDP encapsulation.
+    pub const NOT_ESP: &str = "not ESP in UDP";
+    pub const PATH_MTU: &str = "path MTU noted";
+}
+
+/// The context of a batch.
+pub struct Pass<'a> {
+    pub link: Link<'a>,
+    pub setup: &'a Setup,
+    pub outbound: &'a Rows,
+    pub inbound: &'a Rows,
+}
+
+impl Pass<'_> {
+    #[inline]
+    pub fn outside(&self) -> usize {
+        self.setup.config.outside()
+    }
+
+    /// Tells whether an address is one of the gateway's. It has few: comparing them costs less than a hash.
+    #[inline]
+    pub fn is_own(&self, address: IpAddr) -> bool {
+        let interfaces = self.link.network.interfaces().iter();
+        let mut prefixes = interfaces.flat_map(|each| &each.prefixes);
+        prefixes.any(|prefix| prefix.address == address)
+    }
+
+    /// Returns the MAC address of the next station toward an address behind an interface, and asks for it if it is unknown.
+    pub fn next(&mut self, interface: usize, address: IpAddr) -> Option<MacAddress> {
+        if self.link.network.on_link(address) == Some(interface) {
+            return self.link.reach(address).ok().map(|(_, mac)| mac);
+        }
+        let interfaces = self.link.network.interfaces();
+        let mut gateways = interfaces.get(interface)?.gateways.iter();
+        let gateway = gateways.find(|way| way.next.is_ipv4() == address.is_ipv4())?;
+        let (mac, next) = (gateway.mac(), gateway.next);
+        if mac.is_none() {
+            self.link.solicit(next, interface);
+        }
+        mac
+    }
+}

@@ -1,0 +1,239 @@
+//! The window against replays (RFC 4303, 3.4.3), as a bitmap of words in a ring (RFC 6479), up to 4,096 packets.
+
+use std::sync::{
+    atomic::{AtomicU32, Ordering},
+    Mutex, PoisonError,
+};
+
+use crate::keys::{
+    inbound::{DISTRUSTED, HIGHEST, WINDOW, WINDOW_WORDS},
+    Rows,
+};
+
+/// The largest window.
+pub const LARGEST: u32 = 4096;
+/// The smallest that RFC 4303 requires.
+pub const SMALLEST: u32 = 32;
+
+/// The window of a key that opens packets.
+pub struct Window {
+    row: usize,
+    size: AtomicU32,
+    changing: Mutex<()>,
+}
+
+/// The judgement on a sequence number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// For the first time; the highest so far, or not.
+    First {
+        highest: bool,
+    },
+    Before,
+    /// So long ago that nobody knows.
+    Behind,
+    /// The window is not to be trusted.
+    Distrusted,
+}
+
+impl Window {
+    #[must_use]
+    pub fn new(row: usize, size: u32) -> Self {
+        Self {
+            row,
+            size: AtomicU32::new(size.clamp(1, LARGEST)),
+            changing: Mutex::new(()),
+        }
+    }
+
+    /// Changes its size in packets. A larger one knows as much as before.
+    pub fn resize(&self, size: u32) {
+        self.size.store(size.clamp(1, LARGEST), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed).into()
+    }
+
+    #[must_use]
+    pub fn row(&self) -> usize {
+        self.row
+    }
+
+    /// Returns the whole sequence number of a packet that has its low half (RFC 4303, appendix A2).
+    #[inline]
+    #[must_use]
+    pub fn extend(&self, rows: &Rows, low: u32) -> u64 {
+        let highest = rows.get(self.row, HIGHEST);
+        let (high, top) = (highest >> 32, highest as u32);
+        let bottom = top.wrapping_sub(self.size() as u32 - 1);
+        let high = if u64::from(top) >= self.size() - 1 {
+            high + u64::from(low < bottom)
+        } else if low >= bottom {
+            // The window begins in the numbers before; before the first ones, there are none.
+            high.saturating_sub(1)
+        } else {
+            high
+        };
+        high << 32 | u64::from(low)
+    }
+
+    /// Judges a number without noting it: most replays end here, before they cost a decryption.
+    #[inline]
+    #[must_use]
+    pub fn look(&self, rows: &Rows, sequence: u64) -> Seen {
+        if rows.get(self.row, DISTRUSTED) != 0 {
+            return Seen::Distrusted;
+        }
+        let highest = rows.get(self.row, HIGHEST);
+        if sequence > highest {
+            return Seen::First { highest: true };
+        }
+        if sequence == 0 || highest - sequence >= self.size() {
+            return Seen::Behind;
+        }
+        match rows.get(self.row, word(sequence)) & bit(sequence) {
+            0 => Seen::First { highest: false },
+            _ => Seen::Before,
+        }
+    }
+
+    /// Judges the number of an authentic packet, and notes it.
+    #[inline]
+    pub fn accept(&self, rows: &Rows, sequence: u64) -> Seen {
+        let _guard = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.look(rows, sequence);
+        let Seen::First { highest } = seen else {
+            return seen;
+        };
+        if highest {
+            self.advance(rows, sequence);
+        }
+        let word = word(sequence);
+        rows.set(self.row, word, rows.get(self.row, word) | bit(sequence));
+        seen
+    }
+
+    /// Moves the window. After a kill between two writes, some numbers count as seen that were not: never the other way round.
+    #[inline]
+    fn advance(&self, rows: &Rows, sequence: u64) {
+        let before = rows.get(self.row, HIGHEST) >> 6;
+        rows.set(self.row, HIGHEST, sequence);
+        let words = ((sequence >> 6) - before).min(WINDOW_WORDS as u64);
+        for number in 1..=words {
+            rows.set(self.row, ring(before + number), 0);
+        }
+    }
+}
+
+#[inline]
+fn ring(number: u64) -> usize {
+    WINDOW + number as usize % WINDOW_WORDS
+}
+
+#[inline]
+fn word(sequence: u64) -> usize {
+    ring(sequence >> 6)
+}
+
+#[inline]
+fn bit(sequence: u64) -> u64 {
+    1 << (sequence & 63)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use nf_arena::ArenaBuilder;
+    use nf_runtime::state::StateBuilder;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::keys::inbound;
+
+    fn rows() -> Rows {
+        let mut state = StateBuilder::new(ArenaBuilder::fresh("ipsec", 1).unwrap());
+        let rows = Rows::declare(&mut state, "inbound keys", 2, inbound::WORDS).unwrap();
+        state.finish().unwrap();
+        rows
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        /// The model: the set of all numbers seen. The sender's numbers jump about, over the ends of 32 bits, too.
+        #[test]
+        fn it_judges_as_a_set_of_all_numbers_does(
+            size in 32_u32..=LARGEST, start in prop_oneof![Just(0_u64), 0xffff_f000_u64..0x1_0000_1000, 0_u64..1 << 40],
+            steps in prop::collection::vec((0_u64..6000, 0_u64..6000), 1..200),
+        ) {
+            let (rows, window) = (rows(), Window::new(1, size));
+            rows.set(1, HIGHEST, start);
+            let (mut highest, mut seen) = (start, BTreeSet::new());
+            // What the window cannot know counts as not seen.
+            for (forward, back) in steps {
+                let sequence = (highest + forward).saturating_sub(back);
+                let expected = if sequence > highest {
+                    Seen::First { highest: true }
+                } else if sequence == 0 || highest - sequence >= u64::from(size) {
+                    Seen::Behind
+                } else if seen.contains(&sequence) {
+                    Seen::Before
+                } else {
+                    Seen::First { highest: false }
+                };
+                if !matches!(expected, Seen::Behind) && (sequence >> 32 == highest >> 32 || start > u64::from(size)) {
+                    prop_assert_eq!(window.extend(&rows, sequence as u32), sequence);
+                }
+                prop_assert_eq!(window.look(&rows, sequence), expected);
+                prop_assert_eq!(window.accept(&rows, sequence), expected);
+                if matches!(expected, Seen::First { .. }) {
+                    seen.insert(sequence);
+                    highest = highest.max(sequence);
+                    prop_assert_eq!(window.accept(&rows, sequence), Seen::Before);
+                }
+            }
+        }
+    }
+
+    /// Returns a window that has seen all numbers up to 600 but every seventh.
+    fn used() -> (Rows, Window) {
+        let (rows, window) = (rows(), Window::new(0, 256));
+        for sequence in (1..=600).filter(|each| each % 7 != 0) {
+            window.accept(&rows, sequence);
+        }
+        (rows, window)
+    }
+
+    #[test]
+    fn a_kill_between_two_writes_lets_no_replay_pass() {
+        for jump in [1, 40, 64, 300, 5000, 9000] {
+            let new = 600 + jump;
+            let words = ((new >> 6) - (600 >> 6)).min(WINDOW_WORDS as u64);
+            for cleared in 0..=words {
+                let (rows, _) = used();
+                rows.set(0, HIGHEST, new);
+                for number in 1..=cleared {
+                    rows.set(0, ring((600 >> 6) + number), 0);
+                }
+                let next = Window::new(0, 256);
+                for sequence in (1..=600).filter(|each| each % 7 != 0) {
+                    let seen = next.accept(&rows, sequence);
+                    let is_first = matches!(seen, Seen::First { .. });
+                    assert!(!is_first, "{sequence} after {cleared} of {words} words");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_distrusted_window_accepts_nothing() {
+        let (rows, window) = (rows(), Window::new(0, 64));
+        assert_eq!(window.accept(&rows, 5), Seen::First { highest: true });
+        rows.set(0, DISTRUSTED, 1);
+        for sequence in [1, 5, 6, 1000] {
+            assert_eq!(window.accept(&rows, sequence), Seen::Distrusted);
+        }
+    }
+}
