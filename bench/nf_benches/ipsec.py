@@ -1,0 +1,21 @@
+"""CPU time per packet of the IPsec gateway's step, frame to frame, on packets in memory, beside the bare library.
+
+`ratio_64`, `ratio_1400`: throughput for IP packets of 64 and 1,400 bytes, protected and opened, over that of the
+library, which only encrypts and decrypts the same bytes. `protect_ns_...`, `open_ns_...`, `bare_seal_ns_...`,
+`bare_open_ns_...`: the parts. AES-256-GCM with extended sequence numbers, one tunnel, one core.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+from nf_benches import building
+
+
+def main() -> None:
+    """The command."""
+    program = building.build_example("nf-ipsec", "throughput")
+    output = subprocess.run([program, *sys.argv[1:]], check=True, capture_output=True, text=True)
+    result = json.loads(output.stdout.splitlines()[-1])
+    print(json.dumps(result | {"load_average": os.getloadavg()[0]}))
