@@ -6,7 +6,7 @@ from nfagent.bulletin import Bulletin
 from nfagent.pulse import Pulse
 from nfagent.pulse_watch import PulseWatch
 
-_SILENT_S = 3.0
+_SILENT_S = 2.0  # people learn of it within 5 s, even if this process hung for 2 s meanwhile
 _STOP_S = 2.0
 DOWN, UP = "database.down", "database.up"
 

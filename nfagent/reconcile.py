@@ -106,6 +106,7 @@ class Reconciler:
         self._rewire: set[str] = set()  # instances whose ports may be missing on a switch that is back
         self._unswept: set[str] = set()  # locations where ending strays failed
         self._failures: defaultdict[str, _Failures] = defaultdict(_Failures)
+        self._blocked: defaultdict[str, _Failures] = defaultdict(_Failures)  # by switches, not by their processes
         self._served: dict[str, float] = {}  # since when instances serve (steady clock), by id
         self._refused: dict[str, tuple[int, str]] = {}  # configurations that processes have refused: generation, why
         self._setbacks: defaultdict[str, _Failures] = defaultdict(_Failures)  # migrations that failed
@@ -220,7 +221,15 @@ class Reconciler:
     def _step(self, key: str) -> float | None:
         instance = instances.find(self._store.read, key)
         if instance is None:
-            for known in (self._failures, self._served, self._refused, self._setbacks, self._held_back, self._causes):
+            for known in (
+                self._failures,
+                self._blocked,
+                self._served,
+                self._refused,
+                self._setbacks,
+                self._held_back,
+                self._causes,
+            ):
                 known.pop(key, None)
             self._rewire.discard(key)
             return None
@@ -262,7 +271,7 @@ class Reconciler:
             return self._go_on(instance, serving)
         if self._starter.find(serving) is None:
             if time.monotonic() - self._served.get(instance.id, float("-inf")) > _SERVED_S:
-                self._failures.pop(instance.id, None)  # those of a start, or of a switch that is back, are over
+                self._failures.pop(instance.id, None)
             return self._fail(instance, serving.location, serving, self._starter.ending(serving))
         if serving.flavor != instance.flavor:
             return self._start(instance, serving.location, self._starter.halt(serving))
@@ -299,7 +308,8 @@ class Reconciler:
             self._starter.note(serving, None)
         except WiringError as error:
             self._starter.note(serving, str(error))
-            return self._retry(instance)
+            return self._blocked[instance.id].pause()
+        self._blocked.pop(instance.id, None)
         return _AGAIN_S
 
     def _tidy(self) -> None:
@@ -335,7 +345,8 @@ class Reconciler:
         except WiringError as error:
             _log.warning("instance %s (%s): %s", instance.name, instance.id, error)
             self._starter.note(running, str(error))
-            return self._retry(instance)
+            return self._blocked[instance.id].pause()
+        self._blocked.pop(instance.id, None)
         self._served[instance.id] = time.monotonic()
         return _AGAIN_S
 
