@@ -52,6 +52,9 @@ _NEVER = 2**63
 WAKING = ("instance.", "migration.requested")
 """Prefixes of event types that trigger a step. Steps themselves write the others, which must not end their pauses."""
 
+_RETURNS = ("location.up", "database.up", "oneswitchd.up")
+"""Events after which what was blocked by switches need not wait for its next try."""
+
 
 @dataclass
 class _Failures:
@@ -176,6 +179,9 @@ class Reconciler:
                 self._store.wait(_NEVER, _FIRST_RETRY_S)
                 continue
             for event in found:
+                if event.type in _RETURNS:
+                    for blocked in list(self._blocked):
+                        self._schedule.wake(blocked)
                 if event.type.startswith(WAKING):
                     woken = event.payload.get("instance", event.subject)
                     if self._tracing is not None:

@@ -59,6 +59,24 @@ def test_earlier_failures_delay_no_process_that_has_served(
     assert counted[made["id"]].count == failures
 
 
+@pytest.mark.parametrize("room", ["location", "database", "oneswitchd"])
+def test_the_return_of_a_switch_ends_the_wait_for_it(
+    own_world: World, monkeypatch: pytest.MonkeyPatch, room: str
+) -> None:
+    monkeypatch.setattr(reconcile, "_FIRST_RETRY_S", 3600.0)
+    monkeypatch.setattr(reconcile, "_LAST_RETRY_S", 3600.0)
+    own_world.wiring.broken = True
+    made = own_world.create("waits", "wired")
+    own_world.wait(lambda: made["id"] in own_world.agent._reconciler._blocked)
+    own_world.wiring.broken = False
+    tell = own_world.agent._bulletin.tell
+    assert tell(f"{room}.down", "hypervisor", {"reason": "gone"})
+    assert own_world.show(made)["status"] != "active"
+    assert tell(f"{room}.up", "hypervisor", {"reason": "back"})
+    own_world.wait_status(made, "active")
+    assert made["id"] not in own_world.agent._reconciler._blocked
+
+
 def test_an_instance_that_cannot_start_states_why_and_can_be_deleted(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("broken", "broken"), "error")
     assert "exit status 3" in made["reason"]
