@@ -2,6 +2,7 @@
 
     sudo tools/mininet                        # a server with one sNIC, the learning switch, Mininet's CLI
     sudo tools/mininet --topo server,2 --test pingall
+    sudo tools/mininet --topo chain --controller chains  # out1 -> firewall, monitor, load balancer -> web1, web2
 
 In the CLI, ``unoctl show`` and ``move vm2 snic0`` complement Mininet's own commands. tools/mininet runs ``mn`` in
 separate namespaces, because a crash of ``mn`` ends every ping and controller on the machine.
@@ -20,6 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 from mininet.node import Controller  # noqa: E402
 
+from lab.mininet_chain import CHAINS, ChainTopo  # noqa: E402
 from lab.mininet_server import ServerCLI, ServerHost, ServerSwitch, ServerTopo, program  # noqa: E402
 
 
@@ -31,8 +33,18 @@ class LearningSwitch(Controller):
         super().__init__(name, command=program("python"), cargs=arguments, **params)
 
 
-topos = {"server": ServerTopo}
+class TenantChains(Controller):
+    """The os-ken application of this folder that leads packets through chains."""
+
+    def __init__(self, name: str, **params: Any) -> None:
+        conf = Path("/tmp/chains.conf")  # tools/mininet makes it private
+        conf.write_text(f"[DEFAULT]\nchains = {CHAINS}\n")
+        arguments = f"{ROOT}/examples/run_os_ken.py --config-file {conf} {ROOT}/examples/tenant_chains.py"
+        super().__init__(name, command=program("python"), cargs=f"{arguments} --ofp-tcp-listen-port %d", **params)
+
+
+topos = {"server": ServerTopo, "chain": ChainTopo}
 switches = {"server": ServerSwitch}
 hosts = {"server": ServerHost}
-controllers = {"learning": LearningSwitch}
+controllers = {"learning": LearningSwitch, "chains": TenantChains}
 CLI = ServerCLI

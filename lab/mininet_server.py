@@ -334,7 +334,12 @@ class Server:
             },
             "switch": tables,
             "port": [
-                {"number": number, "name": far.node.name, "switch": switch.name, "interface": str(near)}
+                {
+                    "number": number,
+                    "name": near.params.get("port_name", far.node.name),
+                    "switch": switch.name,
+                    "interface": str(near),
+                }
                 for switch in self.switches
                 for near, far in switch.wires()
                 if (number := near.params.get("virtual_port")) is not None

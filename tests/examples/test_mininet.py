@@ -65,3 +65,27 @@ unoctl show
     assert "1480 bytes from 10.0.0.4" in printed, "a full-size packet fits through the PCIe link with its flow-id"
     assert "0% dropped (12/12 received)" in printed
     assert printed.count("datapath 0000000000000001") == 1
+
+
+def test_requests_pass_a_chain_of_functions() -> None:
+    web = "py net['{0}'].cmd('{1}/.venv/bin/python -m lab.web --name {0} >/tmp/{0}.log & sleep 0.1')\n"
+    asks = "for i in 1 2 3 4 5 6 7 8 9 10; do curl -s -m 9 --retry 9 --retry-all-errors http://10.0.0.100/; echo; done"
+    hosts = "Control(Path('/tmp/mon.sock')).ask('assets.hosts')['hosts']"
+    asked = f"print([(h['address'], [s['service'] for s in h['services']]) for h in {hosts}])"
+    printed = mininet(
+        *("--topo", "chain", "--controller", "chains"),
+        commands=web.format("web1", ROOT)
+        + web.format("web2", ROOT)
+        + f'py net["out1"].cmd("{asks}")\n'
+        + f'sh {ROOT}/.venv/bin/python -c "from pathlib import Path; from nfagent.control import Control; {asked}"\n'
+        + "unoctl dump-ports\n",
+    )
+    answers = re.findall(r"^(?:mininet> )*(web[12])\r?$", printed, re.MULTILINE)
+    assert (len(answers), set(answers)) == (10, {"web1", "web2"}), printed
+    assert "('10.0.0.100', ['http'])" in printed
+    assert "('10.0.0.1', ['http'])" in printed
+    passed = {
+        name: int(packets) for name, packets in re.findall(r"\b(fw-out|mon-out|lb) +up.*? - +\d+ +\d+ +(\d+)", printed)
+    }
+    assert set(passed) == {"fw-out", "mon-out", "lb"}
+    assert min(passed.values()) >= 10
