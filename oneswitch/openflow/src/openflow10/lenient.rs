@@ -69,19 +69,23 @@ impl Known {
         known
     }
 
-    /// Returns what is known of a packet. Of more than one tag it depends on a setting how many Open vSwitch parses (`vlan-limit`).
+    /// Returns what is known of a packet. It depends on a setting whether Open vSwitch parses a second tag (`vlan-limit`), and what is behind it.
     fn of_packet(data: &[u8]) -> Self {
         const TAGS: [u16; 2] = [0x8100, 0x88a8];
         const LEAST: u16 = 0x0600;
-        let outer = u16_at(data, 12).unwrap_or_default();
-        let eth_type = match TAGS.contains(&outer) {
-            true => u16_at(data, 16).unwrap_or_default(),
-            false => outer,
+        let type_at = |at| u16_at(data, at).unwrap_or_default();
+        let is_tag = |eth_type| TAGS.contains(&eth_type);
+        let [outer, inner, innermost] = [12, 16, 20].map(type_at);
+        let (eth_type, is_hidden) = match (is_tag(outer), is_tag(inner)) {
+            (false, _) => (outer, false),
+            (true, false) => (inner, false),
+            (true, true) => (innermost, true),
         };
+        let has_actions = [IPV4, IPV6, MPLS[0], MPLS[1], NSH].contains(&eth_type);
         Self {
             eth_type,
             is_packet: true,
-            is_unknown: eth_type < LEAST || TAGS.contains(&eth_type),
+            is_unknown: eth_type < LEAST || is_hidden && has_actions,
             ..Self::default()
         }
     }
@@ -372,16 +376,10 @@ mod tests {
         let all = list(&[&SET_NW_SRC, &SET_TP_DST, &OUTPUT]);
         let arp = [0x0806];
         assert_eq!(without_idle(&packet(&arp), &all), Some(list(&[&OUTPUT])));
-        assert_eq!(
-            without_idle(&packet(&[0x8100, 0x0806]), &all),
-            Some(list(&[&OUTPUT]))
-        );
-        for kept in [
-            &[IPV4][..],
-            &[0x8100, IPV4],
-            &[0x8100, 0x8100, 0x0806],
-            &[5],
-        ] {
+        for tagged in [&[0x8100, 0x0806][..], &[0x88a8, 0x8100, 0x0806]] {
+            assert_eq!(without_idle(&packet(tagged), &all), Some(list(&[&OUTPUT])));
+        }
+        for kept in [&[IPV4][..], &[0x8100, IPV4], &[0x8100, 0x8100, IPV4], &[5]] {
             assert_eq!(without_idle(&packet(kept), &all), None, "{kept:x?}");
         }
         let mut table = OUTPUT;
