@@ -217,13 +217,31 @@ fn put_load(out: &mut Vec<u8>, header: u32, (offset, bits): (u16, u16), value: u
     put_nicira(out, nicira10::REG_LOAD, &body);
 }
 
+/// The reader of a list of actions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    /// A controller, which gets the actions of OpenFlow 1.0 that it has written.
+    Controller,
+    /// A switch, which says the same actions over OpenFlow 1.3 as a rule has here.
+    Switch,
+}
+
 /// Translates instructions to a list of actions of OpenFlow 1.0, which lacks
 /// meters and action sets.
 pub(crate) fn of_instructions(instructions: &Instructions) -> Vec<u8> {
+    translated(instructions, Reading::Controller)
+}
+
+/// As [`of_instructions`], for a switch.
+pub(super) fn for_switch(instructions: &Instructions) -> Vec<u8> {
+    translated(instructions, Reading::Switch)
+}
+
+fn translated(instructions: &Instructions, reading: Reading) -> Vec<u8> {
     let mut out = Vec::new();
     for instruction in instructions.iter() {
         if let Instruction::ApplyActions(list) = instruction {
-            out.extend(to_10(list));
+            out.extend(to_10(list, reading));
         }
     }
     for instruction in instructions.iter() {
@@ -246,7 +264,7 @@ pub(crate) fn of_instructions(instructions: &Instructions) -> Vec<u8> {
 }
 
 /// Translates a list of actions of OpenFlow 1.3.
-pub(super) fn to_10(list: Actions<'_>) -> Vec<u8> {
+fn to_10(list: Actions<'_>, reading: Reading) -> Vec<u8> {
     let mut out = Vec::with_capacity(list.as_bytes().len());
     let mut rest = list.iter();
     while let Some(item) = rest.next() {
@@ -267,11 +285,12 @@ pub(super) fn to_10(list: Actions<'_>) -> Vec<u8> {
                 continue;
             }
         }
-        if is_load_of_cfi(&item) && rest.clone().next().is_some_and(|next| is_pop(&next)) {
+        let is_popped = || rest.clone().next().is_some_and(|next| is_pop(&next));
+        if reading == Reading::Controller && is_load_of_cfi(&item) && is_popped() {
             // The strip_vlan that follows needs no tag.
             continue;
         }
-        put_10(&item, &mut out);
+        put_10(&item, reading, &mut out);
     }
     out
 }
@@ -307,7 +326,7 @@ fn put_short(out: &mut Vec<u8>, kind: u16, first: u16, second: u16) {
     out.put_u16(second);
 }
 
-fn put_10(item: &ActionItem<'_>, out: &mut Vec<u8>) {
+fn put_10(item: &ActionItem<'_>, reading: Reading, out: &mut Vec<u8>) {
     let with_u16 = |out: &mut Vec<u8>, subtype, number: u16| {
         let [high, low] = number.to_be_bytes();
         put_nicira(out, subtype, &[high, low, 0, 0, 0, 0]);
@@ -335,7 +354,7 @@ fn put_10(item: &ActionItem<'_>, out: &mut Vec<u8>) {
         Action::Nicira {
             subtype: nicira10::REG_LOAD,
             ..
-        } => load(item.raw, out),
+        } if reading == Reading::Controller => load(item.raw, out),
         Action::Nicira {
             subtype: nicira_action::CT | nicira_action::CLONE,
             ..
@@ -345,7 +364,7 @@ fn put_10(item: &ActionItem<'_>, out: &mut Vec<u8>) {
             let start = out.len();
             out.put(item.raw.get(..header).unwrap_or_default());
             if let Some(list) = item.nested() {
-                out.extend(to_10(list));
+                out.extend(to_10(list, reading));
             }
             patch_length(out, start, 2);
         }

@@ -9,7 +9,7 @@ use crate::port::port_no;
 use crate::wire::{padded, patch_length, u16_at, Put};
 use crate::{Oversize, NX_VENDOR};
 
-use super::actions::of_instructions;
+use super::actions::for_switch;
 use super::frames::message;
 use super::nicira::subtype;
 
@@ -282,7 +282,7 @@ pub fn encode_rewrite(xid: u32, rewrite: &Rewrite<'_>) -> Result<Vec<u8>, Oversi
     body.zeros(6);
     body.put(&nxm);
     body.zeros(padded(nxm.len()) - nxm.len());
-    body.put(&of_instructions(rewrite.instructions));
+    body.put(&for_switch(rewrite.instructions));
     let length = crate::header::HEADER_LEN + body.len();
     match u16::try_from(length) {
         Ok(_) => Ok(message(VENDOR, xid, &body)),
@@ -387,6 +387,23 @@ mod tests {
         let behind = list(&[&SET_NW_SRC, &table, &SET_NW_SRC]);
         let wanted = list(&[&table, &SET_NW_SRC]);
         assert_eq!(without_idle(&packet(&arp), &behind), Some(wanted));
+    }
+
+    #[test]
+    fn a_rewrite_has_the_actions_that_the_rule_has() {
+        // set_vlan_vid and strip_vlan of a controller of OpenFlow 1.0.
+        let tag = |bits: [u8; 2], value: [u8; 2]| {
+            let mut load = vec![0xff, 0xff, 0, 24, 0, 0, 0x23, 0x20, 0, 7];
+            load.extend(bits);
+            load.extend([0, 0, 8, 2, 0, 0, 0, 0, 0, 0]);
+            load.extend(value);
+            load
+        };
+        let (id, presence) = (tag([0, 12], [0x10, 5]), tag([3, 0], [0, 1]));
+        let pop = [0, 18, 0, 8, 0, 0, 0, 0];
+        let strip = [0, 3, 0, 8, 0, 0, 0, 0];
+        let list = for_switch(&apply(&[&id, &presence, &pop]));
+        assert_eq!(list, [&id, &presence, &strip[..]].concat());
     }
 
     #[test]
