@@ -5,9 +5,7 @@ use crate::model::facts::Facts;
 use crate::switches::verdict::Origin;
 use crate::wire::wire;
 use openflow13::openflow10::{decode_later_flow_mod, Modify, Request};
-use openflow13::{
-    decode, group_mod_before_15, kind, openflow14, ErrorCode, FlowMod, Header, Message, PacketOut,
-};
+use openflow13::{decode, kind, openflow14, ErrorCode, FlowMod, Header, Message, PacketOut};
 
 /// Returns the error of a message that cannot be in a bundle; Open vSwitch's own comes first, if it finds one. `sent`: as the controller
 /// added it.
@@ -35,13 +33,9 @@ pub(in crate::core) fn unacceptable(message: &[u8], sent: &[u8]) -> Option<Error
     }
 }
 
-/// Returns what the hypervisor can check of a message that OpenFlow 1.3 cannot say, such as one that inserts buckets; `None`: it can
-/// check the message itself.
+/// Returns what the hypervisor can check of a message with meters that OpenFlow 1.3 cannot say; `None`: it can check the message itself.
 pub(in crate::core) fn checkable(message: &[u8]) -> Option<Vec<u8>> {
     let (header, message) = match decode(message) {
-        Ok((_, Message::GroupMod(group))) if group.needs_openflow15() => {
-            return Some(group_mod_before_15(message))
-        }
         Ok((header, Message::FlowMod(rule))) if rule.instructions.have_meter_inside() => {
             let instructions = rule.instructions.without_meters_inside();
             let rule = FlowMod {
@@ -57,6 +51,11 @@ pub(in crate::core) fn checkable(message: &[u8]) -> Option<Vec<u8>> {
         _ => return None,
     };
     Some(wire(header.xid, &message))
+}
+
+/// Tells whether it is a packet-out of a packet without an Ethernet header, which only OpenFlow 1.5 can say.
+pub(in crate::core) fn lacks_header(message: &[u8]) -> bool {
+    matches!(decode(message), Ok((_, Message::PacketOut(packet))) if packet.packet_type != 0)
 }
 
 /// Tells whether a part is a packet-out, which may make a switch learn rules.

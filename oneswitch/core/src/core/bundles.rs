@@ -9,7 +9,7 @@ use crate::api::{Bridge, ControllerRole, SwitchIndex};
 use crate::controllers::bundles::Part;
 use crate::controllers::Incoming;
 use crate::core::bundle_parts::{
-    checkable, facts_of, inner_of, is_packet_out, needs_openflow15, part_origin, sent_inner_of,
+    facts_of, inner_of, is_packet_out, lacks_header, needs_openflow15, part_origin, sent_inner_of,
     unacceptable,
 };
 use crate::core::links::Link;
@@ -155,6 +155,9 @@ impl Core {
 
     /// Adds a message to a bundle, if the hypervisor can read it: Open vSwitch finds most errors of a message now, and not at the commit.
     fn add_to_bundle(&mut self, incoming: Incoming<'_>, add: Add<'_>, now: Instant) {
+        if lacks_header(add.inner) && self.holds_until_alone(incoming, now) {
+            return;
+        }
         let checked = self.switches.verdicts.next_batch();
         let Some(controller) = self.controllers.get_mut(incoming.origin.controller) else {
             return;
@@ -174,9 +177,7 @@ impl Core {
         let verdicts = &mut self.switches.verdicts;
         let xid = verdicts.push(origin, sent, request, Changes::default(), targets, now);
         if !targets.is_empty() {
-            let checked = checkable(add.inner);
-            self.switches
-                .check_part(HUB, checked.as_deref().unwrap_or(add.inner), xid);
+            self.check_at_hub(add.inner, xid);
         }
         if let Err(error) = added {
             self.switches.verdicts.expect_refusal(error);

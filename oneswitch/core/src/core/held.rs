@@ -2,7 +2,7 @@
 
 use crate::api::ControllerId;
 use crate::controllers::Incoming;
-use crate::core::bundle_parts::checkable;
+use crate::core::bundle_parts::{checkable, lacks_header};
 use crate::core::Core;
 use crate::model::facts::Facts;
 use crate::model::truth::{Changes, Request};
@@ -111,13 +111,25 @@ impl Core {
         let (request, changes) = (Request::Check, Changes::default());
         let verdicts = &mut self.switches.verdicts;
         let xid = verdicts.push(origin, sent, request, changes, hub, now);
-        let checked = checkable(incoming.frame);
-        let checked = checked.as_deref().unwrap_or(incoming.frame);
-        self.switches.check_part(HUB, checked, xid);
+        self.check_at_hub(incoming.frame, xid);
         let batch = self.switches.verdicts.current_batch();
         self.held.checks_first = true;
         self.hold_until_settled(incoming, batch);
         true
+    }
+
+    /// Lets the hypervisor check a message, over OpenFlow 1.5 if only that says it all. `xid`: of the operation that gets the verdict.
+    pub(in crate::core) fn check_at_hub(&mut self, message: &[u8], xid: u32) {
+        let is_newer =
+            lacks_header(message) && self.switches.properties.rounds.links().contains(HUB);
+        let checked = checkable(message).filter(|_| !is_newer);
+        self.switches.speak_newer(is_newer);
+        self.switches
+            .check_part(HUB, checked.as_deref().unwrap_or(message), xid);
+        self.switches.speak_newer(false);
+        if is_newer {
+            self.hold_behind_operation();
+        }
     }
 
     /// As [`Self::holds_until_gathered`], for a new meter.

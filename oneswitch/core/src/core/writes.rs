@@ -355,11 +355,11 @@ impl Core {
         if self.refuses_meter_inside(incoming, &facts) {
             return;
         }
-        if self.holds_until_gathered(incoming, &facts, now) {
-            return;
-        }
         let is_newer = message.packet_type != 0 || facts.has_meter_inside;
         if is_newer && self.holds_until_alone(incoming, now) {
+            return;
+        }
+        if self.holds_until_gathered(incoming, &facts, now) {
             return;
         }
         let (what, error) = match message.packet_type {

@@ -101,13 +101,15 @@ impl Switches {
     /// Lets `switch` check whether a message can be part of a bundle. `xid`: of the operation that gets the verdict.
     pub fn check_part(&mut self, switch: SwitchIndex, message: &[u8], xid: u32) {
         let (open, discard) = (self.fresh_xid(), self.fresh_xid());
-        let to = Destination::Switch(switch, Bridge::Virt);
-        self.outbox.put(to, &bundle::encode_open(open, CHECKED));
-        let mut message = message.to_vec();
+        let to = (switch, self.speaks_newer);
+        let mut message = match self.speaks_newer {
+            true => message.to_vec(),
+            false => sayable(message).into_owned(),
+        };
         set_xid(&mut message, xid);
-        self.outbox.put(to, &wrapped(CHECKED, &message));
-        self.outbox
-            .put(to, &bundle::encode_discard(discard, CHECKED));
+        self.put_of_bundle(to, &bundle::encode_open(open, CHECKED));
+        self.put_of_bundle(to, &wrapped(CHECKED, &message));
+        self.put_of_bundle(to, &bundle::encode_discard(discard, CHECKED));
     }
 
     /// Collects the messages to each `virt` from now on, instead of sending them.
