@@ -82,7 +82,8 @@ fn metadata(reader: &mut Reader<'_>) -> Result<Match, Refusal> {
             continue;
         }
         known.extend_from_slice(raw);
-        Match::checked(&known)?;
+        // Open vSwitch checks no prerequisites here.
+        Match::from_oxm(known.clone())?.canonical()?;
         if !is_pipeline(name_of(&field)) {
             let detail = "packet-out with a field of a packet";
             return Err(Refusal::new(
@@ -129,6 +130,7 @@ mod tests {
     }
 
     const PORT_5: [u8; 8] = [0x80, 0, 0, 4, 0, 0, 0, 5];
+    const IP_PACKET: [u8; 8] = [0x80, 0, 88, 4, 0, 1, 8, 0];
 
     #[test]
     fn the_port_is_in_the_match() {
@@ -165,6 +167,11 @@ mod tests {
                 ErrorCode::BAD_REQUEST_PIPELINE_FIELDS_ONLY,
             ),
             ([PORT_5, PORT_5].concat(), ErrorCode::BAD_MATCH_DUP_FIELD),
+            (
+                // A field of Ethernet, of a packet of IP.
+                [&IP_PACKET[..], &[0x80, 0, 6, 6, 2, 0, 0, 0, 0, 1], &PORT_5].concat(),
+                ErrorCode::BAD_REQUEST_PIPELINE_FIELDS_ONLY,
+            ),
         ] {
             let refused = decode(&body(&oxm, &[])).unwrap_err();
             assert_eq!(refused.error, error, "{oxm:?}");
