@@ -1,7 +1,7 @@
 //! The flow monitors of a controller, and what they report of a change (Open vSwitch, ofproto/connmgr.c).
 
 use crate::api::ControllerId;
-use crate::layout::spelling::{same_instructions, spelled_instructions};
+use crate::layout::spelling::{equal_instructions, spelled_instructions};
 use crate::model::happened::{Cause, ChangeKind, Happened};
 use crate::model::rule::{Rule, RuleKey};
 use crate::model::tables::{Change, Filter, FlowTables};
@@ -249,7 +249,7 @@ fn seen(cause: Cause, change: &Change) -> Option<(Event, u8, &Arc<Rule>, Option<
         (Some(before), Some(rule)) => (rule, before),
         (None, None) => return None,
     };
-    let has_other_actions = !same_instructions(&before.instructions, &rule.instructions);
+    let has_other_actions = !equal_instructions(&before.instructions, &rule.instructions);
     let former = has_other_actions.then_some(&**before);
     match cause.kind {
         ChangeKind::Modified if has_other_actions || before.cookie != rule.cookie => {

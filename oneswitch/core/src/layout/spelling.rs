@@ -50,6 +50,15 @@ pub fn same_instructions(one: &Instructions, other: &Instructions) -> bool {
     one == other || instructions(one.as_bytes(), None) == instructions(other.as_bytes(), None)
 }
 
+/// Tells whether Open vSwitch takes them for the same (`ofpacts_equal`): it keeps an empty list of actions to write, but does not report it.
+pub fn equal_instructions(one: &Instructions, other: &Instructions) -> bool {
+    let writes = |list: &Instructions| {
+        let mut kinds = items(list.as_bytes(), 2).map(|item| u16_at(item, 0));
+        kinds.any(|kind| kind == Some(WRITE_ACTIONS))
+    };
+    same_instructions(one, other) && writes(one) == writes(other)
+}
+
 /// Does the same as [`same_instructions`] for buckets.
 pub fn same_buckets(one: &Buckets, other: &Buckets) -> bool {
     one == other || buckets(one.as_bytes()) == buckets(other.as_bytes())
@@ -245,7 +254,8 @@ fn put_set_field(class: u16, field: u8, value: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::{instructions, same_bands, same_buckets};
+    use super::{equal_instructions, instructions, same_bands, same_buckets, same_instructions};
+    use openflow13::Instructions;
 
     fn bytes(hex: &str) -> Vec<u8> {
         let digits = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
@@ -389,6 +399,17 @@ mod tests {
             &bucket("00000000", "3"),
             &bucket("00000000", "2")
         ));
+    }
+
+    #[test]
+    fn an_empty_list_to_write_is_kept_but_not_reported() {
+        let of = |hex: &str| Instructions::from_bytes(bytes(hex)).unwrap();
+        let goto = "0001000805000000";
+        let (with, without) = (of(&format!("0003000800000000{goto}")), of(goto));
+        assert!(same_instructions(&with, &without));
+        assert!(!equal_instructions(&with, &without));
+        let applied = of(&format!("0004000800000000{goto}"));
+        assert!(equal_instructions(&applied, &without));
     }
 
     #[test]
