@@ -42,8 +42,23 @@ pub fn multipart_request() -> impl Strategy<Value = MultipartRequest> {
 pub fn flow_stats() -> impl Strategy<Value = FlowStats> {
     arbitrary! { FlowStats {
         table_id, duration_sec, duration_nsec, priority, idle_timeout, hard_timeout, flags, importance, idle_age, cookie,
-        packet_count, byte_count; matching: matching(), instructions: instructions()
+        packet_count, byte_count; matching: matching(), instructions: instructions().prop_map(with_meter_first)
     } }
+}
+
+/// A meter behind others stands for an action of OpenFlow 1.5, where a switch says it.
+fn with_meter_first(list: Instructions) -> Instructions {
+    const METER: [u8; 2] = [0, 6];
+    let mut parts: Vec<&[u8]> = Vec::new();
+    let mut rest = list.as_bytes();
+    while !rest.is_empty() {
+        let length = usize::from(u16::from_be_bytes([rest[2], rest[3]]));
+        let (one, behind) = rest.split_at(length);
+        parts.push(one);
+        rest = behind;
+    }
+    parts.sort_by_key(|part| !part.starts_with(&METER));
+    Instructions::from_bytes(parts.concat()).unwrap()
 }
 
 fn port_stats() -> impl Strategy<Value = PortStats> {
