@@ -99,23 +99,47 @@ impl Core {
     /// Holds a message until the hypervisor has found that it can be carried out: ports are not gathered for a malformed one. It is only in
     /// a bundle that Open vSwitch checks a message without carrying it out.
     fn holds_until_checked(&mut self, incoming: Incoming<'_>, now: Instant) -> bool {
-        let hub = SwitchSet::of(HUB);
         let is_apart = self.server.executors.all().len() > 1 && self.moves.gathering.is_allowed;
-        let is_known = self.held.is_checked || self.held.is_refusing || self.held.since.is_some();
-        let is_part = self.commit.is_some() || self.switches.verdicts.is_modifying();
-        let is_up = hub.minus(self.switches.up()).is_empty();
-        if !is_apart || is_known || is_part || !is_up {
-            return false;
+        let is_part = self.switches.verdicts.is_modifying();
+        let holds = is_apart && !is_part && self.can_check_first();
+        if holds {
+            self.hold_until_checked(incoming, incoming.frame, now);
         }
+        holds
+    }
+
+    /// Holds a modification that becomes several messages until the hypervisor has found that it can be carried out: otherwise rules would
+    /// have its actions until they are repaired. `check`: a message that is refused as the whole would be.
+    pub(in crate::core) fn holds_modification(
+        &mut self,
+        incoming: Incoming<'_>,
+        check: &[u8],
+        now: Instant,
+    ) -> bool {
+        let holds = self.can_check_first();
+        if holds {
+            self.hold_until_checked(incoming, check, now);
+        }
+        holds
+    }
+
+    /// Tells whether the hypervisor can check the present message, and has not yet done so. A bundle is checked by its switches.
+    fn can_check_first(&self) -> bool {
+        let is_known = self.held.is_checked || self.held.is_refusing || self.held.since.is_some();
+        let is_up = SwitchSet::of(HUB).minus(self.switches.up()).is_empty();
+        !is_known && self.commit.is_none() && is_up
+    }
+
+    fn hold_until_checked(&mut self, incoming: Incoming<'_>, check: &[u8], now: Instant) {
         let (origin, sent) = (Some(incoming.origin), Some(incoming.sent.into()));
         let (request, changes) = (Request::Check, Changes::default());
+        let hub = SwitchSet::of(HUB);
         let verdicts = &mut self.switches.verdicts;
         let xid = verdicts.push(origin, sent, request, changes, hub, now);
-        self.check_at_hub(incoming.frame, xid);
+        self.check_at_hub(check, xid);
         let batch = self.switches.verdicts.current_batch();
         self.held.checks_first = true;
         self.hold_until_settled(incoming, batch);
-        true
     }
 
     /// Lets the hypervisor check a message, over OpenFlow 1.5 if only that says it all. `xid`: of the operation that gets the verdict.

@@ -163,6 +163,17 @@ impl Core {
         let chosen = self.truth.tables.select(&filter);
         let is_lenient = is_lenient(incoming, &flow_mod);
         let changes_cookie = |rule: &Rule| new_cookie.is_some_and(|cookie| rule.cookie != cookie);
+        let is_rewritten = chosen.iter().any(|rule| is_lenient || changes_cookie(rule));
+        let check =
+            (is_rewritten && is_wider(&flow_mod, &chosen)).then(|| checking(&flow_mod, &chosen));
+        if let Some(check) = &check {
+            let xid = incoming.origin.xid;
+            let frame = sayable(incoming, check)
+                .unwrap_or_else(|| wire(xid, &Message::FlowMod(check.clone())));
+            if self.holds_modification(incoming, &frame, now) {
+                return;
+            }
+        }
         let messages: Vec<FlowMod> = match new_cookie {
             Some(cookie) if chosen.is_empty() && flow_mod.cookie_mask == 0 => {
                 vec![FlowMod {
@@ -173,8 +184,7 @@ impl Core {
             }
             // OpenFlow 1.3 cannot change a cookie but by adding the rule again, which keeps its counters on the switches. Each rule may lack
             // other actions until a switch gets them over OpenFlow 1.0.
-            _ if chosen.iter().any(|rule| is_lenient || changes_cookie(rule)) => {
-                let check = is_wider(&flow_mod, &chosen).then(|| checking(&flow_mod, &chosen));
+            _ if is_rewritten => {
                 let changes = chosen
                     .iter()
                     .map(|rule| readdition(&flow_mod, rule, new_cookie.unwrap_or(rule.cookie)));
