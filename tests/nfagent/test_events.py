@@ -127,7 +127,10 @@ def test_a_stream_ends_when_its_token_is_revoked(own_world: World) -> None:
     tokens = own_world.directory / "tokens"
     with following(own_world.tenant) as follower, following(own_world.admin) as other:
         kept = [line for line in tokens.read_text().splitlines() if TENANT_TOKEN not in line]
-        tokens.write_text("\n".join(kept))
+        changed = tokens.with_suffix(".new")
+        changed.write_text("\n".join(kept))
+        changed.chmod(tokens.stat().st_mode)
+        changed.replace(tokens)  # in one step: for a moment, an empty file would revoke the other token, too
         with pytest.raises((EOFError, httpx.HTTPError)):
             follower.next()
         own_world.create("seen")

@@ -48,6 +48,9 @@ def test_metrics_use_the_prometheus_text_format(api: Api, monkeypatch: pytest.Mo
         "# HELP nfagent_store_free_bytes Room on the disk of the store.\n"
         "# TYPE nfagent_store_free_bytes gauge\n"
         "nfagent_store_free_bytes 12345\n"
+        "# HELP nfagent_store_waiting_seconds How long a change waits for the disk.\n"
+        "# TYPE nfagent_store_waiting_seconds gauge\n"
+        "nfagent_store_waiting_seconds 0.0\n"
         "# HELP nfagent_location_up Whether a location serves.\n"
         "# TYPE nfagent_location_up gauge\n"
         'nfagent_location_up{location="hypervisor"} 1.0\n'
