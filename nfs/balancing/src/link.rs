@@ -1,9 +1,10 @@
 //! A function's view of its links while it processes a batch: it answers for its addresses there, and finds the stations that it sends to.
 //!
-//! `stations` knows MAC addresses; `discovery` handles ARP, neighbour discovery and echo requests.
+//! `stations` knows MAC addresses; `discovery` handles ARP, neighbour discovery and echo requests; `upkeep` does the periodic work.
 
 mod discovery;
 mod stations;
+mod upkeep;
 
 use nf_packet::{Ethernet, MacAddress};
 use nf_runtime::{Context, Emitted, Packet};
@@ -12,9 +13,10 @@ use crate::{network::Network, tables::Neighbours};
 
 pub use discovery::Handled;
 pub use stations::{Station, Unreached};
+pub use upkeep::Upkeep;
 
 /// The drop reason of packets that the function itself consumed.
-pub const TAKEN: &str = "for the load balancer";
+pub const TAKEN: &str = "for the function itself";
 
 /// The links around a function, during a batch or a tick.
 pub struct Link<'a> {

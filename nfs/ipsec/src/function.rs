@@ -2,13 +2,16 @@
 
 use std::{
     sync::{
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
     },
     time::SystemTime,
 };
 
-use nf_balancing::{link::Link, tables::Neighbours};
+use nf_balancing::{
+    link::{Link, Upkeep},
+    tables::Neighbours,
+};
 use nf_runtime::{state::StateBuilder, Batch, Context, CounterSink, NetworkFunction, Refusal};
 use serde_json::{json, Value};
 
@@ -24,7 +27,6 @@ use crate::{
 
 /// The most neighbours on the links.
 const NEIGHBOURS: usize = 1024;
-const SECOND: u64 = 1_000_000_000;
 
 /// The network function `ipsec`.
 pub struct Ipsec {
@@ -35,8 +37,7 @@ pub struct Ipsec {
     living: Mutex<Living>,
     /// The time of the state's clock at the latest tick or batch, for answers between them.
     now: AtomicU64,
-    refreshed: AtomicU64,
-    unannounced: AtomicBool,
+    upkeep: Upkeep,
 }
 
 impl Ipsec {
@@ -57,7 +58,7 @@ impl Ipsec {
         living.bind(setup, self.rows(), now, unix_ns())
     }
 
-    /// Distrusts the windows of all inbound keys: whoever starts an instance on an old copy of the state says so.
+    /// Distrusts the windows of all inbound keys. An operator who starts an instance on an old copy of the state calls this.
     fn distrust(&self) -> Value {
         let setup = self.setup();
         let inbound = setup.tunnels.iter().flat_map(|tunnel| &tunnel.inbound);
@@ -101,8 +102,7 @@ impl NetworkFunction for Ipsec {
             setup: RwLock::new(Arc::new(setup)),
             living: Mutex::default(),
             now: AtomicU64::new(0),
-            refreshed: AtomicU64::new(0),
-            unannounced: AtomicBool::new(true),
+            upkeep: Upkeep::default(),
         })
     }
 
@@ -131,7 +131,7 @@ impl NetworkFunction for Ipsec {
             return Err(Refusal::configuration("keys", reason));
         }
         *self.setup.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(setup);
-        self.refreshed.store(0, Ordering::Relaxed);
+        self.upkeep.renew();
         Ok(())
     }
 
@@ -143,6 +143,7 @@ impl NetworkFunction for Ipsec {
         // Keys without room stay unusable, and the counters say so: a start with this state cannot be refused here.
         self.bind(&mut living, &setup);
         setup.network.resolve(&self.neighbours, context.now());
+        self.upkeep.renew();
     }
 
     fn tick(&self, context: &Context<'_>, out: &mut Batch) {
@@ -156,14 +157,8 @@ impl NetworkFunction for Ipsec {
             context,
             out,
         };
-        if self.unannounced.swap(false, Ordering::Relaxed) {
-            link.announce();
-        }
-        let last = self.refreshed.load(Ordering::Relaxed);
-        if last == 0 || now.saturating_sub(last) >= SECOND {
-            self.refreshed.store(now, Ordering::Relaxed);
+        if self.upkeep.keep(&mut link) {
             setup.network.resolve(&self.neighbours, now);
-            link.refresh();
         }
         self.pass(&setup, link).keep_alive();
     }

@@ -5,7 +5,7 @@ use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock,
 };
 
-use nf_balancing::checks::Checks;
+use nf_balancing::{checks::Checks, link::Upkeep};
 use nf_runtime::{state::StateBuilder, Refusal};
 
 use crate::{
@@ -27,9 +27,7 @@ pub struct L4lb {
     /// The time of the latest batch or tick.
     pub(crate) now: AtomicU64,
     pub(crate) aged: AtomicU64,
-    pub(crate) refreshed: AtomicU64,
-    /// The VIPs must still be announced.
-    pub(crate) unannounced: AtomicBool,
+    pub(crate) upkeep: Upkeep,
 }
 
 impl L4lb {
@@ -49,8 +47,7 @@ impl L4lb {
             flooded: AtomicBool::new(false),
             now: AtomicU64::new(0),
             aged: AtomicU64::new(0),
-            refreshed: AtomicU64::new(0),
-            unannounced: AtomicBool::new(false),
+            upkeep: Upkeep::default(),
         })
     }
 
@@ -82,7 +79,7 @@ impl L4lb {
         let old = self.snapshot();
         let new = Snapshot::new(config, lifetimes, &rows, &self.state, Some(&old));
         self.publish(new, now);
-        self.unannounced.store(true, Ordering::Relaxed);
+        self.upkeep.renew();
         Ok(())
     }
 

@@ -156,14 +156,7 @@ impl NetworkFunction for L4lb {
         let snapshot = self.snapshot();
         let (_, out) = out.parts();
         let mut pass = self.pass(&snapshot, context, out);
-        if self.unannounced.swap(false, Ordering::Relaxed) {
-            pass.link.announce();
-        }
-        let last = self.refreshed.load(Ordering::Relaxed);
-        if last == 0 || context.now().saturating_sub(last) >= SECOND {
-            self.refreshed.store(context.now(), Ordering::Relaxed);
-            pass.link.refresh();
-        }
+        self.upkeep.keep(&mut pass.link);
         pass.check_health();
         let last = self.aged.swap(context.now(), Ordering::Relaxed);
         let elapsed = context.now().saturating_sub(last);

@@ -340,7 +340,7 @@ fn unsolicited_answers_change_nothing() {
             }
             .to("10.0.0.2", port)
             .numbers(5, 6);
-            assert!(["for the load balancer", "not for us"].contains(&lab.lb.drops(&forged)));
+            assert!(["for the function itself", "not for us"].contains(&lab.lb.drops(&forged)));
         }
     }
     assert_eq!(lab.health(11), "up");
@@ -399,14 +399,14 @@ fn only_an_answer_from_the_backend_and_its_port_counts() {
     };
     for (address, port) in [("10.0.0.13", 80), ("10.0.0.12", 80), ("10.0.0.11", 81)] {
         let reason = lab.lb.drops(&answer(address, port));
-        assert!(["not for us", "for the load balancer"].contains(&reason));
+        assert!(["not for us", "for the function itself"].contains(&reason));
         lab.lb.tick();
         assert_eq!(lab.health(11), "unknown", "{address} {port}");
     }
     assert_eq!(lab.lb.drops(&answer("10.0.0.13", 80)), "not for us");
     assert_eq!(
         lab.lb.drops(&answer("10.0.0.11", 80)),
-        "for the load balancer"
+        "for the function itself"
     );
     lab.lb.tick();
     assert_eq!(lab.health(11), "up");

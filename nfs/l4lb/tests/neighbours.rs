@@ -142,7 +142,7 @@ fn neighbour_discovery_answers_asks_and_learns() {
     })
     .write(&mut solicitation);
     let result = lb.process(0, &icmpv6("fd00::77", "ff02::1:ff00:1", &solicitation, 255));
-    assert_eq!(result, Output::Dropped("for the load balancer"));
+    assert_eq!(result, Output::Dropped("for the function itself"));
     let (_, answer) = lb.take_emitted().pop().unwrap();
     assert_eq!((&answer[..6], answer[21]), (&asker.0[..], 255));
     let Ok(Some(NeighbourMessage::Advertisement(answer))) = NeighbourMessage::parse(&answer[54..])

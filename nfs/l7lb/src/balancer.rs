@@ -3,11 +3,12 @@
 use std::{
     path::Path,
     sync::{
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
         Arc, Mutex, PoisonError, RwLock,
     },
 };
 
+use nf_balancing::link::Upkeep;
 use nf_runtime::{state::StateBuilder, Context, CounterSink, Emitted, Refusal};
 
 use crate::{
@@ -21,8 +22,6 @@ use crate::{
     tls,
 };
 
-const SECOND: u64 = 1_000_000_000;
-
 /// The network function `l7lb`.
 pub struct L7lb {
     tables: Arc<Tables>,
@@ -35,9 +34,7 @@ pub struct L7lb {
     scratches: Mutex<Vec<Scratch>>,
     /// The time of the latest batch or tick.
     now: AtomicU64,
-    refreshed: AtomicU64,
-    /// The listeners' addresses must still be announced.
-    unannounced: AtomicBool,
+    upkeep: Upkeep,
 }
 
 impl L7lb {
@@ -64,8 +61,7 @@ impl L7lb {
             log: Mutex::new(log.map(Arc::new)),
             scratches: Mutex::new(Vec::new()),
             now: AtomicU64::new(0),
-            refreshed: AtomicU64::new(0),
-            unannounced: AtomicBool::new(false),
+            upkeep: Upkeep::default(),
         })
     }
 
@@ -113,7 +109,7 @@ impl L7lb {
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         *published = Arc::new(snapshot);
-        self.unannounced.store(true, Ordering::Relaxed);
+        self.upkeep.renew();
         Ok(())
     }
 
@@ -218,13 +214,7 @@ impl L7lb {
 
     pub(crate) fn tick_once(&self, context: &Context<'_>, out: &mut Emitted) {
         self.with_pass(context, out, |pass| {
-            if self.unannounced.swap(false, Ordering::Relaxed) {
-                pass.link().announce();
-            }
-            let last = self.refreshed.load(Ordering::Relaxed);
-            if last == 0 || context.now().saturating_sub(last) >= SECOND {
-                self.refreshed.store(context.now(), Ordering::Relaxed);
-                pass.link().refresh();
+            if self.upkeep.keep(&mut pass.link()) {
                 pass.close_idle_legs();
             }
             pass.check_health();

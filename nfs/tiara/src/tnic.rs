@@ -26,7 +26,7 @@ use std::{
 
 use nf_balancing::{
     cells::{Stripes, Worker},
-    link::Link,
+    link::{Link, Upkeep},
     network::Network,
     tables::Neighbours,
 };
@@ -67,9 +67,9 @@ pub struct TnicFunction {
     neighbours: Neighbours,
     counts: Stripes,
     living: RwLock<Arc<Living>>,
-    /// The times of the last questions to stations, and to next hops.
+    /// The time of the last questions to stations.
     asked: AtomicU64,
-    refreshed: AtomicU64,
+    upkeep: Upkeep,
 }
 
 impl TnicFunction {
@@ -87,11 +87,7 @@ impl TnicFunction {
             self.asked.store(now, Ordering::Relaxed);
             self.stations.ask(link);
         }
-        let last = self.refreshed.load(Ordering::Relaxed);
-        if last == 0 || now.saturating_sub(last) >= SECOND {
-            self.refreshed.store(now, Ordering::Relaxed);
-            link.refresh();
-        }
+        self.upkeep.keep(link);
     }
 
     fn show(&self) -> Value {
@@ -215,7 +211,7 @@ impl NetworkFunction for TnicFunction {
             network,
             stations,
             asked: AtomicU64::new(0),
-            refreshed: AtomicU64::new(0),
+            upkeep: Upkeep::default(),
         })
     }
 

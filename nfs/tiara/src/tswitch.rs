@@ -13,13 +13,13 @@ mod stations;
 mod tests;
 
 use std::sync::{
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicU64, Ordering},
     Arc, PoisonError, RwLock,
 };
 
 use nf_balancing::{
     cells::{Stripes, Worker},
-    link::Link,
+    link::{Link, Upkeep},
     tables::Neighbours,
 };
 use nf_runtime::{state::StateBuilder, Batch, Context, CounterSink, NetworkFunction, Refusal};
@@ -36,7 +36,6 @@ use stations::Living;
 
 /// The most neighbours on the links.
 const NEIGHBOURS: usize = 4096;
-const SECOND: u64 = 1_000_000_000;
 
 /// The network function `tswitch`.
 pub struct Tswitch {
@@ -47,8 +46,7 @@ pub struct Tswitch {
     living: RwLock<Arc<Living>>,
     /// The times of the last questions to stations, and to next hops.
     asked: AtomicU64,
-    refreshed: AtomicU64,
-    unannounced: AtomicBool,
+    upkeep: Upkeep,
 }
 
 impl Tswitch {
@@ -118,8 +116,7 @@ impl NetworkFunction for Tswitch {
             living: RwLock::new(Arc::new(setup.stations.none_living())),
             setup: RwLock::new(Arc::new(setup)),
             asked: AtomicU64::new(0),
-            refreshed: AtomicU64::new(0),
-            unannounced: AtomicBool::new(true),
+            upkeep: Upkeep::default(),
         })
     }
 
@@ -152,8 +149,7 @@ impl NetworkFunction for Tswitch {
         let none = setup.stations.none_living();
         *self.living.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(none);
         *self.setup.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(setup);
-        self.refreshed.store(0, Ordering::Relaxed);
-        self.unannounced.store(true, Ordering::Relaxed);
+        self.upkeep.renew();
         Ok(())
     }
 
@@ -161,6 +157,7 @@ impl NetworkFunction for Tswitch {
         self.setup()
             .network
             .resolve(&self.neighbours, context.now());
+        self.upkeep.renew();
     }
 
     fn tick(&self, context: &Context<'_>, out: &mut Batch) {
@@ -172,14 +169,8 @@ impl NetworkFunction for Tswitch {
             context,
             out,
         };
-        if self.unannounced.swap(false, Ordering::Relaxed) {
-            link.announce();
-        }
-        let last = self.refreshed.load(Ordering::Relaxed);
-        if last == 0 || context.now().saturating_sub(last) >= SECOND {
-            self.refreshed.store(context.now(), Ordering::Relaxed);
+        if self.upkeep.keep(&mut link) {
             setup.network.resolve(&self.neighbours, context.now());
-            link.refresh();
         }
         self.watch(&setup, &mut link);
     }
