@@ -45,7 +45,7 @@ struct World {
     nonces: HashSet<(u32, u64)>,
     /// SPI and sequence number of each since the start, or since the latest old copy.
     numbers: HashSet<(u32, u32)>,
-    /// What has arrived in the protected networks.
+    /// The packets that have arrived in the protected networks.
     arrived: HashSet<u64>,
     next: u64,
     next_key: u8,
@@ -153,7 +153,7 @@ impl World {
         self.gateways[end] = self.gateways[end].adopting(self.pair.config(end)).unwrap();
     }
 
-    /// Copies the state as it is now: into a gateway that nobody has started yet.
+    /// Copies the state as it is now: into a gateway that is not started yet.
     fn copy(&self, end: usize) -> Gateway {
         let copy = Harness::<Ipsec>::new(self.pair.config(end)).unwrap();
         for region in self.gateways[end].arena().regions() {
