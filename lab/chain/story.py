@@ -14,14 +14,13 @@ from lab.chain.counting import Passage, Summary
 from lab.chain.keeping import keep_running
 from lab.chain.tenants import SLOTS, TENANTS, Deployed, controller, deploy, strangers
 from lab.checks import Check, one_switch
-from lab.demo.printing import print_begin, print_end
+from lab.demo.playing import play
 from lab.demo.site import SNIC, Site
 from lab.errors import ControlError
 from lab.frames import Endpoint
 from lab.http_traffic import HttpClient
 from lab.programs import environment
 from lab.spec import HYPERVISOR
-from lab.story import tell
 from lab.traffic import Stream
 
 _SETTINGS: dict[str, Any] = {"decide": {"enabled": False}}  # this story requests its move itself
@@ -185,21 +184,6 @@ def _listed(counts: dict[str, int]) -> str:
 
 
 def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
-    """Start everything, tell the story, and print the results; return whether all checks hold.
-
-    Args:
-        console: for people; on standard error when ``as_json``.
-        keep: leave it all running until Ctrl-C.
-        as_json: print one JSON object on standard output at the end.
-
-    Raises:
-        LabError: something did not start, or ended; with its name.
-    """
-    with Site("chain", controller(), console, _SETTINGS, slots=SLOTS) as site:
-        with Story(site) as story:
-            print_begin(console, site)
-            holds = tell(story, site.require_running, console, as_json=as_json)
-            print_end(console, site, holds, keep=keep, command="demo --chain")
-        if keep:
-            keep_running(site, console)
-    return holds
+    """Tell the story on a server of its own; see `play`."""
+    site = Site("chain", controller(), console, _SETTINGS, slots=SLOTS)
+    return play(site, Story, keep_running, console, keep=keep, as_json=as_json, command="demo --chain")

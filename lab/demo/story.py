@@ -1,7 +1,8 @@
 """The steps of the demo, in order."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,13 +13,13 @@ from lab.checks import Check, one_switch
 from lab.demo.balancer import NAME, Balancer, moment
 from lab.demo.counting import Summary
 from lab.demo.keeping import keep_running
-from lab.demo.printing import numbers, print_begin, print_end
+from lab.demo.playing import play
+from lab.demo.printing import numbers
 from lab.demo.sampling import CpuSampler
 from lab.demo.site import DATA_VIP, OUTSIDE, SECOND, SNIC, WEB_VIP, WEBS, Site, balancer_config, one_function
 from lab.demo.traffic import LITTLE, MUCH, Traffic
 from lab.errors import ControlError
 from lab.spec import HYPERVISOR
-from lab.story import tell
 
 _LITTLE_S, _MUCH_S, _CALM_S, _AFTER_S = 4.0, 4.0, 13.0, 4.0
 _BACK_S, _SERVED = 30.0, 20
@@ -181,26 +182,17 @@ class Story:
         return self._traffic
 
 
+@contextmanager
+def _open(site: Site) -> Iterator[Story]:
+    with (
+        CpuSampler(site.lab, (HYPERVISOR, SNIC)) as cpu,
+        AgentEvents(site.agent.client) as events,
+        Story(site, events, cpu) as story,
+    ):
+        yield story
+
+
 def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
-    """Start everything, tell the story, and print the results; return whether all checks hold.
-
-    Args:
-        console: for people; on standard error when ``as_json``.
-        keep: leave it all running until Ctrl-C.
-        as_json: print one JSON object on standard output at the end.
-
-    Raises:
-        LabError: something did not start, or ended; with its name.
-    """
-    with Site("demo", one_function(WEB_VIP, DATA_VIP), console, _SETTINGS) as site:
-        with (
-            CpuSampler(site.lab, (HYPERVISOR, SNIC)) as cpu,
-            AgentEvents(site.agent.client) as events,
-            Story(site, events, cpu) as story,
-        ):
-            print_begin(console, site)
-            holds = tell(story, site.require_running, console, as_json=as_json)
-            print_end(console, site, holds, keep=keep)
-        if keep:
-            keep_running(site, console)
-    return holds
+    """Tell the story on a server of its own; see `play`."""
+    site = Site("demo", one_function(WEB_VIP, DATA_VIP), console, _SETTINGS)
+    return play(site, _open, keep_running, console, keep=keep, as_json=as_json)

@@ -3,8 +3,8 @@
 import json
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ from rich.console import Console
 from lab.agent_events import AgentEvents
 from lab.checks import Check, one_switch
 from lab.demo.balancer import Balancer
-from lab.demo.printing import print_begin, print_end
+from lab.demo.playing import play
 from lab.demo.site import OUTSIDE, SECOND, SNIC, WEB_VIP, WEBS, Site, one_function
 from lab.ends import End
 from lab.errors import ControlError
@@ -23,7 +23,6 @@ from lab.l7.counting import Summary
 from lab.l7.keeping import keep_running
 from lab.l7.routes import API, ASKS, HEAVY, LIGHT, WEIGHT, WWW, Ask, balancer_config
 from lab.spec import HYPERVISOR
-from lab.story import tell
 from nfagent.control import Control
 
 NAME = "l7"
@@ -227,22 +226,13 @@ def _is_right(ask: Ask, answer: dict[str, Any]) -> bool:
     return answer["status"] == ask.status and by_server_of and answer["same"]
 
 
+@contextmanager
+def _open(site: Site) -> Iterator[Story]:
+    with AgentEvents(site.agent.client) as events, Story(site, events) as story:
+        yield story
+
+
 def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
-    """Start everything, tell the story, and print the results; return whether all checks hold.
-
-    Args:
-        console: for people; on standard error when ``as_json``.
-        keep: leave it all running until Ctrl-C.
-        as_json: print one JSON object on standard output at the end.
-
-    Raises:
-        LabError: something did not start, or ended; with its name.
-    """
-    with Site(NAME, one_function(WEB_VIP), console, _SETTINGS) as site:
-        with AgentEvents(site.agent.client) as events, Story(site, events) as story:
-            print_begin(console, site)
-            holds = tell(story, site.require_running, console, as_json=as_json)
-            print_end(console, site, holds, keep=keep)
-        if keep:
-            keep_running(site, console)
-    return holds
+    """Tell the story on a server of its own; see `play`."""
+    site = Site(NAME, one_function(WEB_VIP), console, _SETTINGS)
+    return play(site, _open, keep_running, console, keep=keep, as_json=as_json)
