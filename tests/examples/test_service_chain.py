@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +10,8 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet
 
-from lab import Lab, LabSpec
-from lab.control_plane import Oneswitchd, OsKenController, find_installed, free_port
-from lab.errors import LabError
-from lab.wires import Wires
-from tests.examples.test_learning_switch import ROOT, wait_for
+from tests.examples.chained import Server, serving
+from tests.examples.switches import wait_for
 
 VIP = "10.0.0.100"
 # Ports 1 and 2 are on the hypervisor, 3 and 4 on the smart NIC; 3 is the network function's.
@@ -23,36 +19,15 @@ MACS = {number: f"02:00:00:00:00:{number:02x}" for number in (1, 2, 3, 4)}
 FUNCTION, NAME = 3, "nf3"
 
 
-class Server:
-    """A server of dummy devices with the example in charge of it."""
-
-    def __init__(self, lab: Lab, oneswitchd: Oneswitchd, wires: Wires, controller: OsKenController) -> None:
-        self.lab, self.oneswitchd, self.wires, self.controller = lab, oneswitchd, wires, controller
-        self.place = {port.number: (port.switch, port.interface) for port in lab.state.ports}
-        self.number = {at: port for port, at in self.place.items()}
-
-    def flows(self) -> str:
-        return self.ofctl("dump-flows")
-
-    def ofctl(self, question: str) -> str:
-        command = ["ovs-ofctl", "-O", "OpenFlow13", "--no-names", question, self.oneswitchd.management]
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
-
-    def send(self, in_port: int, frame: Packet) -> set[int]:
-        """Send a frame into a port; return the ports by which it left."""
-        data = bytes(frame)
-        self.wires.inject(self.place[in_port], data)
-        return {self.number[at] for at, frames in self.wires.settle().items() if data in frames}
-
-    def learn_all(self) -> None:
-        for number, mac in MACS.items():
-            self.send(
-                number, Ether(src=mac, dst="ff:ff:ff:ff:ff:ff") / ARP(op=1, psrc=f"10.0.0.{number}", pdst="10.0.0.9")
-            )
-        wait_for(
-            "all senders learnt", lambda: all(f"in_port={n},dl_src={mac}" in self.flows() for n, mac in MACS.items())
+def learn_all(server: Server) -> None:
+    for number, mac in MACS.items():
+        server.send(
+            number, Ether(src=mac, dst="ff:ff:ff:ff:ff:ff") / ARP(op=1, psrc=f"10.0.0.{number}", pdst="10.0.0.9")
         )
-        self.wires.purge()
+    wait_for(
+        "all senders learnt", lambda: all(f"in_port={n},dl_src={mac}" in server.flows() for n, mac in MACS.items())
+    )
+    server.wires.purge()
 
 
 def udp(source: int, target_mac: str, target: str) -> Packet:
@@ -61,31 +36,15 @@ def udp(source: int, target_mac: str, target: str) -> Packet:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    try:
-        find_installed("oneswitchd")
-    except LabError as error:
-        pytest.skip(str(error))
-    port = free_port()
-    chain = tmp_path / "chain.conf"
-    chain.write_text(f"[DEFAULT]\nvips = {VIP}, 10.0.0.101\nnetwork_function = {NAME}\n")
-    application, options = ROOT / "examples/service_chain.py", ["--config-file", str(chain)]
-    spec = LabSpec.star(1, 2, substrate="dummy", controllers=(f"tcp:127.0.0.1:{port}",))
-    with (
-        OsKenController(application, tmp_path, port, options) as controller,
-        Lab(spec).start() as lab,
-        Oneswitchd(lab.server_toml) as oneswitchd,
-        lab.wires() as wires,
-    ):
-        oneswitchd.wait_up(controllers=1)
-        made = Server(lab, oneswitchd, wires, controller)
+    settings = f"vips = {VIP}, 10.0.0.101\nnetwork_function = {NAME}"
+    with serving(tmp_path, "service_chain.py", settings, 2) as made:
         wait_for("the chain", lambda: f"nw_dst={VIP}" in made.flows())
         yield made
-        controller.require_running()
 
 
 def test_only_packets_for_the_address_pass_the_function(server: Server) -> None:
     assert server.send(1, udp(1, MACS[2], "10.0.0.2")) == {2, 3, 4}, "an unknown address is flooded"
-    server.learn_all()
+    learn_all(server)
     assert server.send(1, udp(1, MACS[2], "10.0.0.2")) == {2}
     assert server.send(1, udp(1, MACS[2], VIP)) == {FUNCTION}, "for any Ethernet address"
     assert server.send(4, udp(4, MACS[FUNCTION], VIP)) == {FUNCTION}, "also from the other switch"
@@ -95,7 +54,7 @@ def test_only_packets_for_the_address_pass_the_function(server: Server) -> None:
 
 
 def test_the_chain_follows_the_function_up_and_down(server: Server) -> None:
-    server.learn_all()
+    learn_all(server)
     place = server.oneswitchd.client.find_port(NAME)
     server.oneswitchd.client.delete_port(FUNCTION)
     wait_for("the chain to end", lambda: f"nw_dst={VIP}" not in server.flows())
@@ -109,7 +68,7 @@ def test_the_chain_follows_the_function_up_and_down(server: Server) -> None:
 
 
 def test_the_example_follows_an_address_to_another_port(server: Server) -> None:
-    server.learn_all()
+    learn_all(server)
     moved = udp(4, MACS[2], "10.0.0.2")
     moved.src = MACS[1]
     assert server.send(4, moved) == {2}

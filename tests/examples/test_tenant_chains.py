@@ -10,11 +10,8 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet
 
-from lab import Lab, LabSpec
-from lab.control_plane import Oneswitchd, OsKenController, find_installed, free_port
-from lab.errors import LabError
-from tests.examples.switches import ROOT, wait_for
-from tests.examples.test_service_chain import Server
+from tests.examples.chained import Server, serving
+from tests.examples.switches import wait_for
 
 VIP, OTHER_VIP = "10.0.0.100", "10.0.0.200"
 # Ports 1 to 4 are on the hypervisor, 5 to 8 on the smart NIC.
@@ -25,27 +22,10 @@ MAC = {number: f"02:00:00:00:00:{number:02x}" for number in range(1, 9)}
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    try:
-        find_installed("oneswitchd")
-    except LabError as error:
-        pytest.skip(str(error))
-    port = free_port()
-    conf = tmp_path / "chains.conf"
-    conf.write_text(f"[DEFAULT]\nchains = {CHAINS}\n")
-    spec = LabSpec.star(1, 4, substrate="dummy", controllers=(f"tcp:127.0.0.1:{port}",))
-    application, options = ROOT / "examples/tenant_chains.py", ["--config-file", str(conf)]
-    with (
-        OsKenController(application, tmp_path, port, options) as controller,
-        Lab(spec).start() as lab,
-        Oneswitchd(lab.server_toml) as oneswitchd,
-        lab.wires() as wires,
-    ):
-        oneswitchd.wait_up(controllers=1)
-        made = Server(lab, oneswitchd, wires, controller)
+    with serving(tmp_path, "tenant_chains.py", f"chains = {CHAINS}", 4) as made:
         wait_for("the chains", lambda: f"arp_spa={VIP}" in made.flows() and f"in_port={OTHER_LAST}" in made.flows())
         wait_for("the group", lambda: "output:7" in groups(made))
         yield made
-        controller.require_running()
 
 
 def groups(server: Server) -> str:

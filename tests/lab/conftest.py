@@ -2,11 +2,13 @@
 
 import contextlib
 import importlib.util
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +86,23 @@ def run_as_user(directory: Path) -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def story_as_user(run_as_user: Run) -> Callable[..., dict[str, Any]]:
+    """Return a function that plays a story of ``uno-lab`` as an ordinary user, checks that it holds, and returns it."""
+
+    def play(*command: str, timeout: float) -> dict[str, Any]:
+        code = f"import sys; sys.argv = {['uno-lab', *command]}; from lab.cli import main; main()"
+        done = run_as_user(code, timeout=timeout)
+        if "is not installed" in done.stderr:
+            pytest.skip(f"that user may not run this project's programs: {done.stderr.splitlines()[-1]}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        told = json.loads(done.stdout)
+        assert told["holds"]
+        return told
+
+    return play
 
 
 def _python_for_others(before: list[str], variables: dict[str, str]) -> tuple[str, str]:

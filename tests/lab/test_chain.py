@@ -1,7 +1,5 @@
 """``uno-lab demo --chain``: tenants' chains, told with counts, as an ordinary user."""
 
-import json
-
 import pytest
 
 from lab.chain.counting import Passage, Summary
@@ -9,20 +7,13 @@ from lab.chain.tenants import TENANTS, controller, guard
 from lab.http_report import Failure, HttpReport
 from lab.tally import StreamReport
 
-CODE = "import sys; sys.argv = ['uno-lab', 'demo', '--chain', '--json']; from lab.cli import main; main()"
 SENT = StreamReport(100, 100, 0, 0, 0, 1.0)
 
 
 @pytest.mark.namespaces
 @pytest.mark.timeout(300)
-def test_the_chains_lose_nothing(run_as_user) -> None:
-    done = run_as_user(CODE, timeout=250)
-    if "is not installed" in done.stderr:
-        pytest.skip(f"that user may not run this project's programs: {done.stderr.splitlines()[-1]}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout)
-    assert told["holds"]
-    figures = told["figures"]
+def test_the_chains_lose_nothing(story_as_user) -> None:
+    figures = story_as_user("demo", "--chain", "--json", timeout=250)["figures"]
     assert figures["requests"] > 200
     assert figures["packets"] > 500
     assert [figures[name] for name in ("failed", "lost", "duplicated", "reordered")] == [0, 0, 0, 0]
