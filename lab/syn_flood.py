@@ -24,7 +24,7 @@ _CLIENTS = int(IPv4Address("100.64.0.0")), 1 << 22
 
 @dataclass(frozen=True)
 class Syn:
-    """What is particular to one SYN."""
+    """The particulars of one SYN."""
 
     source: str
     port: int

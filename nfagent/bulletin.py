@@ -1,6 +1,6 @@
-"""Tells of parts of the server: at once to who asks, and by events as soon as the disk takes them.
+"""Reports the state of the server's parts: to callers at once, and by events as soon as the disk takes them.
 
-A disk that is full or stalls delays the events only: what is told is kept in memory, and a thread of its own writes it.
+A full or stalled disk delays the events only: a thread of its own writes them from memory.
 """
 
 import logging
@@ -39,14 +39,14 @@ class Bulletin:
         self._newest: dict[tuple[str, str], Event | None] = {}  # by first word of the type, and subject
         self._waiting: deque[Event] = deque()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="write what was told", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="write reports", daemon=True)
 
     def start(self) -> None:
         """Start to write."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what waits, if the disk takes it, and stop."""
+        """Write the waiting events, if the disk takes them, and stop."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -109,7 +109,7 @@ class Bulletin:
                     return
             try:
                 self._write()
-            except Exception:  # noqa: BLE001  what is told later is to be written all the same
+            except Exception:  # noqa: BLE001  later events must still be written
                 _log.exception("cannot write events")
             with self._changed:
                 if self._waiting and self._stopping:
@@ -118,7 +118,7 @@ class Bulletin:
                 self._changed.wait_for(lambda: self._stopping, _RETRY_S if self._waiting else 0.0)
 
     def _write(self) -> None:
-        """Write what waits, as far as there is room."""
+        """Write the waiting events until the disk is full."""
         while True:
             with self._changed:
                 if not self._waiting:

@@ -14,7 +14,7 @@ _FULL_BYTES, _NARROW_BYTES = 1 << 20, 64 << 20
 """Room on the store's disk. A change takes some KiB, and the log of changes up to a few MiB."""
 
 STALLED_S = 2.0
-"""A disk that takes no change for so long stalls; most take one in milliseconds."""
+"""The time after which a disk that takes no change counts as stalled; most take one in milliseconds."""
 
 _LONG_S = 60.0
 """Seconds after which a function without a process is a fault; most take less than one to start."""

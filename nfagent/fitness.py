@@ -1,8 +1,8 @@
 """Finds out which locations lack what a function needs: files that its configuration names, programs of its kind.
 
-The kind's own program examines the configuration where the function would run (`Kind.check`). What it says of a missing
-file or program excludes the location from placement, with that reason. A location that does not answer excludes
-nothing: other parts watch for that.
+The kind's own program examines the configuration where the function would run (`Kind.check`). If a file or a program
+is missing there, the location is excluded from placement, with that reason. A location that does not answer is not
+excluded: other parts watch for that.
 """
 
 import json
@@ -25,14 +25,14 @@ from nfagent.store.instances import Filter
 _log = logging.getLogger(__name__)
 
 _PERIOD_S = 5.0
-_LACKING_S = 10.0  # until a location that lacks something is examined again: somebody may just install it
+_LACKING_S = 10.0  # until a location that lacks something is examined again: an administrator may just install it
 _FIT_S = 300.0
 _STOP_S = 5.0
 
 
 @dataclass(frozen=True)
 class _Need:
-    """What is examined: equal functions are examined once."""
+    """The subject of an examination: equal functions are examined once."""
 
     kind: str
     ports: int

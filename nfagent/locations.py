@@ -120,7 +120,7 @@ class Locations:
         for name, why in hanging.items():
             self._tell_once(name, why, self._told)
         for name, (since, why) in self._since.items():
-            # What follows needs the disk, too.
+            # The next steps need the disk, too.
             if now - since >= self._after_s and self._tell_once(name, why, self._told) and name not in self._down:
                 self._down = self._down | {name: (time.time() - (now - since), why)}
                 self._pass_on(name, "down")

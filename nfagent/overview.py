@@ -1,4 +1,4 @@
-"""What metrics and the list of faults show of the store, kept in memory: a disk that stalls does not delay them."""
+"""Keeps in memory what metrics and the list of faults show of the store, so that a stalled disk does not delay them."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""Reports the ends of processes, whoever's children they are."""
+"""Reports the ends of processes, also of those that are not children of this one."""
 
 import os
 import select

@@ -8,7 +8,7 @@ and four more packets, its insertion and deletion. `aging_*`: 10M active flows w
 `eviction_hit_share`: packets of Zipf(1) that hit in a table as full as that, with eviction. `flood_lost_pct`: hits that
 established flows lose while nine of ten packets are SYNs. `figures`: all series.
 
-Times are CPU times of the working threads. What is arithmetic in the paper, is in tiara_models.py.
+Times are CPU times of the working threads. tiara_models.py has the arithmetic of the paper.
 """
 
 import argparse

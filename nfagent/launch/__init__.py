@@ -51,7 +51,7 @@ CONFIG_WORD = "{config}"
 
 @dataclass(frozen=True)
 class Examined:
-    """What a command found out about a configuration.
+    """The findings of a command about a configuration.
 
     Attributes:
         command: its words.

@@ -13,7 +13,7 @@ fn main() {
     if header.exists() {
         println!("cargo::rerun-if-changed={}", header.display());
     } else {
-        // Not the header: cargo takes a missing file for a changed one, and would build anew each time.
+        // The directory, not the header: cargo takes a missing file for a changed one, and would rebuild each time.
         if chosen.is_none() {
             println!("cargo::rerun-if-changed=/usr/include");
         }
@@ -31,7 +31,7 @@ fn main() {
         return;
     }
     println!("cargo::rustc-cfg=ndpi");
-    // Only the program: whoever uses the library stays free of C code.
+    // Links the program only: users of the library stay free of C code.
     let folder = env::var("OUT_DIR").unwrap_or_default();
     println!("cargo::rustc-link-arg-bin=nf-dpi={folder}/libnf_ndpi.a");
     println!("cargo::rustc-link-arg-bin=nf-dpi=-lndpi");

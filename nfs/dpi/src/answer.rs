@@ -1,4 +1,4 @@
-//! What nDPI says about a flow, and its words in the ring of answers.
+//! The verdict of nDPI about a flow, and its words in the ring of answers.
 
 /// The longest host name that nDPI keeps, in bytes.
 pub const HOST_BYTES: usize = 80;
@@ -9,7 +9,7 @@ pub const ANSWER_WORDS: usize = 4 + HOST_BYTES / 8 + 2 + 2;
 const HAS_JA3: u64 = 1;
 const HAS_JA3_SERVER: u64 = 2;
 
-/// What nDPI says about a flow after one of its packets.
+/// The verdict of nDPI about a flow after one of its packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub flow: u64,

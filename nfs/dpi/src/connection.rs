@@ -31,7 +31,7 @@ const FAILED: &str = "failed\n";
 const MESSAGE: usize = 128 * 1024;
 /// How long the program may take to start, on a machine that is busy with other things.
 const START: Duration = Duration::from_secs(20);
-/// What a program that does not start may have to say.
+/// The longest message of a program that does not start.
 const LAST_WORDS: u64 = 4096;
 
 /// A program that has started.
@@ -126,7 +126,7 @@ fn greet(
     })
 }
 
-/// What the program starts with: its side of the connection.
+/// The program's side of the connection.
 pub struct Child {
     pub rings: Rings<Region>,
     /// Readable when there are requests.
@@ -141,7 +141,7 @@ impl Child {
     /// Receives the owner's message on the standard input.
     ///
     /// # Errors
-    /// If there is none, as when somebody starts the program by hand.
+    /// If there is none, as when the program is started by hand.
     pub fn receive() -> Result<Self, String> {
         let hand = |error: &dyn std::fmt::Display| {
             format!("the standard input is not a socket of a network function ({error}); nf starts this program by itself")

@@ -30,7 +30,7 @@ pub struct Inspector {
 /// A request that the program does not get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There is no room. Poll, and try again.
+    /// The ring is full. Poll, and try again.
     Full,
     /// The program is new: replay everything first.
     Replay,
@@ -70,7 +70,7 @@ pub struct Status {
     /// Requests without an answer.
     pub outstanding: usize,
     pub quarantined: usize,
-    /// How often it has ended at a packet, and not because somebody killed it.
+    /// The number of times that it has ended at a packet, kills by others not counted.
     pub ended_at_packets: u64,
     /// How it ended last, or why it could not be started.
     pub last_end: Option<String>,

@@ -7,7 +7,7 @@ const ENDS: u32 = 3;
 /// The most flows and packets remembered; the oldest are forgotten first.
 const MOST: usize = 4096;
 
-/// What is held against flows.
+/// The record of flows at whose packets the program has ended.
 #[derive(Default)]
 pub(crate) struct Quarantine {
     /// How often the program has ended at a packet: flow and sequence.

@@ -53,7 +53,7 @@ pub struct Packet<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What the program can be asked for.
+/// A request to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Has one answer.
@@ -186,7 +186,7 @@ impl<M: Memory + Clone> Rings<M> {
     }
 }
 
-/// The other side has written what it cannot have meant.
+/// Garbage that the other side has written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Garbage(pub String);
 

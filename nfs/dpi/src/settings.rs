@@ -1,4 +1,4 @@
-//! What an inspector is started with.
+//! The settings of an inspector.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What the owner's threads and the supervisor share.
+//! The state that the owner's threads and the supervisor share.
 
 use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
@@ -7,7 +7,7 @@ use std::sync::{
 
 use crate::{life::Life, quarantine::Quarantine, rings::Garbage, Catalogue};
 
-/// What may be done with the program.
+/// The stage of the program's life, which limits its use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// There is none.

@@ -247,7 +247,7 @@ impl Supervisor {
     }
 }
 
-/// Tells whether the program may have ended because of a packet: not if somebody killed it.
+/// Tells whether the program may have ended because of a packet: not if it was killed (SIGKILL).
 fn ended_by_itself(status: &ExitStatus) -> bool {
     status.signal() != Some(SIGKILL)
 }

@@ -1,4 +1,4 @@
-//! Programs that do wrong what a program can do wrong (`programs/misbehaving.rs`): the owner goes on without harm, and says what was wrong.
+//! Programs that crash, hang and write garbage (`programs/misbehaving.rs`): the owner continues unharmed, and names the fault.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests
 
@@ -119,7 +119,7 @@ fn a_program_that_cannot_be_used_is_an_error_with_its_words() {
     assert!(error("/nonexistent/nf-dpi").contains("cannot start /nonexistent/nf-dpi: No such file"));
     let ended = error("/bin/false");
     assert!(ended.contains("it ended (exit status: 1)"), "{ended}");
-    // What it writes in place of an answer, such as a missing library's name.
+    // A text in place of an answer, such as a missing library's name.
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("script");
     std::fs::write(&script, "#!/bin/sh\necho no such library >&2\nexit 127\n").unwrap();

@@ -32,7 +32,7 @@ fn a_question_is_recognised_by_its_bytes() {
 }
 
 #[test]
-fn what_nobody_knows_is_final_after_as_many_packets_as_ndpireader_takes() {
+fn an_unknown_flow_is_final_after_as_many_packets_as_ndpireader_takes() {
     let Some(program) = program() else { return };
     let waiting = Waiting::live(Settings::new(program));
     for sequence in 0..24 {

@@ -1,4 +1,4 @@
-//! The rings, without a program: what goes in comes out, and whatever the other side writes is garbage or harmless.
+//! The rings, without a program: requests and answers arrive unchanged, and arbitrary words of the other side are refused or harmless.
 
 #![allow(clippy::unwrap_used)] // tests
 

@@ -70,7 +70,7 @@ fn faults() -> usize {
     env::var("NF_DPI_FAULTS").map_or(3, |number| number.parse().unwrap())
 }
 
-/// What ndpiReader says: the numbers of the protocols, and the rest of the line, which begins with the host.
+/// A flow in ndpiReader's output: the numbers of the protocols, and the rest of the line, which begins with the host.
 type Lines = BTreeMap<u64, (String, String)>;
 
 fn ndpireader(capture: &Path) -> Option<Lines> {
@@ -120,7 +120,7 @@ fn hexadecimal(value: [u8; 16]) -> String {
     value.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns what differs.
+/// Returns the differences.
 fn difference(
     expected: &Lines,
     found: &BTreeMap<u64, Answer>,

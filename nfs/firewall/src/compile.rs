@@ -1,4 +1,4 @@
-//! Makes rules of a configuration, and refuses what is wrong in it.
+//! Makes rules of a configuration, and refuses mistakes in it.
 
 use std::collections::BTreeSet;
 
@@ -66,7 +66,7 @@ fn no_dead_rules(rules: &Rules) -> Result<(), Refusal> {
     ))
 }
 
-/// Checks what is not part of a rule.
+/// Checks the parts outside of rules.
 fn checked(config: &Config) -> Result<(), Refusal> {
     if config.rules.len() > MOST_RULES {
         let reason = format!(

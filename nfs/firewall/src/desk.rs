@@ -1,4 +1,4 @@
-//! What is outside the arena about waiting flows. All of it is made from the state where it moves.
+//! The knowledge about waiting flows outside the arena. A move rebuilds all of it from the state.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::{
 /// The requests of a replay between two looks at answers and packets.
 const STEP: usize = 256;
 
-/// The inspector, and what it is to get.
+/// The inspector, and the requests that it is to get.
 pub struct Desk<I> {
     pub inspector: Option<I>,
     /// The generation of the inspector that has got everything that was submitted.
@@ -71,7 +71,7 @@ impl<I: Inspection> Desk<I> {
             .is_some_and(|inspector| inspector.generation() != self.generation)
     }
 
-    /// Forgets what belongs to another state, and begins to replay this one.
+    /// Forgets another state, and begins to replay this one.
     pub fn begin(&mut self, state: &State, now: u64, wait: u64) {
         self.generation = 0;
         self.replay = None;
@@ -126,7 +126,7 @@ impl<I: Inspection> Desk<I> {
         }
         self.generation = generation;
         self.replay = None;
-        // What has arrived meanwhile.
+        // Packets that arrived during the replay.
         let late = state.flows.slots().filter(|slot| {
             let hot = state.flows.hot(*slot);
             let cold = state.flows.cold(*slot);
@@ -173,7 +173,7 @@ impl Replay {
                 return (sent, false);
             }
             let cold = state.flows.cold(*slot);
-            // The flow may have ended meanwhile, and its slot have another one.
+            // The flow may have ended since then, and its slot belong to another one.
             let stored = state.prefixes.packet(&cold, *index);
             let Some((stored, frame)) = stored.filter(|(stored, _)| stored.sequence == *sequence)
             else {

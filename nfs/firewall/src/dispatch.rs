@@ -14,7 +14,7 @@ use crate::{
     state::word,
 };
 
-/// What is known of a packet before the flows of its batch are looked up.
+/// The facts about a packet before the flows of its batch are looked up.
 #[derive(Clone, Copy)]
 enum Parsed {
     /// It has its verdict.
@@ -292,7 +292,7 @@ impl<I: Inspection> Pass<'_, I> {
         }
     }
 
-    /// Records a new flow. None: there is no room. Flows that nobody has answered have only a part of the table, and replace each other.
+    /// Records a new flow. None: the table is full. Unanswered flows have only a part of the table, and replace each other.
     fn insert(&mut self, seen: &Seen, hot: &Hot) -> Option<u32> {
         if self.state.flows.unanswered() >= self.live.unanswered {
             self.replace();
@@ -308,7 +308,7 @@ impl<I: Inspection> Pass<'_, I> {
         })
     }
 
-    /// Removes a flow that nobody has answered.
+    /// Removes an unanswered flow.
     fn replace(&mut self) {
         let fresh = u64::from(self.state.flows.fresh()).max(1);
         for _ in 0..1024 {

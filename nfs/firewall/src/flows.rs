@@ -70,7 +70,7 @@ pub mod flag {
     pub const KNOWN: u8 = 0x80;
 }
 
-/// What each packet of a flow needs.
+/// The part of a flow that each packet needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Hot {
@@ -92,7 +92,7 @@ pub struct Hot {
     pub bytes: u64,
 }
 
-/// What the beginning of a flow needs.
+/// The part of a flow that only its beginning needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Cold {
@@ -252,7 +252,7 @@ impl Flows {
         exists.then_some(slot)
     }
 
-    /// Inserts a flow whose key is not in the table; sets its number. None: there is no room.
+    /// Inserts a flow whose key is not in the table; sets its number. None: the table is full.
     pub fn insert(&self, hash: u64, hot: &Hot, cold: &mut Cold) -> Option<u32> {
         let pair = self.pair(hash);
         let place = (pair..pair + PLACES).find(|place| get(&self.index, *place) == 0)?;

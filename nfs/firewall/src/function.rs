@@ -34,7 +34,7 @@ pub struct Firewall<I> {
     waker: Arc<Mutex<Waker>>,
 }
 
-/// What a new configuration changes, and what only the worker uses.
+/// The parts that a new configuration changes, and those that only the worker uses.
 struct Inner<I> {
     live: Live,
     desk: Desk<I>,

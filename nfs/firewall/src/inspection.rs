@@ -19,7 +19,7 @@ pub enum Request<'a> {
     GiveUp { flow: u64, sequence: u64 },
 }
 
-/// The answer to a request. There is one for each, in their order, unless the inspector was started anew.
+/// The answer to a request. Each request gets one, in order, unless the inspector was restarted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub flow: u64,
@@ -49,7 +49,7 @@ pub trait Inspection: Send + Sync + Sized + 'static {
     /// Returns the names of protocols and categories.
     fn catalogue(&self) -> Catalogue;
 
-    /// Returns a number that grows when it was started anew. It then knows nothing, and first gets the first packets of all flows by [`replay`](Self::replay).
+    /// Returns a number that grows with each restart. After it, the inspector knows nothing, and first gets the first packets of all flows by [`replay`](Self::replay).
     fn generation(&self) -> u64;
 
     /// # Errors
@@ -60,7 +60,7 @@ pub trait Inspection: Send + Sync + Sized + 'static {
     /// If it has not got the request. A generation that has passed is `Later` for ever.
     fn replay(&self, generation: u64, request: Request<'_>) -> Result<(), Refused>;
 
-    /// Ends the replay. False: it was started anew meanwhile.
+    /// Ends the replay. False: the inspector was restarted during it.
     fn replayed(&self, generation: u64) -> bool;
 
     /// Forgets a flow without a final answer.

@@ -100,7 +100,7 @@ impl<'a, I: Inspection> Pass<'a, I> {
         self.tally.2 += bytes;
     }
 
-    /// Writes what was counted.
+    /// Writes the counts.
     pub fn end(&mut self) {
         let (row, packets, bytes) = self.tally;
         if packets > 0 {

@@ -1,4 +1,4 @@
-//! The first packets of flows, as they came: for the inspector, for one that is started anew, and until they may leave.
+//! The first packets of flows, as they came: for the inspector, for its successor after a restart, and until they may leave.
 
 use bytemuck::{Pod, Zeroable};
 use nf_runtime::{
@@ -74,7 +74,7 @@ impl Prefixes {
         (self.pool.free() * CHUNK, self.pool.capacity() * CHUNK)
     }
 
-    /// Tells whether a packet of so many bytes fits into the pool.
+    /// Tells whether a packet with this number of bytes fits into the pool.
     pub fn has_room(&self, bytes: usize) -> bool {
         (bytes + HEAD).div_ceil(CHUNK) < self.pool.free()
     }
@@ -155,7 +155,7 @@ impl Prefixes {
         (cold.stored, cold.submitted, cold.released, cold.answered) = (0, 0, 0, 0);
     }
 
-    /// Gives back memory of flows that a kill has torn; `owns` tells of a slot its prefix.
+    /// Frees the memory of flows that a kill has torn; `owns` returns the prefix of a slot.
     pub fn repair(&self, owns: impl Fn(u32) -> Option<ByteQueue>) {
         self.pool.free_orphans(|slot, chunk| {
             owns(slot).is_some_and(|prefix| prefix.chunks(&self.pool).any(|one| one == chunk))

@@ -59,7 +59,7 @@ fn row(state: &State, row: u16, name: &str, action: &str) -> Value {
     })
 }
 
-/// Returns flows, and the slot where to continue; null: there are no more.
+/// Returns flows, and the slot where to continue; null: these were the last.
 pub fn flows(state: &State, live: &Live, wanted: &FlowsWanted) -> Value {
     let most = wanted.limit.clamp(1, MOST);
     let mut flows = Vec::new();

@@ -85,7 +85,7 @@ impl State {
         put(&self.words, at, value);
     }
 
-    /// Adds one to a word, and returns what it was.
+    /// Adds one to a word, and returns its former value.
     pub fn count(&self, at: usize) -> u64 {
         let value = self.word(at);
         self.put_word(at, value + 1);

@@ -17,7 +17,7 @@ use crate::{
     tcp::first_byte,
 };
 
-/// A segment's place in what its end sends.
+/// A segment's place in the stream of its end.
 enum Place {
     Next,
     /// The receiver may have it already.
@@ -135,7 +135,7 @@ impl<I: Inspection> Pass<'_, I> {
         Place::Next
     }
 
-    /// Stores a packet; forgets prefixes of decided flows if there is no room.
+    /// Stores a packet; forgets prefixes of decided flows if the pool is full.
     fn store(&self, cold: &mut Cold, mut stored: Stored, frame: &[u8]) -> bool {
         let state = self.state;
         let mut looks = 256;
@@ -219,7 +219,7 @@ impl<I: Inspection> Pass<'_, I> {
         }
     }
 
-    /// Takes answers, and does what is due.
+    /// Takes answers, and does the work that is due.
     pub fn attend(&mut self) {
         if !self.desk.catch_up(self.state, self.now(), self.live.wait) {
             self.take_answers();
@@ -235,7 +235,7 @@ impl<I: Inspection> Pass<'_, I> {
                 self.advance(slot);
             }
             if self.desk.backlog.len() > length {
-                // There was no room. This flow stays the first, so that packets keep their order.
+                // The ring is full. This flow stays first, so that packets keep their order.
                 self.desk.backlog.rotate_right(1);
                 break;
             }

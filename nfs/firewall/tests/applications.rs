@@ -113,7 +113,7 @@ fn rules_on_applications_drop_and_reject() {
         .map(|(port, frame)| (*port, frame[47]))
         .collect();
     assert_eq!(flags, [(0, RST), (1, RST | ACK)], "both ends are told");
-    // What no rule takes is dropped, after three payloads that say nothing.
+    // A flow that no rule takes is dropped, after three payloads that say nothing.
     connected(&mut nf, (4, 1));
     for number in 101..103 {
         assert_eq!(
@@ -205,7 +205,7 @@ fn an_inspector_that_dies_gets_everything_again() {
 }
 
 #[test]
-fn full_memory_decides_by_rule_and_hurts_nobody_else() {
+fn full_memory_decides_by_rule_and_hurts_no_other_flow() {
     let mut config = rules();
     config["inspection"] = json!({"memory_mib": 1});
     let mut nf = firewall(config);

@@ -107,7 +107,7 @@ impl Cipher {
     }
 }
 
-/// Names a key: its nonces must not repeat even where the salt differs, as nobody could check that later.
+/// Names a key: its nonces must not repeat even where the salt differs, because that could not be checked later.
 fn identity(key: &[u8]) -> Identity {
     let mut digest = Context::new(&SHA256);
     digest.update(b"nf-ipsec key v1");

@@ -16,7 +16,7 @@ pub const TRAILER: usize = 2;
 /// The next header of packets that only hide traffic (RFC 4303, 2.6).
 pub const DUMMY: u8 = 59;
 
-/// What is wrong with a packet.
+/// The fault of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Truncated,

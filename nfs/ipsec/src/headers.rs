@@ -1,4 +1,4 @@
-//! What a tunnel reads and changes in the headers of the packets that it carries: traffic class, congestion, fragmentation.
+//! The fields that a tunnel reads and changes in the headers of the packets that it carries: traffic class, congestion, fragmentation.
 
 use nf_packet::{checksum::Delta, Version};
 

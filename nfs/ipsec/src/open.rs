@@ -164,7 +164,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Lets pass what was not seen before.
+/// Lets packets pass that were not seen before.
 #[inline]
 fn first(seen: Seen) -> Result<Seen, &'static str> {
     match seen {

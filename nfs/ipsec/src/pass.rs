@@ -1,4 +1,4 @@
-//! What the decision on a packet needs, and the reasons for which packets are dropped.
+//! The inputs of the decision on a packet, and the reasons for drops.
 
 use std::net::IpAddr;
 

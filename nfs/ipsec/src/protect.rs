@@ -81,7 +81,7 @@ impl Pass<'_> {
         self.next(self.outside(), peer.address)
     }
 
-    /// Tells the sender how long a packet may be. Nobody is told about errors and later fragments (RFC 1122, 3.2.2).
+    /// Tells the sender how long a packet may be. Errors and later fragments get no answer (RFC 1122, 3.2.2).
     #[cold]
     fn refuse_length(&mut self, packet: &Packet, headers: &Headers, longest: usize) {
         let frame = packet.bytes();

@@ -1,4 +1,4 @@
-//! What the function tells about its tunnels: counters, and the answer to `show`. Keys are not in it.
+//! The report about tunnels: counters, and the answer to `show`. Keys are not in it.
 
 use nf_runtime::CounterSink;
 use serde_json::{json, Value};
@@ -8,7 +8,7 @@ use crate::{
     setup::{Age, Life, Setup},
 };
 
-/// An association as it is told.
+/// An association in the report.
 struct Told<'a> {
     tunnel: &'a str,
     direction: &'static str,

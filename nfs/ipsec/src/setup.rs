@@ -48,7 +48,7 @@ pub struct Tunnel {
     moved: Mutex<Peer>,
 }
 
-/// What both kinds of associations have.
+/// The common part of both kinds of associations.
 pub struct Life {
     pub spi: u32,
     pub cipher: Cipher,

@@ -30,7 +30,7 @@ pub enum Seen {
         highest: bool,
     },
     Before,
-    /// So long ago that nobody knows.
+    /// Too old: the window has forgotten it.
     Behind,
     /// The window is not to be trusted.
     Distrusted,
@@ -171,7 +171,7 @@ mod tests {
             let (rows, window) = (rows(), Window::new(1, size));
             rows.set(1, HIGHEST, start);
             let (mut highest, mut seen) = (start, BTreeSet::new());
-            // What the window cannot know counts as not seen.
+            // A number that the window cannot know counts as not seen.
             for (forward, back) in steps {
                 let sequence = (highest + forward).saturating_sub(back);
                 let expected = if sequence > highest {

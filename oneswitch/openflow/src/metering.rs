@@ -26,7 +26,7 @@ impl ActionItem<'_> {
     }
 }
 
-/// What happens to the meters of a list.
+/// The treatment of the meters of a list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
     /// Writes them as Open vSwitch does before OpenFlow 1.5.

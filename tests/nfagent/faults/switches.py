@@ -1,6 +1,6 @@
 """Simulated switches: oneswitchd's REST interface, OVSDB, and markers in flight.
 
-What nfagent makes of them is real: `nfagent.wiring.ServerWiring` and `nfagent.migrate.switching.ServerSwitching`.
+nfagent's own part is real: `nfagent.wiring.ServerWiring` and `nfagent.migrate.switching.ServerSwitching`.
 """
 
 from __future__ import annotations

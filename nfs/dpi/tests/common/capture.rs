@@ -274,7 +274,7 @@ fn inner_ip(frame: &Frame<'_>, kind: u16, mut offset: usize) -> Option<Inner> {
                     offset += at;
                     continue;
                 }
-                // What the rest is long, and not where it begins.
+                // The length of the rest, not its beginning.
                 break (protocol, left);
             }
             _ => return None,

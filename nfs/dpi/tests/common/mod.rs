@@ -1,4 +1,4 @@
-//! What the tests share: an inspector that waits, and packets.
+//! The tools of the tests: an inspector that waits, and packets.
 
 #![allow(dead_code)] // each test uses a part
 

@@ -6,7 +6,7 @@ use nf_dpi::{Answer, Inspector, Packet, Refused, Request, Settings, State};
 
 use super::{capture::Captured, Waiting};
 
-/// What happens before the packet with this number.
+/// The event before the packet with this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The program is killed.
@@ -77,7 +77,7 @@ impl Play<'_> {
         {
             Ok(()) => {}
             Err(Refused::Replay | Refused::Down) => {
-                // What was just stored is a part of the replay.
+                // The packet that was just stored is a part of the replay.
                 self.replay();
                 if !matches!(request, Request::Packet(_)) {
                     self.submit(request);

@@ -134,7 +134,7 @@ pub fn firewall(json: Value) -> Harness<Firewall<Scripted>> {
     Harness::new(config(json)).unwrap()
 }
 
-/// What becomes of frames, with the frames that are sent beside.
+/// The fate of frames, with the frames that are sent beside.
 pub fn run(
     nf: &mut Harness<Firewall<Scripted>>,
     port: usize,
@@ -174,7 +174,7 @@ struct Script {
 thread_local! {
     /// Whether inspectors of this thread answer.
     pub static SILENT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    /// How often inspectors of this thread were started anew.
+    /// The number of restarts of this thread's inspectors.
     pub static RESTARTS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
     /// The packets that inspectors of this thread have got.
     pub static PACKETS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };

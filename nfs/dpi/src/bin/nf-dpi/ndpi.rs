@@ -45,10 +45,10 @@ extern "C" {
 /// nDPI with all its protocols.
 pub(crate) struct Module(NonNull<c_void>);
 
-/// What nDPI remembers of a flow.
+/// The memory of nDPI about a flow.
 pub(crate) struct Flow(NonNull<c_void>);
 
-/// What nDPI says of a flow; the texts are the flow's.
+/// The verdict of nDPI about a flow; the texts are the flow's.
 pub(crate) struct Seen<'a> {
     pub(crate) master: u16,
     pub(crate) application: u16,

@@ -1,4 +1,5 @@
-//! What the program may do: compute, and talk with its owner through what it has already. nDPI parses what strangers send; whoever takes it over must find nothing.
+//! The rights of the program: to compute, and to talk with its owner through open descriptors. nDPI parses packets of strangers; an attacker
+//! who takes the program over must find nothing.
 
 use std::io;
 
@@ -24,7 +25,7 @@ pub(crate) fn die_with_owner() -> Result<(), String> {
 pub(crate) fn confine(memory: u64) -> Result<(), String> {
     let failed =
         |what: &'static str| move |error: rustix::io::Errno| format!("cannot {what}: {error}");
-    // Both are /dev/null then. What nDPI says is for nobody, and a pipe would fill up.
+    // Both are /dev/null then. The messages of nDPI have no reader, and a pipe would fill up.
     rustix::stdio::dup2_stderr(io::stdout()).map_err(failed("close the standard error"))?;
     // No core file: it would hold packets.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failed("protect its memory"))?;
