@@ -149,7 +149,7 @@ impl Replay {
             cold.answered = 0;
             state.flows.put_cold(slot, &cold);
             let submitted = cold.submitted;
-            state.prefixes.each(&cold, 0, |index, stored, _| {
+            state.prefixes.heads(&cold, |index, stored, _| {
                 if index < submitted {
                     packets.push((stored.sequence, slot, index));
                 }

@@ -53,6 +53,11 @@ impl Stored {
             .get(usize::from(self.payload)..self.end as usize)
             .unwrap_or_default()
     }
+
+    /// Tells whether [`payload`](Self::payload) has bytes.
+    pub fn has_payload(&self) -> bool {
+        u32::from(self.payload) < self.end && self.end <= self.length
+    }
 }
 
 /// The memory of all prefixes.
@@ -91,28 +96,48 @@ impl Prefixes {
         true
     }
 
-    /// Calls `look` with each stored packet from the one with this index on, until it returns false.
-    pub fn each(&self, cold: &Cold, from: u8, mut look: impl FnMut(u8, &Stored, &[u8]) -> bool) {
+    /// Calls `look` with the head of each stored packet, and the offset of its frame, until it returns false. Frames are not read.
+    pub fn heads(&self, cold: &Cold, mut look: impl FnMut(u8, &Stored, usize) -> bool) {
         let mut offset = 0;
-        let mut frame = Vec::new();
         for index in 0..cold.stored {
             let mut stored = Stored::default();
             let head = cold
                 .prefix
                 .read_at(&self.pool, offset, bytemuck::bytes_of_mut(&mut stored));
-            let length = stored.length as usize;
-            if head < HEAD || offset + HEAD + length > cold.prefix.len() {
+            let end = offset + HEAD + stored.length as usize;
+            if head < HEAD || end > cold.prefix.len() || !look(index, &stored, offset + HEAD) {
                 return;
             }
-            if index >= from {
-                frame.resize(length, 0);
-                let read = cold.prefix.read_at(&self.pool, offset + HEAD, &mut frame);
-                if read < length || !look(index, &stored, &frame) {
-                    return;
-                }
-            }
-            offset += HEAD + length;
+            offset = end;
         }
+    }
+
+    /// Calls `look` with each stored packet from the one with this index on, until it returns false.
+    pub fn each(&self, cold: &Cold, from: u8, mut look: impl FnMut(u8, &Stored, &[u8]) -> bool) {
+        let mut frame = Vec::new();
+        self.heads(cold, |index, stored, at| {
+            if index < from {
+                return true;
+            }
+            let length = stored.length as usize;
+            frame.resize(length, 0);
+            let read = cold.prefix.read_at(&self.pool, at, &mut frame);
+            read == length && look(index, stored, &frame)
+        });
+    }
+
+    /// Returns the first stored packet's index and head that `is_wanted` accepts.
+    pub fn find(
+        &self,
+        cold: &Cold,
+        is_wanted: impl Fn(u8, &Stored) -> bool,
+    ) -> Option<(u8, Stored)> {
+        let mut found = None;
+        self.heads(cold, |index, stored, _| {
+            found = is_wanted(index, stored).then_some((index, *stored));
+            found.is_none()
+        });
+        found
     }
 
     /// Returns a stored packet.

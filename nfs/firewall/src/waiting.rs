@@ -172,8 +172,9 @@ impl<I: Inspection> Pass<'_, I> {
                 .submitted
                 .checked_sub(1)
                 .filter(|_| cold.answered < cold.submitted);
-            let waits = last.and_then(|index| self.state.prefixes.packet(&cold, index));
-            if waits.is_some_and(|(stored, frame)| is_telling(&hot, &stored, &frame)) {
+            let prefixes = &self.state.prefixes;
+            let waits = last.and_then(|last| prefixes.find(&cold, |index, _| index == last));
+            if waits.is_some_and(|(_, stored)| is_telling(&hot, &stored)) {
                 return;
             }
             let packet = if cold.submitted < cold.stored {
@@ -270,14 +271,8 @@ impl<I: Inspection> Pass<'_, I> {
         if hot.flags & flag::KNOWN != 0 {
             return;
         }
-        let mut index = None;
-        state.prefixes.each(&cold, 0, |place, stored, _| {
-            if stored.sequence == answer.sequence {
-                index = Some(place);
-            }
-            index.is_none()
-        });
-        let Some(index) = index else {
+        let is_answered = |_, stored: &Stored| stored.sequence == answer.sequence;
+        let Some((index, _)) = state.prefixes.find(&cold, is_answered) else {
             return;
         };
         if !answer.is_final {
@@ -410,6 +405,6 @@ impl<I: Inspection> Pass<'_, I> {
 }
 
 /// Tells whether the answer to a packet may end the inspection of its flow.
-fn is_telling(hot: &Hot, stored: &Stored, frame: &[u8]) -> bool {
-    hot.key.protocol != protocol::TCP || !stored.payload(frame).is_empty()
+fn is_telling(hot: &Hot, stored: &Stored) -> bool {
+    hot.key.protocol != protocol::TCP || stored.has_payload()
 }
