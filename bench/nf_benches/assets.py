@@ -12,23 +12,17 @@ import argparse
 import json
 import os
 import shutil
-import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nf_benches import building
+from nf_benches.captures import converted, cpu_beyond_start, found, joined
 
 _VENV = building.ROOT / ".venv"
-_ENDINGS = {".pcap", ".cap", ".pcapng", ".ntar"}
-_HEADER = struct.Struct("<IHHiIII")
-_PACKET = struct.Struct("<IIII")
-_ETHERNET = 1
 # The checks that PRADS makes only on request. ICMP is missing: PRADS prints an address of its memory there.
 _ALL = "mac=1 arp=1 service_tcp=1 client_tcp=1 service_udp=1 os_udp=1 os_syn_fingerprint=1 os_synack_fingerprint=1"
 _ALL += " os_ack_fingerprint=1 os_rst_fingerprint=1 os_fin_fingerprint=1"
@@ -96,27 +90,6 @@ def main() -> None:
         figures |= compare(program, prads, captures, ["prads"] if arguments.quick else ["prads", "all"])
         figures |= speed(program, prads, captures, directory)
     print(json.dumps(figures))
-
-
-def found(wanted: list[Path] | None) -> list[Path]:
-    """Return the capture files to use."""
-    own = [_VENV / "captures", *_VENV.glob("lib/python3*/site-packages/os_ken/tests/packet_data")]
-    files: list[Path] = []
-    for place in own if wanted is None else wanted:
-        files += [place] if place.is_file() else (each for each in place.rglob("*") if each.suffix in _ENDINGS)
-    return sorted(files)
-
-
-def converted(files: Iterable[Path], directory: Path) -> list[Path]:
-    """Write each capture as classic pcap; leave out those that tcpdump cannot read."""
-    captures = []
-    for number, file in enumerate(files):
-        capture = directory / f"{number:05}.pcap"
-        command = ["tcpdump", "-r", str(file), "-w", str(capture)]
-        ended = subprocess.run(command, capture_output=True, check=False)
-        if ended.returncode == 0 and capture.stat().st_size > _HEADER.size:
-            captures.append(capture)
-    return captures
 
 
 def compare(program: str, prads: Prads, captures: list[Path], checks: list[str]) -> dict[str, object]:
@@ -190,11 +163,8 @@ def speed(program: str, prads: Prads, captures: list[Path], directory: Path) -> 
         "prads": [prads.program, "-l", log, "-r"],
         "assets": [program, "prads", "clean", str(prads.signatures)],
     }
-    times: dict[str, float] = {}
     print(f"... {packets} packets", file=sys.stderr)
-    for name, command in sides.items():
-        start = statistics.median(_cpu([*command, str(empty)]) for _ in range(3))
-        times[name] = statistics.median(_cpu([*command, str(whole)]) for _ in range(3)) - start
+    times = {name: cpu_beyond_start(command, whole, empty) for name, command in sides.items()}
     return {
         "packets": packets,
         "prads_pps": round(packets / times["prads"]),
@@ -202,34 +172,3 @@ def speed(program: str, prads: Prads, captures: list[Path], directory: Path) -> 
         "prads_speedup": round(times["prads"] / times["assets"], 1),
         "load_average": os.getloadavg()[0],
     }
-
-
-def joined(captures: list[Path], into: Path, longest: int = 262_144) -> int:
-    """Write the packets of all Ethernet captures, up to a length, into one file; return their number."""
-    count = 0
-    with into.open("wb") as out:
-        out.write(_HEADER.pack(0xA1B2C3D4, 2, 4, 0, 0, 262_144, _ETHERNET))
-        for capture in captures:
-            data = capture.read_bytes()
-            if data[:4] != b"\xd4\xc3\xb2\xa1" or _HEADER.unpack_from(data)[6] & 0xFFFF != _ETHERNET:
-                continue
-            at = _HEADER.size
-            while at + _PACKET.size <= len(data):
-                _, microseconds, length, _ = _PACKET.unpack_from(data, at)
-                end = at + _PACKET.size + length
-                # Some captures have times that not every reader takes.
-                if microseconds < 1_000_000 and length <= longest:
-                    out.write(data[at:end])
-                    count += 1
-                at = end
-    return count
-
-
-def _cpu(command: list[str]) -> float:
-    """Return the seconds of CPU of a process."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"assets: {command[0]} ended with {process.returncode}")
-    return usage.ru_utime + usage.ru_stime

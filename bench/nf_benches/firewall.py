@@ -11,14 +11,13 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from nf_benches import building
-from nf_benches.assets import converted, found, joined
+from nf_benches.captures import converted, cpu_beyond_start, found, joined
 
 _LONGEST = 9216  # what a packet of a function without large frames can hold
 # The packets of a flow that are inspected: the default, and a number near that of ndpiReader (80 for TCP, 24 for UDP).
@@ -73,23 +72,10 @@ def before(program: str, inspector: str, captures: list[Path], directory: Path) 
         inspection = {**_INSPECTION, "packets": inspected, "helper": inspector}
         rules.write_text(json.dumps({**_RULES, "inspection": inspection}))
         sides[name] = [program, "before", str(rules)]
-    times: dict[str, float] = {}
     print(f"... {packets} packets", file=sys.stderr)
-    for name, command in sides.items():
-        start = statistics.median(_cpu([*command, str(empty)]) for _ in range(3))
-        times[name] = statistics.median(_cpu([*command, str(whole)]) for _ in range(3)) - start
+    times = {name: cpu_beyond_start(command, whole, empty) for name, command in sides.items()}
     figures: dict[str, object] = {"packets": packets}
     figures |= {f"{name}_us": round(seconds / packets * 1e6, 2) for name, seconds in times.items()}
     for name, key in (("firewall_32", "ndpireader_ratio"), ("firewall_8", "ndpireader_ratio_default")):
         figures[key] = round(times[name] / times["ndpireader"], 2)
     return figures
-
-
-def _cpu(command: list[str]) -> float:
-    """Return the seconds of CPU of a process, and of those that it has waited for."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"firewall: {command[0]} ended with {process.returncode}")
-    return usage.ru_utime + usage.ru_stime
