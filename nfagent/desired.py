@@ -1,42 +1,18 @@
 """Clients' requests: validated and written as desired state. This module starts, stops and moves nothing."""
 
-import sqlite3
-import time
-import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from nfagent import masking
 from nfagent.catalog import Catalog
 from nfagent.checking import check_configuration
 from nfagent.clients import Client
-from nfagent.errors import ConflictError, InvalidError, QuotaError, UnknownError
-from nfagent.model import PORT_HOP, Chain, Instance, Kind, Migration, View
-from nfagent.named_files import check_files
+from nfagent.desired_chains import DesiredChains
+from nfagent.errors import ConflictError, InvalidError, UnknownError
+from nfagent.model import Instance, Migration, View
+from nfagent.orders import Order, Orders, Usage, with_secrets
 from nfagent.protocols import Fitness
 from nfagent.store import Change, Store, chains, instances, migrations
 from nfagent.store.instances import Filter
-
-
-@dataclass(frozen=True)
-class Order:
-    """A requested instance. ``ports`` None: the minimum of its kind."""
-
-    name: str
-    kind: str
-    flavor: str
-    config: dict[str, Any] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
-    ports: int | None = None
-    pin: str | None = None
-
-
-@dataclass(frozen=True)
-class Usage:
-    """A project's use of something, and the limit of its quota."""
-
-    used: int
-    limit: int
 
 
 @dataclass(frozen=True)
@@ -57,6 +33,9 @@ class Desired:
         catalog: what can be deployed.
         fitness: of locations that requests name.
 
+    Attributes:
+        chains: likewise, of chains.
+
     All methods raise subclasses of `nfagent.errors.RefusedError`; their effects are on disk when they return.
     """
 
@@ -64,46 +43,17 @@ class Desired:
         self.store = store
         self.catalog = catalog
         self._fitness = fitness
+        self._orders = Orders(catalog, fitness)
+        self.chains = DesiredChains(store, catalog, self._orders, self.show)
 
     # ---- instances
 
     def create(self, client: Client, order: Order) -> View:
         """Accept an order for an instance."""
         client.require_change("creating an instance")
-        order = replace(order, config=_with_secrets(order.config, {}))
-        kind = self.catalog.kind(order.kind)
-        self.catalog.flavor(order.flavor)
-        count = _port_count(kind, order.ports)
-        pin = self._pin(client, order.pin)
-        self._check_files(client, kind, order.config, {}, client.project)
-        check_configuration(kind, order.config, count)
-        self._check_fitness(kind, order.config, count, pin)
+        checked = self._orders.check(client, order)
         with self.store.change() as change:
-            self._check_name(change, client.project, order.name)
-            self._check_quota(change, client.project, order.flavor, count)
-            ports = self.catalog.free_ports(instances.port_owners(change.db), count)
-            if len(ports) < count:
-                have = len(self.catalog.port_numbers)
-                raise ConflictError(
-                    "ports-exhausted",
-                    f"instance {order.name!r} needs {count} port(s); all {have} of the server are taken",
-                )
-            instance = Instance(
-                id=str(uuid.uuid4()),
-                name=order.name,
-                project=client.project,
-                kind=order.kind,
-                flavor=order.flavor,
-                config=order.config,
-                labels=order.labels,
-                pin=pin,
-                target=None,
-                present=True,
-                generation=1,
-                created=time.time(),
-                ports=ports,
-            )
-            instances.add(change, instance)
+            (instance,) = self._orders.add(change, client.project, [checked])
         return View(instance, "building", None, None)
 
     def show(self, client: Client, reference: str) -> View:
@@ -151,16 +101,16 @@ class Desired:
         client.require_change("changing an instance")
         instance = self.show(client, reference).instance
         if amendment.config is not None:
-            amendment = replace(amendment, config=_with_secrets(amendment.config, instance.config))
-        pin = self._pin(client, amendment.pin or None) if amendment.pin is not None else None
+            amendment = replace(amendment, config=with_secrets(amendment.config, instance.config))
+        pin = self._orders.pin(client, amendment.pin or None) if amendment.pin is not None else None
         if amendment.config is not None and amendment.config != instance.config:
             kind = self.catalog.kinds.get(instance.kind)
             if kind is not None:
-                self._check_files(client, kind, amendment.config, instance.config, instance.project)
+                self._orders.check_files(client, kind, amendment.config, instance.config, instance.project)
                 check_configuration(kind, amendment.config, len(instance.ports))
         if pin is not None and pin != instance.pin and instance.kind in self.catalog.kinds:
             config = instance.config if amendment.config is None else amendment.config
-            self._check_fitness(self.catalog.kinds[instance.kind], config, len(instance.ports), pin)
+            self._orders.check_fitness(self.catalog.kinds[instance.kind], config, len(instance.ports), pin)
         with self.store.change() as change:
             instance = _current(change, instance)
             if not instance.present:
@@ -168,7 +118,7 @@ class Desired:
             name = instance.name if amendment.name is None else amendment.name
             labels = instance.labels if amendment.labels is None else amendment.labels
             if name != instance.name:
-                self._check_name(change, instance.project, name)
+                self._orders.check_name(change, instance.project, name)
             if (name, labels) != (instance.name, instance.labels):
                 instances.describe(change, instance.id, name, labels)
             if amendment.config is not None and amendment.config != instance.config:
@@ -193,7 +143,7 @@ class Desired:
                 raise ConflictError("resize-unconfirmed", detail)
             if flavor == instance.flavor:
                 raise InvalidError("flavor-same", f"instance {instance.name!r} has the flavor {flavor}", "flavorRef")
-            self._check_workers(change, instance, flavor)
+            self._orders.check_workers(change, instance, flavor)
             instances.resize(change, instance.id, flavor, instance.flavor)
 
     def confirm_resize(self, client: Client, reference: str, *, keep: bool) -> None:
@@ -206,7 +156,7 @@ class Desired:
                 raise ConflictError("not-resized", f"instance {instance.name!r} has no resize to confirm or to revert")
             flavor = instance.flavor if keep else instance.resized_from
             if not keep and flavor in self.catalog.flavors:  # agent.toml may lack it by now
-                self._check_workers(change, instance, flavor)
+                self._orders.check_workers(change, instance, flavor)
             instances.resize(change, instance.id, flavor, None)
 
     def delete(self, client: Client, reference: str) -> View:
@@ -228,7 +178,7 @@ class Desired:
 
     def usage(self, project: str) -> dict[str, Usage]:
         """Return a project's use of ``instances``, ``ports`` and ``workers``."""
-        return self._usage(self.store.read, project)
+        return self._orders.usage(self.store.read, project)
 
     # ---- migrations
 
@@ -270,118 +220,10 @@ class Desired:
             raise ConflictError("instance-pinned", f"instance {instance.name!r} is pinned to {instance.pin}")
         return target
 
-    # ---- chains
-
-    def add_chain(self, client: Client, name: str, hops: list[str], latency_us: int | None) -> Chain:
-        """Create a chain of instances (by id or name) and ports (``port:N``)."""
-        client.require_change("creating a chain")
-        with self.store.change() as change:
-            own = chains.page(change.db, client.project, None, None)
-            if any(chain.name == name for chain in own):
-                raise ConflictError("name-taken", f"a chain {name!r} already exists")
-            _check_room(client.project, "chains", len(own), 1, self.catalog.quota.chains)
-            found = tuple(self._hop(client, hop, index) for index, hop in enumerate(hops))
-            chain = Chain(str(uuid.uuid4()), name, client.project, found, latency_us, time.time())
-            chains.add(change, chain)
-        return chain
-
-    def find_chain(self, client: Client, chain: str) -> Chain:
-        """Find a chain by id."""
-        found = chains.find(self.store.read, chain)
-        if found is None or not (client.admin or client.project == found.project):
-            raise UnknownError("chain-unknown", f"unknown chain {chain!r}")
-        return found
-
-    def chain_page(self, client: Client, limit: int, marker: str | None) -> list[Chain]:
-        """Return a page of the chains that the client may see, by name."""
-        if marker is not None:
-            try:
-                self.find_chain(client, marker)
-            except UnknownError:
-                raise _bad_marker(marker) from None
-        return chains.page(self.store.read, None if client.admin else client.project, limit, marker)
-
-    def delete_chain(self, client: Client, chain: str) -> None:
-        """Delete a chain but not its instances."""
-        client.require_change("deleting a chain")
-        with self.store.change() as change:
-            chains.remove(change, self.find_chain(client, chain))
-
-    def _hop(self, client: Client, hop: str, index: int) -> str:
-        if hop.startswith(PORT_HOP):
-            return hop
-        try:
-            instance = self.show(client, hop).instance
-        except (UnknownError, ConflictError) as error:
-            raise InvalidError(error.code, error.detail, f"hops.{index}") from None
-        if not instance.present:
-            raise InvalidError("instance-deleting", f"instance {instance.name!r} is being deleted", f"hops.{index}")
-        return instance.id
-
-    # ---- checks
-
-    def _pin(self, client: Client, pin: str | None) -> str | None:
-        if pin is None:
-            return None
-        client.require_admin("pinning an instance")
-        return self.catalog.location(pin, "pin")
-
-    def _check_fitness(self, kind: Kind, config: dict[str, Any], ports: int, pin: str | None) -> None:
-        why = None if pin is None else self._fitness.look(kind, config, ports, pin)
-        if why is not None:
-            raise InvalidError("location-unfit", f"it cannot run at {pin}: {why}", "pin")
-
-    def _check_name(self, change: Change, project: str, name: str) -> None:
-        holder = instances.find_named(change.db, project, name)
-        if holder is not None:
-            state = "" if holder.present else ", which is being deleted"
-            raise ConflictError("name-taken", f"the name {name!r} belongs to instance {holder.id}{state}")
-
-    def _check_files(
-        self, client: Client, kind: Kind, config: dict[str, Any], before: dict[str, Any], project: str
-    ) -> None:
-        if client.role != "admin":
-            check_files(kind.files, config, before, self.catalog.project_files, project)
-
-    def _check_quota(self, change: Change, project: str, flavor: str, ports: int) -> None:
-        more = {"instances": 1, "ports": ports, "workers": self.catalog.flavors[flavor].workers}
-        for what, usage in self._usage(change.db, project).items():
-            _check_room(project, what, usage.used, more[what], usage.limit)
-
-    def _check_workers(self, change: Change, instance: Instance, flavor: str) -> None:
-        before, after = self.catalog.flavors.get(instance.flavor), self.catalog.flavors[flavor]
-        more = after.workers - (before.workers if before else 1)
-        usage = self._usage(change.db, instance.project)["workers"]
-        if more > 0:
-            _check_room(instance.project, "workers", usage.used, more, usage.limit)
-
-    def _usage(self, db: sqlite3.Connection, project: str) -> dict[str, Usage]:
-        quota, used, flavors = self.catalog.quota, instances.usage(db, project), self.catalog.flavors
-        # A flavor that agent.toml no longer has counts as one worker.
-        workers = sum(count * flavors[name].workers if name in flavors else count for name, count, _ in used)
-        return {
-            "instances": Usage(sum(count for _, count, _ in used), quota.instances),
-            "ports": Usage(sum(each for _, _, each in used), quota.ports),
-            "workers": Usage(workers, quota.workers),
-        }
-
     def _check_marker(self, client: Client, marker: str) -> None:
         found = instances.find(self.store.read, marker)
         if found is None or not _may_see(client, found):
             raise _bad_marker(marker)
-
-
-def _check_room(project: str, what: str, have: int, more: int, most: int) -> None:
-    if have + more > most:
-        raise QuotaError(f"project {project!r} has {have} of at most {most} {what}; {more} more were requested")
-
-
-def _with_secrets(config: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return masking.unmasked(config, before)
-    except LookupError as error:
-        detail = f"{error.args[0]}: {masking.MASK!r} stands for a secret that is not shown, but there was none; give it"
-        raise InvalidError("secret-masked", detail, f"config.{error.args[0]}") from None
 
 
 def _may_see(client: Client, instance: Instance) -> bool:
@@ -397,12 +239,3 @@ def _current(change: Change, instance: Instance) -> Instance:
     if found is None:
         raise UnknownError("instance-unknown", f"instance {instance.id!r} no longer exists")
     return found
-
-
-def _port_count(kind: Kind, wanted: int | None) -> int:
-    least, most = kind.ports
-    count = least if wanted is None else wanted
-    if not least <= count <= most:
-        expected = f"{least}" if least == most else f"{least} to {most}"
-        raise InvalidError("ports-unfit", f"a {kind.name} has {expected} port(s), not {count}", "ports")
-    return count

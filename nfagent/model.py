@@ -193,7 +193,12 @@ PORT_HOP = "port:"
 
 @dataclass(frozen=True)
 class Chain:
-    """Instances and ports, in the order in which traffic passes them, with a latency bound in microseconds."""
+    """Instances and ports, in the order in which traffic passes them, with a latency bound in microseconds.
+
+    Attributes:
+        owned: ids of the instances that were ordered with it, and that are deleted with it.
+        present: False once deletion was requested; it disappears with the last of these instances.
+    """
 
     id: str
     name: str
@@ -201,6 +206,8 @@ class Chain:
     hops: tuple[str, ...]
     latency_us: int | None
     created: float
+    owned: tuple[str, ...] = ()
+    present: bool = True
 
 
 @dataclass(frozen=True)

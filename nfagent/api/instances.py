@@ -7,8 +7,9 @@ from flask import url_for
 
 from nfagent.api.schemas import InstanceAmendment, InstanceOrder, InstanceOut, InstancePage, InstanceQuery
 from nfagent.api.services import client, services
-from nfagent.desired import Amendment, Order
+from nfagent.desired import Amendment
 from nfagent.model import View
+from nfagent.orders import Order
 from nfagent.store.instances import Filter
 
 blueprint = APIBlueprint("instances", __name__, tag="instances")

@@ -1,4 +1,4 @@
-"""Bodies and queries of ``/api/v1``. The OpenAPI document comes from these, `asset_schemas` and `placement_schemas`."""
+"""Bodies and queries of ``/api/v1``. The OpenAPI document comes from these and the other `*_schemas`."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from nfagent import model
 from nfagent.measurement import Offload, OffloadState
-from server.names import PORT_MAX, PORT_MIN
 
 PAGE_MAX = 1000
 
@@ -38,7 +37,9 @@ class Out(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class _Page(In):
+class Page(In):
+    """A part of a list."""
+
     limit: Limit = 100
 
 
@@ -88,7 +89,7 @@ class InstanceAmendment(In):
         return self
 
 
-class InstanceQuery(_Page):
+class InstanceQuery(Page):
     """A filter of instances; ``marker``: the id of the previous page's last instance."""
 
     marker: Reference | None = None
@@ -325,64 +326,6 @@ class ServerList(Out):
     servers: list[ServerOut]
 
 
-# ---- chains
-
-
-class Hop(In):
-    """An instance, by id or name, or a virtual port of the server."""
-
-    instance: Reference | None = None
-    port: Annotated[int, Field(ge=PORT_MIN, le=PORT_MAX)] | None = None
-
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
-
-    @model_validator(mode="after")
-    def _is_one(self) -> Self:
-        if (self.instance is None) == (self.port is None) or len(self.model_fields_set) != 1:
-            raise ValueError("a hop is either an instance or a port")
-        return self
-
-
-class ChainOrder(In):
-    """A requested chain: the hops of traffic in order, and the bound of their latency."""
-
-    name: Name
-    hops: Annotated[list[Hop], Field(min_length=2, max_length=64)]
-    latency_us: Annotated[int, Field(ge=1, le=60_000_000)] | None = None
-
-
-class ChainQuery(_Page):
-    """``marker``: the id of the previous page's last chain."""
-
-    marker: Reference | None = None
-
-
-class HopOut(Out):
-    """Either."""
-
-    instance: str | None = None
-    port: int | None = None
-
-
-class ChainOut(Out):
-    """A chain. ``unkept``: why the placement ignores its bound; null: it is kept, or it has none."""
-
-    id: str
-    name: str
-    project: str
-    hops: list[HopOut]
-    latency_us: int | None
-    unkept: str | None
-    created: Time
-
-
-class ChainPage(Out):
-    """``next``: the marker of the next page; null: this is the last page."""
-
-    chains: list[ChainOut]
-    next: str | None
-
-
 # ---- migrations
 
 
@@ -393,7 +336,7 @@ class MigrationOrder(In):
     target: Name | None = None
 
 
-class MigrationQuery(_Page):
+class MigrationQuery(Page):
     """``marker``: the epoch of the previous page's last migration; newest first."""
 
     marker: Annotated[int, Field(strict=False, ge=1, le=2**63 - 1)] | None = None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from nfagent.chain_costs import crossings
 from nfagent.decide.situation import Situation
 from nfagent.model import Chain
 from nfagent.store import Store
@@ -146,13 +147,9 @@ def least_crossings(situation: Situation, chain: Chain) -> int:
     for before, hop in pairwise(chain.hops):
         choices = allowed[before] if hop == before else allowed[hop]
         least = {
-            place: min(so_far + _links(other, place, home) for other, so_far in least.items()) for place in choices
+            place: min(so_far + crossings(other, place, home) for other, so_far in least.items()) for place in choices
         }
     return min(least.values())
-
-
-def _links(first: str, second: str, home: str) -> int:
-    return 0 if first == second else (first != home) + (second != home)
 
 
 def _first_conflict(now: Situation, wishes: list[Wish], is_possible: Callable[[Situation], bool]) -> Wish:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfagent.model import Instance, InstancePort, Status, View
-from nfagent.store import migrations, processes
+from nfagent.store import chains, migrations, processes
 from nfagent.store.database import Change
 
 
@@ -91,9 +91,10 @@ def give_up(change: Change, instance: str) -> None:
 
 
 def remove(change: Change, instance: Instance) -> None:
-    """Delete its row, after all its processes have ended."""
+    """Delete its row, after all its processes have ended, and its chain's if that waits only for this."""
     change.db.execute("DELETE FROM instance WHERE id = ?", (instance.id,))
     change.event("instance.deleted", instance.id, instance.project, {"id": instance.id, "name": instance.name})
+    chains.finish(change, instance.id)
 
 
 def find(db: sqlite3.Connection, instance: str) -> Instance | None:

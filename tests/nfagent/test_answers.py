@@ -13,7 +13,7 @@ from nfagent.store import chains, database, instances, migrations, processes
 from server.oneswitchd.answers import BridgeState, Controller, LinkState, Status, SwitchState
 from tests.nfagent import samples
 from tests.nfagent.api_world import AT, AT_ISO, OFFLOAD, OFFLOAD_SHOWN, V1, Api, measurement_of, problem
-from tests.nfagent.test_told import PLAIN
+from tests.nfagent.test_told import LB, PLAIN, RUNNING
 from tests.nfagent.world import TENANT_TOKEN
 
 LB_SHOWN = {
@@ -252,39 +252,57 @@ def test_the_server_and_its_switches_are_shown_without_and_with_oneswitchd(api: 
     problem(api.ask("GET", "/switches/x"), 404, "switch-unknown", "Not Found", "unknown switch 'x'")
 
 
+def hop_of(**members: Any) -> dict[str, Any]:
+    """Return a hop without an instance, with these members."""
+    of_instance = dict.fromkeys(("port", "instance", "name", "kind", "status", "reason"))
+    cost = {"location": None, "crossings": None, "latency_us": None, "millicores": None, "mbps": None}
+    return of_instance | {"ports": [], "owned": False, "cost": cost} | members
+
+
 def test_a_chain_has_all_its_members(api: Api) -> None:
     api.fill()
-    order = {"name": "c", "hops": [{"port": 1}, {"instance": "acme/lb"}], "latency_us": 9}
+    order = {"name": "c", "hops": [{"port": 1}, {"instance": "acme/lb"}, {"port": 2}], "latency_us": 9}
     answer = api.ask("POST", "/chains", json=order)
     made = answer.json
-    hops = [{"instance": None, "port": 1}, {"instance": "id-lb", "port": None}]
-    assert answer.status_code == 201
+    lb = {"instance": "id-lb", "name": "lb", "kind": LB.kind, "status": "active", "reason": RUNNING.reason}
+    lb |= {"ports": [{"number": port.number, "name": port.name, "mac": port.mac} for port in LB.ports]}
+    unknown = hop_of()["cost"] | {"crossings": 0, "latency_us": 0}
+    assert answer.status_code == 202
+    assert answer.headers["location"] == f"/api/v1/chains/{made['id']}"
     assert made | {"id": "", "created": ""} == {
         "id": "",
         "name": "c",
         "project": "ops",
-        "hops": hops,
+        "status": "active",
+        "hops": [
+            hop_of(port=1, cost=unknown),
+            hop_of(**lb, cost=hop_of()["cost"] | {"location": RUNNING.location}),
+            hop_of(port=2),
+        ],
         "latency_us": 9,
         "unkept": None,
+        "cost": {"crossings": None, "latency_us": None, "millicores": 0},
         "created": "",
     }
     api.decider.unkept = {made["id"]: "it cannot be"}
     unkept = made | {"unkept": "it cannot be"}
-    assert api.get(f"/chains/{made['id']}") == unkept
+    assert api.get(f"/chains/{made['id']}") == api.get("/chains/c") == unkept
     with api.store.change() as change:
-        chains.add(change, replace(samples.chain("d", ("port:1", "port:2")), id="id-d", created=AT))
+        chains.add(change, replace(samples.chain("d", ("port:1", "id-lb")), id="id-d", created=AT))
     other = api.get("/chains/id-d")
     assert other["created"] == AT_ISO
     assert api.get("/chains") == {"chains": [unkept, other], "next": None}
     assert api.get("/chains", limit=1) == {"chains": [unkept], "next": made["id"]}
     assert api.get("/chains", limit=1, marker=made["id"]) == {"chains": [other], "next": None}
+    theirs = api.get("/chains/d", TENANT_TOKEN)
+    assert (theirs["cost"], [hop["cost"] for hop in theirs["hops"]]) == (None, [None, None])
     problem(
         *(api.ask("POST", "/chains", json=order | {"name": "e", "hops": [{"port": 1}, {"instance": "port:1"}]}), 422),
         *("instance-unknown", "Unprocessable Entity", "unknown instance 'port:1'"),
         ("hops.1", "unknown instance 'port:1'"),
     )
     deleted = api.ask("DELETE", f"/chains/{made['id']}")
-    assert (deleted.status_code, deleted.text) == (204, "")
+    assert (deleted.status_code, deleted.json) == (202, unkept | {"status": "deleting"})
     problem(
         *(api.ask("GET", f"/chains/{made['id']}"), 404, "chain-unknown", "Not Found"),
         f"unknown chain '{made['id']}'",

@@ -145,7 +145,7 @@ def test_administrators_can_name_instances_of_other_projects(world: World) -> No
     for pins, without in (({"renamed": "snic0"}, [only]), ({"renamed": "snic0", only: "hypervisor"}, [])):
         asked = {"pins": pins, "without": without}
         refused(world.admin.post(f"{V1}/placement/dry-run", json=asked), 422, "contradiction", "twice")
-    assert world.admin.delete(f"{V1}/chains/{hops['id']}").status_code == 204
+    assert world.admin.delete(f"{V1}/chains/{hops['id']}").status_code == 202
 
 
 def test_tenants_do_not_see_placement(world: World) -> None:
@@ -201,8 +201,11 @@ def test_chains_are_created_listed_and_deleted(world: World) -> None:
     one, two = world.create("hop1"), world.create("hop2")
     order = {"name": "c", "hops": [{"port": 1}, {"instance": "hop1"}, {"instance": two["id"]}], "latency_us": 500}
     answer = world.operator.post(f"{V1}/chains", json=order)
-    assert answer.status_code == 201, answer.text
+    assert answer.status_code == 202, answer.text
     chain = answer.json()
+    for each in (one, two):
+        world.wait_status(each, "active")
+    chain = world.operator.get(answer.headers["location"]).json()
     assert [hop["instance"] for hop in chain["hops"]] == [None, one["id"], two["id"]]
     refused(world.operator.post(f"{V1}/chains", json=order), 409, "name-taken", "'c'")
     refused(world.operator.delete(f"{V1}/instances/hop1"), 409, "instance-in-chain", "'c'")
@@ -216,13 +219,13 @@ def test_chains_are_created_listed_and_deleted(world: World) -> None:
         problem = refused(world.operator.post(f"{V1}/chains", json=order), 422, "instance-unknown", name)
         assert problem["errors"][0]["field"] == "hops.1"
     assert world.operator.get(f"{V1}/chains").json()["chains"] == [chain]
-    assert world.operator.delete(f"{V1}/chains/{chain['id']}").status_code == 204
+    assert world.operator.delete(f"{V1}/chains/{chain['id']}").json()["status"] == "deleting"
     refused(world.operator.delete(f"{V1}/chains/{chain['id']}"), 404, "chain-unknown")
     assert world.operator.delete(f"{V1}/instances/hop1").status_code == 202
     assert chain["unkept"] is None
     ports = [{"port": 1}, {"port": 2}]
     for number in range(3):
-        assert world.tenant.post(f"{V1}/chains", json={"name": f"c{number}", "hops": ports}).status_code == 201
+        assert world.tenant.post(f"{V1}/chains", json={"name": f"c{number}", "hops": ports}).status_code == 202
     refused(world.tenant.post(f"{V1}/chains", json={"name": "d", "hops": ports}), 403, "quota-exceeded", "3 chains")
 
 

@@ -8,9 +8,10 @@ import pytest
 from nfagent.catalog import Catalog
 from nfagent.clients import Client
 from nfagent.config import QuotaConfig
-from nfagent.desired import Amendment, Desired, Order
+from nfagent.desired import Amendment, Desired
 from nfagent.errors import InvalidError, QuotaError
 from nfagent.model import Flavor, Kind
+from nfagent.orders import Order
 from nfagent.store import Store
 from tests.nfagent import samples
 

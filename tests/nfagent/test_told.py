@@ -168,7 +168,7 @@ def test_projects_get_events_of_their_chains(store: Store) -> None:
         )
     ]
     for each in made:
-        payload = {"id": each.id, "name": each.name, "hops": list(each.hops)}
+        payload = {"id": each.id, "name": each.name, "hops": list(each.hops), "latency_us": 9}
         assert told(store, lambda change, each=each: chains.add(change, each)) == [
             ("chain.created", each.id, each.project, payload)
         ]
@@ -188,6 +188,26 @@ def test_projects_get_events_of_their_chains(store: Store) -> None:
     ]
     assert chains.find(store.read, "id-0") is None
     assert chains.page(store.read, "acme", None, None) == [a]
+
+
+def test_a_chain_goes_with_the_last_instance_that_was_ordered_with_it(store: Store) -> None:
+    made = replace(samples.chain("c", ("id-lb", "port:1", "id-plain")), id="id-c", owned=("id-lb", "id-plain"))
+    with store.change() as change:
+        for each in (LB, PLAIN):
+            instances.add(change, each)
+        chains.add(change, made)
+    assert chains.owner(store.read, "id-plain") == chains.find(store.read, "id-c") == made
+    assert chains.owner(store.read, "port:1") is None
+    assert told(store, lambda change: instances.remove(change, LB))[1:] == [], "it was not to be deleted"
+    assert told(store, lambda change: chains.give_up(change, made)) == [
+        ("chain.deleting", "id-c", "acme", {"id": "id-c", "name": "c"})
+    ]
+    assert chains.named(store.read, "c", "acme") == [replace(made, present=False)]
+    assert chains.through(store.read, "id-plain") == []
+    assert told(store, lambda change: instances.remove(change, PLAIN))[1:] == [
+        ("chain.deleted", "id-c", "acme", {"id": "id-c", "name": "c"})
+    ]
+    assert chains.named(store.read, "c") == []
 
 
 def test_administrators_get_complete_events_of_migrations(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,7 +437,7 @@ def test_a_connection_has_the_required_pragmas(store: Store, tmp_path: Path) -> 
         2,
         1,
         10_000,
-        8,
+        9,
     ]
     assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "store/nfagent.lock").stat().st_mode & 0o777 == 0o600
@@ -465,9 +485,9 @@ def test_an_impossible_store_is_reported(tmp_path: Path, store: Store) -> None:
 
 def test_a_store_of_a_newer_agent_is_left_unchanged(tmp_path: Path, store: Store) -> None:
     made = Store(tmp_path / "new")
-    made.read.execute("PRAGMA user_version = 9")
+    made.read.execute("PRAGMA user_version = 10")
     made.close()
-    expected = rf"^{tmp_path}/new/nfagent.db has version 9; this nfagent supports up to 8: use a newer nfagent$"
+    expected = rf"^{tmp_path}/new/nfagent.db has version 10; this nfagent supports up to 9: use a newer nfagent$"
     for _ in range(2):  # the lock is released
         with pytest.raises(StoreError, match=expected):
             Store(tmp_path / "new")

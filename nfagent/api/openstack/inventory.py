@@ -12,9 +12,9 @@ from nfagent.api.openstack import views
 from nfagent.api.openstack.versions import at_least
 from nfagent.api.services import client, services
 from nfagent.capacity import Capacity, capacities
-from nfagent.desired import Usage
 from nfagent.errors import ForbiddenError, UnknownError
 from nfagent.model import View
+from nfagent.orders import Usage
 from nfagent.store import instances
 from nfagent.store.instances import Filter
 from server.errors import ServerError

@@ -15,9 +15,10 @@ from nfagent.api.openstack import bodies, inventory, versions, views
 from nfagent.api.openstack.faults import PREFIX
 from nfagent.api.schemas import LOG_MAX
 from nfagent.api.services import client, services
-from nfagent.desired import Amendment, Order
+from nfagent.desired import Amendment
 from nfagent.errors import InvalidError, UnknownError
 from nfagent.model import Status, View
+from nfagent.orders import Order
 from nfagent.store import events, instances, migrations
 from nfagent.store.instances import Filter
 

@@ -11,7 +11,7 @@ from typing import Any
 from nfagent.bulletin import Bulletin
 from nfagent.clients import Client
 from nfagent.config import AgentConfig
-from nfagent.desired import Desired, Order
+from nfagent.desired import Desired
 from nfagent.errors import UnavailableError
 from nfagent.health import Health
 from nfagent.locations import Locations
@@ -19,6 +19,7 @@ from nfagent.migrate.keepers import Keepers
 from nfagent.migrate.migrator import StateMigrator
 from nfagent.migrate.move import Parts
 from nfagent.model import Instance, Running, View
+from nfagent.orders import Order
 from nfagent.reconcile import Reconciler
 from nfagent.starter import Starter
 from nfagent.store import Change, Outlives, Store, instances, migrations, processes
