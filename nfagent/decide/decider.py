@@ -15,6 +15,7 @@ from nfagent.decide.demand import Moment
 from nfagent.decide.latest import Latest
 from nfagent.decide.setbacks import Setbacks
 from nfagent.decide.situation import APART, Situation, fits, situation
+from nfagent.decide.together import Together
 from nfagent.decide.window import Window
 from nfagent.decide.wishes import Wishes
 from nfagent.decide.words import Words
@@ -39,6 +40,7 @@ _AGAIN_S = 5.0  # retry interval after a failure to plan, without changes
 _STOP_S = 10.0
 _SETTLE_S = 5.0  # how long the host's CPU is measured after a decision
 _URGENT = (
+    "chain.created",
     "instance.created",
     "instance.deleting",
     "instance.deleted",
@@ -92,6 +94,9 @@ class PlacementDecider:
         self._window = Window(settings.window, settings.eps, settings.crossing_us)
         self._setbacks = Setbacks(store)
         self._wishes = Wishes(store, settings.crossing_us, clock)
+        self._together = Together(
+            store, catalog, self._capacity, layout, lambda: self._known_down, fitness, settings.crossing_us
+        )
         self._everything: Situation | None = None  # including dropped wishes
         self._known_down: frozenset[str] = frozenset()
         self._taken_at = 0.0
@@ -123,7 +128,13 @@ class PlacementDecider:
     # ---- questions
 
     def place(self, instance: Instance) -> str:
-        """Return where a new instance starts: on the hypervisor, as its traffic is unknown; else where it fits."""
+        """Return where a new instance starts: on the hypervisor, as its traffic is unknown; else where it fits.
+
+        Those that were ordered with a chain are placed together.
+        """
+        together = self._together.place(instance)
+        if together is not None:
+            return together
         kind = self._catalog.kinds.get(instance.kind)
         unfit: list[str] = []
         for location, capacity in self._capacity.items():
