@@ -1,9 +1,9 @@
 """The command line of ``unoctl``; each command calls the module that implements it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -369,14 +369,17 @@ def list_commands(ctx: typer.Context, chosen: FormatOption = None, pretty: Prett
 
 
 def _commands() -> View:
-    root = typer.main.get_command(app)
-    found: list[tuple[str, str]] = []
-    for name, command in sorted(getattr(root, "commands", {}).items()):
-        nested = getattr(command, "commands", None)
-        for inner, sub in sorted((nested or {"": command}).items()):
-            found.append((f"{name} {inner}".strip(), sub.get_short_help_str(100)))
+    found = list(_walk(typer.main.get_command(app), ""))
     data = [{"command": name, "help": text} for name, text in found]
     return View(data, table(("COMMAND", "WHAT IT DOES"), found))
+
+
+def _walk(command: Any, name: str) -> Iterator[tuple[str, str]]:
+    nested: dict[str, Any] = getattr(command, "commands", {})
+    if not nested:
+        yield name, command.get_short_help_str(100)
+    for inner, each in sorted(nested.items()):
+        yield from _walk(each, f"{name} {inner}".strip())
 
 
 def main() -> None:

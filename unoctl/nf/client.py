@@ -100,6 +100,22 @@ class NfClient:
         """Request the deletion of an instance."""
         return self._rest.ask(Json, "DELETE", f"/api/v1/instances/{quote(reference, safe='')}")
 
+    def chains(self) -> list[Json]:
+        """Return all chains, by name."""
+        return list(self._pages("chains", "chains"))
+
+    def chain(self, reference: str) -> Json:
+        """Return one chain, by id or name."""
+        return self._get(f"chains/{quote(reference, safe='')}")
+
+    def create_chain(self, order: Json) -> Json:
+        """Order a chain."""
+        return self._rest.ask(Json, "POST", "/api/v1/chains", order)
+
+    def delete_chain(self, reference: str) -> Json:
+        """Request the deletion of a chain, and of the instances that were created with it."""
+        return self._rest.ask(Json, "DELETE", f"/api/v1/chains/{quote(reference, safe='')}")
+
     def migrate(self, reference: str, target: str | None) -> Json:
         """Request a migration."""
         order = {"instance": reference} | ({"target": target} if target else {})

@@ -1,30 +1,23 @@
-"""The commands of ``unoctl nf``. Commands that wait check again after each event."""
+"""The commands of ``unoctl nf``."""
 
-import json
-import os
 import time
-import tomllib
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from server.errors import ApiNoAnswerError, ApiRefusedError, UsageError
-from unoctl.command import FormatOption, Globals, PrettyOption, carry_out
-from unoctl.nf import finding, views
+from server.errors import ApiRefusedError
+from unoctl.command import FormatOption, Globals, PrettyOption
+from unoctl.nf import chains, finding, views
+from unoctl.nf.asking import AgentOption, NoWaitOption, configuration, run, until
 from unoctl.nf.client import Json, NfClient
-from unoctl.render import Format, Output, Progress, View
+from unoctl.render import Output, Progress, View
 
 app = typer.Typer(help="Deploy and migrate network functions, and show where they run and why.", no_args_is_help=True)
+app.add_typer(chains.app, name="chain")
 
-AgentOption = Annotated[
-    str | None,
-    typer.Option("--agent", metavar="ADDRESS", help="Address of nfagent: unix:PATH, tcp:HOST:PORT or tls:HOST:PORT."),
-]
-NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Return once nfagent has accepted the request.")]
 Reference = Annotated[str, typer.Argument(metavar="NF", help="Name or id.")]
 ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="Its configuration, JSON or TOML.")]
 
@@ -46,29 +39,12 @@ def trusted(
     ctx.obj = replace(given, cacert=cacert)
 
 
-def _run(
-    ctx: typer.Context,
-    agent: str | None,
-    chosen: Format | None,
-    pretty: bool,
-    work: Callable[[NfClient, Output], View | None],
-) -> None:
-    given: Globals = ctx.obj
-
-    def ask(output: Output) -> View | None:
-        api = finding.address(agent, given.choice.lab, os.environ)
-        with NfClient(api, os.environ.get("NFAGENT_TOKEN"), cacert=given.cacert) as client:
-            return work(client, output)
-
-    carry_out(ctx, chosen, pretty, ask)
-
-
 @app.command("kinds")
 def kinds(
     ctx: typer.Context, agent: AgentOption = None, chosen: FormatOption = None, pretty: PrettyOption = False
 ) -> None:
     """List the kinds that can be deployed."""
-    _run(ctx, agent, chosen, pretty, lambda client, _: views.kinds(client.kinds()))
+    run(ctx, agent, chosen, pretty, lambda client, _: views.kinds(client.kinds()))
 
 
 @app.command("list")
@@ -76,7 +52,7 @@ def list_command(
     ctx: typer.Context, agent: AgentOption = None, chosen: FormatOption = None, pretty: PrettyOption = False
 ) -> None:
     """List all network functions."""
-    _run(ctx, agent, chosen, pretty, lambda client, _: views.instances(client.instances()))
+    run(ctx, agent, chosen, pretty, lambda client, _: views.instances(client.instances()))
 
 
 @app.command("show")
@@ -88,7 +64,7 @@ def show(
     pretty: PrettyOption = False,
 ) -> None:
     """Show one network function."""
-    _run(ctx, agent, chosen, pretty, lambda client, _: views.instance(client.instance(reference)))
+    run(ctx, agent, chosen, pretty, lambda client, _: views.instance(client.instance(reference)))
 
 
 @app.command("deploy")
@@ -116,11 +92,11 @@ def deploy(
         given = {"name": name, "kind": kind, "ports": ports, "flavor": flavor, "pin": pin}
         order: Json = {key: value for key, value in given.items() if value is not None}
         if config is not None:
-            order["config"] = _configuration(config)
+            order["config"] = configuration(config)
         made = client.create(order)
         return views.instance(made) if no_wait else _await_settled(client, output, made["id"])
 
-    _run(ctx, agent, chosen, pretty, work)
+    run(ctx, agent, chosen, pretty, work)
 
 
 @app.command("configure")
@@ -136,10 +112,10 @@ def configure(
     """Change a network function's configuration, and wait until it is in force."""
 
     def work(client: NfClient, output: Output) -> View:
-        amended = client.amend(reference, {"config": _configuration(config)})
+        amended = client.amend(reference, {"config": configuration(config)})
         return views.instance(amended) if no_wait else _await_settled(client, output, amended["id"])
 
-    _run(ctx, agent, chosen, pretty, work)
+    run(ctx, agent, chosen, pretty, work)
 
 
 @app.command("delete")
@@ -158,10 +134,10 @@ def delete(
         if no_wait:
             return views.instance(ended)
         with output.progress(f"deleting {ended['name']}") as progress:
-            _until(client, lambda: _is_gone(client, ended["id"], progress))
+            until(client, lambda: _is_gone(client, ended["id"], progress))
         return None
 
-    _run(ctx, agent, chosen, pretty, work)
+    run(ctx, agent, chosen, pretty, work)
 
 
 @app.command("migrate")
@@ -183,9 +159,9 @@ def migrate(
         if no_wait:
             return views.migrations([asked], {asked["instance"]: reference})
         with output.progress(f"moving {reference} to {asked['target']}") as progress:
-            return views.migration(_until(client, lambda: _ended(client, asked["epoch"], progress)))
+            return views.migration(until(client, lambda: _ended(client, asked["epoch"], progress)))
 
-    _run(ctx, agent, chosen, pretty, work)
+    run(ctx, agent, chosen, pretty, work)
 
 
 @app.command("migrations")
@@ -203,7 +179,7 @@ def migrations(
         only = client.instance(reference)["id"] if reference else None
         return views.migrations(client.migrations(only, most), _names(client))
 
-    _run(ctx, agent, chosen, pretty, work)
+    run(ctx, agent, chosen, pretty, work)
 
 
 @app.command("why")
@@ -215,7 +191,7 @@ def why(
     pretty: PrettyOption = False,
 ) -> None:
     """Explain why a network function runs where it does, and not elsewhere."""
-    _run(ctx, agent, chosen, pretty, lambda client, _: views.why(client.why(reference), reference))
+    run(ctx, agent, chosen, pretty, lambda client, _: views.why(client.why(reference), reference))
 
 
 @app.command("load")
@@ -223,7 +199,7 @@ def load(
     ctx: typer.Context, agent: AgentOption = None, chosen: FormatOption = None, pretty: PrettyOption = False
 ) -> None:
     """Print the measured load: network functions, PCIe links, traffic matrix."""
-    _run(ctx, agent, chosen, pretty, lambda client, _: views.load(client.load(), _names(client)))
+    run(ctx, agent, chosen, pretty, lambda client, _: views.load(client.load(), _names(client)))
 
 
 @app.command("logs")
@@ -258,7 +234,7 @@ def logs(
                 output.pass_text(part["text"])
 
     try:
-        _run(ctx, agent, chosen, pretty, work)
+        run(ctx, agent, chosen, pretty, work)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -293,7 +269,7 @@ def assets(
                 time.sleep(_LOG_PERIOD_S)
 
     try:
-        _run(ctx, agent, chosen, pretty, work)
+        run(ctx, agent, chosen, pretty, work)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -314,21 +290,12 @@ def events(
                 output.show(View(event, views.event(event)))
 
     try:
-        _run(ctx, agent, chosen, pretty, work)
+        run(ctx, agent, chosen, pretty, work)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
 
 # ---- waiting
-
-
-def _until(client: NfClient, look: Callable[[], Any]) -> Any:
-    """Check now and after each event, until there is a result."""
-    for _ in client.events():
-        found = look()
-        if found is not None:
-            return found
-    raise ApiNoAnswerError("nfagent ended while unoctl waited; accepted requests continue when it is back", "nfagent")
 
 
 def _await_settled(client: NfClient, output: Output, instance: str) -> View:
@@ -339,7 +306,7 @@ def _await_settled(client: NfClient, output: Output, instance: str) -> View:
         return None if waits or found["status"] not in ("active", "error") else found
 
     with output.progress("deploying") as progress:
-        found = _until(client, look)
+        found = until(client, look)
     applied = found["status"] == "active" and found["config_state"] == "applied"
     return views.instance(found, 0 if applied else 1)
 
@@ -368,15 +335,3 @@ def _names(client: NfClient) -> dict[str, str]:
     return {
         each["id"]: each["name"] if count[each["name"]] == 1 else f"{each['project']}/{each['name']}" for each in found
     }
-
-
-def _configuration(path: Path) -> Json:
-    """Parse JSON if the text starts with a brace, else TOML."""
-    try:
-        text = path.read_text()
-        found = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path}: neither JSON nor TOML: {error}") from error
-    return found

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rich.console import Group
 from rich.text import Text
 
 from unoctl.nf.client import Json
@@ -90,6 +91,70 @@ def migration(found: Json) -> View:
         lines.append((1, f"reason {found['reason']}"))
     lines += [(1 + depth, line) for depth, line in _tree(found["report"])]
     return View(found, tree_text(lines), 0 if found["outcome"] == "done" else 1)
+
+
+def chains(found: list[Json]) -> View:
+    """List chains, one per line."""
+    rows = [
+        (
+            each["name"],
+            each["project"],
+            _state(each["status"]),
+            " -> ".join(_hop_name(hop) for hop in each["hops"]),
+            _links(each["cost"]),
+            _latency(each),
+        )
+        for each in found
+    ]
+    return View(found, table(("NAME", "PROJECT", "STATUS", "HOPS", "PCIE LINKS", "LATENCY"), rows))
+
+
+def chain(found: Json, exit_status: int = 0) -> View:
+    """Show one chain: its hops in order, and what each costs."""
+    head = Text.assemble(f"{found['name']} ({found['id']}), project {found['project']}: ", _state(found["status"]))
+    lines: list[Text | str] = [head]
+    if found["cost"]:
+        cpu = f"{found['cost']['millicores']} millicores"
+        lines.append(f"{_links(found['cost']) or 'unknown'} PCIe links, {_latency(found)}, {cpu}")
+    if found["unkept"]:
+        lines.append(f"the bound is ignored: {found['unkept']}")
+    rows = [
+        (
+            _hop_name(hop),
+            hop["kind"],
+            _state(hop["status"]),
+            cost.get("location"),
+            "+".join(each["name"] for each in hop["ports"]) or None,
+            cost.get("crossings"),
+            _microseconds(cost.get("latency_us")),
+            cost.get("millicores"),
+            None if cost.get("mbps") is None else f"{cost['mbps']:.1f}",
+            _short(hop["reason"]),
+        )
+        for hop in found["hops"]
+        for cost in (hop["cost"] or {},)
+    ]
+    columns = ("HOP", "KIND", "STATUS", "RUNS AT", "PORTS", "PCIE LINKS", "LATENCY", "MILLICORES", "MBPS", "REASON")
+    hops = table(columns, rows, right=("PCIE LINKS", "LATENCY", "MILLICORES", "MBPS"))
+    return View(found, Group(*lines, hops), exit_status)
+
+
+def _hop_name(hop: Json) -> str:
+    return f"port {hop['port']}" if hop["port"] is not None else hop["name"] or hop["instance"]
+
+
+def _links(cost: Json | None) -> str | None:
+    return None if cost is None or cost["crossings"] is None else str(cost["crossings"])
+
+
+def _latency(chain: Json) -> str | None:
+    found = _microseconds(chain["cost"]["latency_us"]) if chain["cost"] else None
+    bound = _microseconds(chain["latency_us"])
+    return found if bound is None else f"{found or 'unknown'} of at most {bound}"
+
+
+def _microseconds(number: int | None) -> str | None:
+    return None if number is None else f"{number} us"
 
 
 def assets(found: list[Json]) -> View:
