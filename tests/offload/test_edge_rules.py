@@ -157,6 +157,43 @@ def test_a_small_flow_is_cached_with_few_bits_of_its_port(server: Server, addres
         assert ports("10.0.0.2") == []
 
 
+def test_flows_of_a_function_with_two_ports_pass_or_are_dropped(server: Server, address: str) -> None:
+    """Port 3 is in front of the function, port 4 behind it, both at snic0."""
+    front, behind = FUNCTION_PORT, NEAR_PORT
+    function, source, backend = server.place("nf1"), server.place("vm1"), server.place("vm2")
+    server.ofctl("add-flow", f"cookie=3,in_port={behind},priority=40000,actions=output:{BACKEND_PORT}")
+    sent = [packet(size=size) for size in (10, 200, 1000)]
+    octets = sum(len(each) for each in sent)
+    with writing(address, front) as writer, server.wires() as wires:
+        writer.send({"pass": [7, behind]}, {"deny": 8})
+        before = {port: counters(server, port) for port in (front, behind)}
+        writer.install(1, flow(), 7, counter=5)
+        writer.install(2, flow(1235), 8, counter=6)
+        assert carry(wires, source, *sent) == {backend: [bytes(each) for each in sent]}
+        assert carry(wires, source, packet(port=1235)) == {}
+        for ended in (packet(flags="FA"), packet(port=1235, flags="R")):
+            assert carry(wires, source, ended) == {function: [bytes(ended)]}
+        wires.purge()
+        assert "n_packets=3" in server.ofctl("dump-flows", "cookie=3/-1")
+        after = {port: counters(server, port) for port in (front, behind)}
+        grown = {port: {name: after[port][name] - before[port][name] for name in after[port]} for port in after}
+        assert grown[front]["tx_packets"] == 3 + 1 + 2  # passed, dropped, ends
+        assert (grown[front]["rx_packets"], grown[front]["rx_bytes"]) == (0, 0)
+        assert (grown[behind]["rx_packets"], grown[behind]["rx_bytes"]) == (3, octets)
+        assert grown[behind]["tx_packets"] == 0
+        server.kill("oneswitchd")
+        assert carry(wires, source, sent[0], packet(port=1235)) == {backend: [bytes(sent[0])]}
+    server.start("oneswitchd")
+    server.oneswitchd.wait_up()
+    with writing(address, front, epoch=2) as writer, server.wires() as wires:
+        assert [rule[0] for rule in writer.listed()] == [1, 2]
+        assert carry(wires, source, sent[0], packet(port=1235)) == {backend: [bytes(sent[0])]}
+        writer.remove(1)
+        writer.remove(2)
+        assert (writer.carried[5][0], writer.carried[6][0]) == (5, 3)
+    assert server.repairs() == 0
+
+
 def test_a_disconnected_writer_loses_its_rules(server: Server, address: str) -> None:
     edge = server.bridge("snic0", "edge")
 

@@ -42,7 +42,8 @@ pub use offload::events::{OffloadError, OffloadEvent, OffloadListed, OffloadRefu
 pub use offload::flows::Counted;
 pub use offload::ports::{FLOWS as OFFLOAD_FLOWS, TARGETS as OFFLOAD_TARGETS};
 pub use offload::requests::{
-    Clients, FlowEnd, FlowKey, FlowProtocol, OffloadHello, OffloadRequest, OffloadTarget, WriterId,
+    Clients, FlowEnd, FlowKey, FlowProtocol, OffloadHello, OffloadRequest, OffloadRewrite,
+    OffloadTarget, WriterId,
 };
 pub use offload::view::OffloadView;
 pub use switches::audit::BridgeAudit;

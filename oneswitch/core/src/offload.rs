@@ -40,6 +40,12 @@ impl Offload {
         self.ports.get(&number).is_some_and(OffloadPort::is_active)
     }
 
+    /// Returns the port as which packets leave that a port's counter counts; `None`: they are dropped.
+    pub fn leaves_as(&self, number: u32, counter: u16) -> Option<u32> {
+        let port = self.ports.get(&number);
+        port.map_or(Some(number), |port| port.leaves_as(number, counter))
+    }
+
     /// Records a sign of life of a port's writer.
     pub fn heard(&mut self, number: u32, now: Instant) {
         let port = self.ports.get_mut(&number);

@@ -113,7 +113,10 @@ impl View<'_> {
         let MultipartRequest::PortStats { port: asked } = request else {
             return Vec::new();
         };
-        let is_asked = |number: &u32| *asked == port_no::ANY || asked == number;
+        // Packets of another port may have left as if the asked one had sent them.
+        let peer = |number: &u32| self.server.offload.ports.get(number)?.peer;
+        let is_asked =
+            |number: &u32| [port_no::ANY, *number].contains(asked) || peer(number) == Some(*asked);
         let numbers = self.server.ports.iter().map(|port| port.number);
         numbers.filter(is_asked).collect()
     }

@@ -5,8 +5,7 @@ use crate::controllers::merge::Answers;
 use crate::controllers::Incoming;
 use crate::core::Core;
 use crate::expiry::idle::count_by_rule;
-use crate::offload::flows::sum;
-use crate::offload::sums::Sums;
+use crate::offload::sums::{self, Sums};
 use crate::switch_set::SwitchSet;
 use crate::switches::fold::{Fold, LostCopies};
 use crate::switches::offload::counting::{metered, see};
@@ -105,10 +104,16 @@ impl Core {
     /// answer.
     fn ask_offload_sums(&mut self, request: &MultipartRequest) -> Option<u64> {
         let numbers = self.view().offload_subjects(request);
-        let gone = |number: &u32| Some((*number, sum(&self.server.ports.get(*number)?.offloaded)));
-        let gone: Sums = numbers.iter().filter_map(gone).collect();
-        if gone.is_empty() {
+        if numbers.is_empty() {
             return None;
+        }
+        let mut gone = Sums::new();
+        for number in &numbers {
+            let port = self.server.ports.get(*number);
+            for (counter, counted) in port.into_iter().flat_map(|port| &port.offloaded) {
+                let leaves = self.server.offload.leaves_as(*number, *counter);
+                sums::add(&mut gone, *number, leaves, *counted);
+            }
         }
         let question = self.server.offload.sums.begin(gone);
         for number in numbers {
@@ -232,8 +237,10 @@ impl Core {
             }
             Purpose::OffloadSum { question, number } => {
                 for (_, part) in &parts {
-                    for (_, counted) in metered(number, part) {
-                        self.server.offload.sums.add(question, number, counted);
+                    for (counter, counted) in metered(number, part) {
+                        let offload = &mut self.server.offload;
+                        let leaves = offload.leaves_as(number, counter);
+                        offload.sums.add(question, number, leaves, counted);
                     }
                 }
                 see(&mut self.server, number, &parts);

@@ -10,7 +10,10 @@ use crate::layout::messages::group_removal;
 use crate::model::tables::ALL_TABLES;
 use crate::offload::adoption::Found;
 use crate::offload::flows::Flow;
-use crate::offload::requests::{Clients, FlowEnd, FlowKey, FlowProtocol, OffloadTarget};
+use crate::offload::ports::Ways;
+use crate::offload::requests::{
+    Clients, FlowEnd, FlowKey, FlowProtocol, OffloadRewrite, OffloadTarget,
+};
 use openflow13::{
     group_no, group_type, meter_flags, oxm_class, port_no, Action, ActionList, Buckets, FlowMod,
     FlowModCommand, FlowStats, FlowStatsRequest, GroupDesc, GroupMod, GroupModCommand, Instruction,
@@ -36,6 +39,8 @@ const REGISTER: [u8; 4] = [0, 1, 1 << 1, 4];
 const MASK: [u8; 4] = [0, 1, 2 << 1, 4];
 /// NXM_NX_REG3, which is always 0: rules match different bits of it, so that Open vSwitch keeps them apart.
 const ZERO: [u8; 4] = [0, 1, 3 << 1 | 1, 8];
+/// NXM_NX_REG4, the port as which packets leave unchanged. Nothing matches it: it tells a restarted oneswitchd.
+const LEAVES_AS: [u8; 4] = [0, 1, 4 << 1, 4];
 /// The addresses of IPv4 and IPv6, as Open vSwitch names them in NXAST_REG_MOVE.
 const NXM_SRC: [[u8; 4]; 2] = [[0, 0, 7 << 1, 4], [0, 1, 19 << 1, 16]];
 const NXM_DST: [[u8; 4]; 2] = [[0, 0, 8 << 1, 4], [0, 1, 20 << 1, 16]];
@@ -310,8 +315,38 @@ pub fn counter_of(meter_id: u32) -> (u32, u16) {
     (meter_id >> 16, meter_id as u16)
 }
 
-/// Builds the group of a target. `way`: the last actions.
-pub fn group(number: u32, target: u16, rewrite: &OffloadTarget, way: &ActionList) -> GroupMod {
+/// Builds the group of a target. `ways`: the last actions.
+pub fn group(number: u32, target: u16, treatment: &OffloadTarget, ways: &Ways) -> GroupMod {
+    let actions = match treatment {
+        OffloadTarget::Rewrite(rewrite) => {
+            let mut actions = rewriting(rewrite);
+            actions.extend(ways.own.as_bytes());
+            actions
+        }
+        OffloadTarget::Pass(peer) => passing(*peer, ways),
+        OffloadTarget::Deny => Vec::new(),
+    };
+    let actions = list(actions);
+    GroupMod {
+        command: GroupModCommand::AddOrModify,
+        group_type: group_type::INDIRECT,
+        group_id: within(number, target),
+        buckets: Buckets::build([(0, port_no::ANY, group_no::ANY, &actions)]),
+        selection: None,
+    }
+}
+
+/// Returns actions that let a packet leave as if another port had sent it. Where that port is at another switch, the function gets the packet.
+fn passing(peer: u32, ways: &Ways) -> Vec<u8> {
+    let mut actions = set_field(&[&LEAVES_AS[..], &peer.to_be_bytes()].concat());
+    match ways.peers.get(&peer) {
+        Some(way) => actions.extend(way.as_bytes()),
+        None => actions.extend(resubmit(LAST)),
+    }
+    actions
+}
+
+fn rewriting(rewrite: &OffloadRewrite) -> Vec<u8> {
     let mut actions = set_field(&basic(field::ETH_SRC, &rewrite.eth_src));
     actions.extend(set_field(&basic(field::ETH_DST, &rewrite.eth_dst)));
     // Open vSwitch sets only the ports of the packet's own protocol.
@@ -328,15 +363,7 @@ pub fn group(number: u32, target: u16, rewrite: &OffloadTarget, way: &ActionList
         actions.extend(set_field(&basic(field::UDP_DST, &port.to_be_bytes())));
     }
     actions.extend(DEC_TTL);
-    actions.extend(way.as_bytes());
-    let actions = list(actions);
-    GroupMod {
-        command: GroupModCommand::AddOrModify,
-        group_type: group_type::INDIRECT,
-        group_id: within(number, target),
-        buckets: Buckets::build([(0, port_no::ANY, group_no::ANY, &actions)]),
-        selection: None,
-    }
+    actions
 }
 
 pub fn target_removal(number: u32, target: u16) -> GroupMod {
@@ -417,14 +444,31 @@ fn address(octets: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Reads a reported target: its port's number, its own, and the rewrite.
+/// Reads a reported target: its port's number, its own, and the treatment.
 pub fn reported_target(group: &GroupDesc) -> Option<(u32, u16, OffloadTarget)> {
     let bucket = group.buckets.iter().next()?;
+    let mut fields = bucket.actions.iter().filter_map(|item| match item.action {
+        Action::SetField(set) => Some(set),
+        _ => None,
+    });
+    let is_peer = |set: &openflow13::OxmField<'_>| {
+        (set.class, set.field) == (oxm_class::NXM_1, LEAVES_AS[2] >> 1)
+    };
+    let treatment = if bucket.actions.is_empty() {
+        OffloadTarget::Deny
+    } else if let Some(peer) = fields.clone().find(is_peer) {
+        OffloadTarget::Pass(u32::from_be_bytes(peer.value.try_into().ok()?))
+    } else {
+        OffloadTarget::Rewrite(reported_rewrite(&mut fields)?)
+    };
+    Some((group.group_id >> 16, group.group_id as u16, treatment))
+}
+
+fn reported_rewrite<'a>(
+    fields: &mut dyn Iterator<Item = openflow13::OxmField<'a>>,
+) -> Option<OffloadRewrite> {
     let (mut macs, mut ends) = ([None; 2], [(None, None); 2]);
-    for item in bucket.actions.iter() {
-        let Action::SetField(set) = item.action else {
-            continue;
-        };
+    for set in fields {
         if set.class != oxm_class::OPENFLOW_BASIC {
             continue;
         }
@@ -441,11 +485,10 @@ pub fn reported_target(group: &GroupDesc) -> Option<(u32, u16, OffloadTarget)> {
     }
     let end =
         |(address, port): (Option<IpAddr>, Option<u16>)| -> Option<FlowEnd> { address.zip(port) };
-    let rewrite = OffloadTarget {
+    Some(OffloadRewrite {
         eth_src: macs[0]?,
         eth_dst: macs[1]?,
         source: end(ends[0]),
         destination: end(ends[1]),
-    };
-    Some((group.group_id >> 16, group.group_id as u16, rewrite))
+    })
 }

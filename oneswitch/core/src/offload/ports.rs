@@ -8,7 +8,7 @@ use crate::offload::writers::Writer;
 use crate::switch_set::SwitchSet;
 use foldhash::HashMap;
 use openflow13::ActionList;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
 /// The most flows of a port. Those that leave count.
@@ -23,12 +23,20 @@ pub const UNCONFIRMED: usize = 4_096;
 /// A switch with rules of a port: its home, or the goal of its move.
 #[derive(Debug, Default)]
 pub struct Place {
-    /// The last actions of every target: the way on, as if the port had sent the packet.
-    pub way: ActionList,
+    pub ways: Ways,
     /// The packets that rules here have carried, by their counter, which has a meter here.
     pub metered: BTreeMap<u16, Counted>,
     /// Whether the port has moved away: its rules stay until their cached flows have ended.
     pub is_leaving: bool,
+}
+
+/// The last actions of targets at a switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ways {
+    /// The way on as if the port had sent the packet.
+    pub own: ActionList,
+    /// The ways on as if another port had sent the packet, for those that targets name and that have an interface here.
+    pub peers: BTreeMap<u32, ActionList>,
 }
 
 #[derive(Debug, Default)]
@@ -51,11 +59,21 @@ pub struct OffloadPort {
     /// Messages without a verdict: batch and number.
     sent: VecDeque<(u64, usize)>,
     pub refused: BTreeMap<OffloadRefused, u64>,
+    /// The port as which passed packets leave.
+    pub peer: Option<u32>,
+    /// Counters of flows whose packets are dropped.
+    pub denied: BTreeSet<u16>,
 }
 
 impl OffloadPort {
     pub fn is_active(&self) -> bool {
         !self.flows.is_empty() || !self.targets.is_empty()
+    }
+
+    /// Returns the port as which the packets of a counter leave; `None`: they are dropped. `number`: this port.
+    pub fn leaves_as(&self, number: u32, counter: u16) -> Option<u32> {
+        let is_dropped = self.denied.contains(&counter);
+        (!is_dropped).then_some(self.peer.unwrap_or(number))
     }
 
     /// Counts a message to a switch.
@@ -105,6 +123,9 @@ impl OffloadPort {
     pub fn insert(&mut self, rule: u64, flow: Flow) {
         if let Some(target) = self.targets.get_mut(&flow.target) {
             target.users += 1;
+            if target.target == OffloadTarget::Deny {
+                self.denied.insert(flow.counter);
+            }
         }
         self.keys.insert(flow.key, rule);
         self.flows.insert(rule, flow);
@@ -162,6 +183,9 @@ impl OffloadPort {
             || flows.all(|flow| target.suits(&flow.key));
         if !suits || (old.is_none() && self.targets.len() >= TARGETS) {
             return false;
+        }
+        if let OffloadTarget::Pass(peer) = target {
+            self.peer = Some(peer);
         }
         let state = TargetState {
             target,

@@ -48,24 +48,42 @@ pub enum Clients {
 
 /// The rewrite of a packet. Its time to live is decremented, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OffloadTarget {
+pub struct OffloadRewrite {
     pub eth_src: [u8; 6],
     pub eth_dst: [u8; 6],
     pub source: Option<FlowEnd>,
     pub destination: Option<FlowEnd>,
 }
 
+/// The treatment of a flow's packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OffloadTarget {
+    /// They leave as if the port had sent them.
+    Rewrite(OffloadRewrite),
+    /// They leave unchanged, as if this port of the same owner had sent them.
+    Pass(u32),
+    /// They are dropped.
+    Deny,
+}
+
 impl OffloadTarget {
+    fn ends(&self) -> [Option<FlowEnd>; 2] {
+        match self {
+            Self::Rewrite(rewrite) => [rewrite.source, rewrite.destination],
+            Self::Pass(_) | Self::Deny => [None; 2],
+        }
+    }
+
     /// Tells of each rewritten end whether it is of IPv4.
     pub fn versions(&self) -> [Option<bool>; 2] {
-        [self.source, self.destination].map(|end| end.map(|(address, _)| address.is_ipv4()))
+        self.ends()
+            .map(|end| end.map(|(address, _)| address.is_ipv4()))
     }
 
     /// Tells whether it can rewrite packets of a flow: its addresses have the flow's IP version.
     pub fn suits(&self, key: &FlowKey) -> bool {
-        let ends = [self.source, self.destination];
         let same = |(address, _): &FlowEnd| address.is_ipv4() == key.source.0.is_ipv4();
-        ends.iter().flatten().all(same)
+        self.ends().iter().flatten().all(same)
     }
 }
 

@@ -4,8 +4,25 @@ use crate::offload::flows::Counted;
 use foldhash::HashMap;
 use std::collections::BTreeMap;
 
+/// The offloaded packets that were delivered to a port, and those that left as if it had sent them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    pub delivered: Counted,
+    pub sent: Counted,
+}
+
 /// The offloaded packets of some ports.
-pub type Sums = BTreeMap<u32, Counted>;
+pub type Sums = BTreeMap<u32, Carried>;
+
+/// Adds packets for a port, which left as `leaves` says, if they left.
+pub fn add(sums: &mut Sums, number: u32, leaves: Option<u32>, counted: Counted) {
+    let carried = sums.entry(number).or_default();
+    carried.delivered = carried.delivered.plus(counted);
+    if let Some(number) = leaves {
+        let carried = sums.entry(number).or_default();
+        carried.sent = carried.sent.plus(counted);
+    }
+}
 
 #[derive(Debug, Default)]
 pub struct OpenSums {
@@ -22,10 +39,9 @@ impl OpenSums {
     }
 
     /// Adds a switch's answer.
-    pub fn add(&mut self, question: u64, number: u32, counted: Counted) {
+    pub fn add(&mut self, question: u64, number: u32, leaves: Option<u32>, counted: Counted) {
         if let Some(sums) = self.questions.get_mut(&question) {
-            let sum = sums.entry(number).or_default();
-            *sum = sum.plus(counted);
+            add(sums, number, leaves, counted);
         }
     }
 

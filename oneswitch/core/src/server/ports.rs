@@ -1,7 +1,8 @@
 //! The port map: the switch and interface of each virtual port, and a controller's view of it.
 
 use crate::api::{Claim, MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex, HOME};
-use crate::offload::flows::{Counted, Totals};
+use crate::offload::flows::Totals;
+use crate::offload::sums::Carried;
 use crate::server::quarantine::Quarantine;
 use crate::switch_set::SwitchSet;
 use openflow13::{config, state, Port, PortStats, PortStatus};
@@ -160,15 +161,15 @@ impl VirtualPort {
         self.home = home;
     }
 
-    /// Returns its base with the packets of offload rules: each was delivered to the port and sent by it.
-    pub fn base_with(&self, offloaded: Counted) -> PortStats {
+    /// Returns its base with the packets of offload rules.
+    pub fn base_with(&self, offloaded: Carried) -> PortStats {
         let mut base = self.base;
-        let Counted { packets, bytes } = offloaded;
+        let Carried { delivered, sent } = offloaded;
         for (counter, more) in [
-            (&mut base.rx_packets, packets),
-            (&mut base.tx_packets, packets),
-            (&mut base.rx_bytes, bytes),
-            (&mut base.tx_bytes, bytes),
+            (&mut base.rx_packets, sent.packets),
+            (&mut base.tx_packets, delivered.packets),
+            (&mut base.rx_bytes, sent.bytes),
+            (&mut base.tx_bytes, delivered.bytes),
         ] {
             *counter = counter.wrapping_add(more);
         }

@@ -10,10 +10,10 @@ use super::Switches;
 use crate::api::{Bridge, SwitchIndex};
 use crate::layout::offload;
 use crate::offload::flows::{Counted, Flow};
-use crate::offload::ports::{OffloadPort, Place};
+use crate::offload::ports::{OffloadPort, Place, Ways};
 use crate::offload::requests::FlowKey;
 use foldhash::HashSet;
-use openflow13::{ActionList, GroupMod, Message, MeterMod};
+use openflow13::{GroupMod, Message, MeterMod};
 use std::collections::btree_map::Entry;
 
 /// The rules and targets of a bridge that messages concern which it got after it was asked for its state.
@@ -106,9 +106,9 @@ impl Switches {
     }
 }
 
-fn place_with(way: ActionList) -> Place {
+fn place_with(ways: Ways) -> Place {
     Place {
-        way,
+        ways,
         ..Place::default()
     }
 }

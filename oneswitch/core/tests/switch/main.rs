@@ -22,6 +22,7 @@ mod markers;
 mod monitors;
 mod moves;
 mod offload;
+mod offload_passing;
 mod offload_random;
 mod offload_writers;
 mod openflow10;

@@ -5,7 +5,7 @@ use crate::fake::Flow;
 use crate::lab::{Lab, GRACE, PATCH, PCIE};
 use oneswitch_core::{
     Clients, Counted, FlowKey, FlowProtocol, MoveUntil, OffloadEvent, OffloadHello, OffloadRefused,
-    OffloadRequest, OffloadTarget, WriterId,
+    OffloadRequest, OffloadRewrite, OffloadTarget, WriterId,
 };
 use openflow13::{
     Action, ErrorCode, FlowModCommand, GroupMod, Message, MultipartReply, MultipartRequest,
@@ -29,13 +29,13 @@ pub fn client(number: u8) -> FlowKey {
 }
 
 pub fn target() -> OffloadRequest {
-    let rewrite = OffloadTarget {
+    let rewrite = OffloadRewrite {
         eth_src: [2, 0, 0, 0, 0, 1],
         eth_dst: [2, 0, 0, 0, 0, 2],
         source: None,
         destination: Some((IpAddr::V4(Ipv4Addr::new(10, 0, 1, 1)), 8080)),
     };
-    OffloadRequest::Target(7, Some(rewrite))
+    OffloadRequest::Target(7, Some(OffloadTarget::Rewrite(rewrite)))
 }
 
 pub fn install(rule: u64, number: u8) -> OffloadRequest {

@@ -60,6 +60,8 @@ fn welcome() -> serde_json::Value {
         "source": true,
         "destination": true,
         "vxlan": false,
+        "pass": true,
+        "deny": true,
         "counts": "exact",
     }})
 }

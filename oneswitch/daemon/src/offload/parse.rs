@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use oneswitch_core::{
-    Clients, FlowEnd, FlowKey, FlowProtocol, OffloadHello, OffloadRequest, OffloadTarget,
+    Clients, FlowEnd, FlowKey, FlowProtocol, OffloadHello, OffloadRequest, OffloadRewrite,
+    OffloadTarget,
 };
 use serde::de::IgnoredAny;
 use serde::Deserialize;
@@ -17,6 +18,8 @@ enum Line {
     Hello(Hello),
     List(()),
     Target((u16, Target)),
+    Pass((u16, u32)),
+    Deny(u16),
     Drop(u16),
     Install((u64, Protocol, IpAddr, u16, IpAddr, u16, u16, End, u16)),
     Remove(u64),
@@ -104,15 +107,20 @@ pub fn parse(line: &[u8]) -> Result<Parsed, String> {
                 destination,
                 tunnel,
             } = target;
-            let target = OffloadTarget {
+            let rewrite = OffloadRewrite {
                 eth_src,
                 eth_dst,
                 source: source.map(end),
                 destination: destination.map(end),
             };
             // Open vSwitch cannot encapsulate and then treat the packet as if the port had sent it.
-            OffloadRequest::Target(number, tunnel.is_none().then_some(target))
+            let rewrite = tunnel.is_none().then_some(rewrite);
+            OffloadRequest::Target(number, rewrite.map(OffloadTarget::Rewrite))
         }
+        Line::Pass((number, port)) => {
+            OffloadRequest::Target(number, Some(OffloadTarget::Pass(port)))
+        }
+        Line::Deny(number) => OffloadRequest::Target(number, Some(OffloadTarget::Deny)),
         Line::Install((rule, protocol, from, from_port, to, to_port, target, clients, counter)) => {
             let key = FlowKey {
                 protocol: match protocol {
@@ -179,7 +187,7 @@ fn explain(line: &[u8], error: &serde_json::Error) -> String {
     let column = format!(" at line 1 column {}", error.column());
     let what = error.to_string();
     let what = shortened(what.strip_suffix(&column).unwrap_or(&what));
-    format!("{what}, at byte {at} of the line {shown:?}; expected one object of hello, list, target, drop, install, remove or alive")
+    format!("{what}, at byte {at} of the line {shown:?}; expected one object of hello, list, target, pass, deny, drop, install, remove or alive")
 }
 
 /// Returns the beginning of a text: a complaint must not be as long as the line.
@@ -220,13 +228,16 @@ mod tests {
         };
         assert_eq!(parse(install.as_bytes()), Ok(Parsed::Request(expected)));
         let target = r#"{"target": [7, {"eth_src": "02:00:00:00:00:0a", "eth_dst": "02:00:00:00:00:0b", "source": null, "destination": ["10.0.0.11", 8080], "tunnel": null}]}"#;
-        let expected = OffloadTarget {
+        let expected = OffloadRewrite {
             eth_src: [2, 0, 0, 0, 0, 10],
             eth_dst: [2, 0, 0, 0, 0, 11],
             source: None,
             destination: Some(("10.0.0.11".parse().unwrap(), 8080)),
         };
-        let expected = Parsed::Request(OffloadRequest::Target(7, Some(expected)));
+        let expected = Parsed::Request(OffloadRequest::Target(
+            7,
+            Some(OffloadTarget::Rewrite(expected)),
+        ));
         assert_eq!(parse(target.as_bytes()), Ok(expected));
         let tunnel = target.replace(r#""tunnel": null"#, r#""tunnel": {"network": 5}"#);
         let expected = Parsed::Request(OffloadRequest::Target(7, None));
@@ -243,6 +254,14 @@ mod tests {
             (r#"{"list": null}"#, OffloadRequest::List),
             (r#"{"alive":null}"#, OffloadRequest::Alive),
             (r#"{"drop": 7}"#, OffloadRequest::Drop(7)),
+            (
+                r#"{"pass": [7, 1001]}"#,
+                OffloadRequest::Target(7, Some(OffloadTarget::Pass(1001))),
+            ),
+            (
+                r#"{"deny": 7}"#,
+                OffloadRequest::Target(7, Some(OffloadTarget::Deny)),
+            ),
             (r#"{"remove": 9}"#, OffloadRequest::Remove(9)),
         ] {
             assert_eq!(parse(line.as_bytes()), Ok(Parsed::Request(expected)));

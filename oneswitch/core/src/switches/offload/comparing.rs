@@ -172,7 +172,7 @@ impl Switches {
                 continue;
             }
             for (target, state) in &port.targets {
-                let group = offload::group(*number, *target, &state.target, &place.way);
+                let group = offload::group(*number, *target, &state.target, &place.ways);
                 wanted.insert(group.group_id, group);
             }
         }

@@ -4,28 +4,29 @@ use super::{place_with, To};
 use crate::api::SwitchIndex;
 use crate::layout::offload;
 use crate::offload::drains::{Drain, Stage};
-use crate::offload::ports::OffloadPort;
+use crate::offload::ports::{OffloadPort, Ways};
+use crate::offload::requests::OffloadTarget;
 use crate::server::ports::VirtualPort;
 use crate::server::Server;
 use crate::switch_set::SwitchSet;
 use crate::switches::Switches;
-use openflow13::{ActionList, Message};
+use openflow13::Message;
 
 impl Switches {
-    /// Installs targets and rules at `switch` for ports that have come, changes the way of those that are there, and starts to remove
+    /// Installs targets and rules at `switch` for ports that have come, changes the ways of those that are there, and starts to remove
     /// those that have gone. `is_read`: the bridge is being compared, so that nothing is sent.
     pub fn place_offload(&mut self, server: &mut Server, switch: SwitchIndex, is_read: bool) {
         let numbers: Vec<u32> = server.offload.ports.keys().copied().collect();
         for number in numbers {
-            let wanted = self.wanted_way(server, number, switch);
+            let wanted = self.wanted_ways(server, number, switch);
             let is_here = |p: &VirtualPort| p.locations().any(|l| l.switch == switch);
             let is_away = !server.ports.get(number).is_some_and(is_here);
             let Some(port) = server.offload.ports.get_mut(&number) else {
                 continue;
             };
             let to = To { number, switch };
-            if let Some(way) = wanted {
-                self.place(port, &to, way, is_read);
+            if let Some(ways) = wanted {
+                self.place(port, &to, ways, is_read);
             } else if let Some(place) = port.places.get_mut(&switch).filter(|_| is_away) {
                 if !std::mem::replace(&mut place.is_leaving, true) {
                     self.leave_place(server, &to);
@@ -65,27 +66,36 @@ impl Switches {
         true
     }
 
-    /// Returns the way on of an active port's packets at a switch that has its interface.
-    fn wanted_way(&self, server: &Server, number: u32, switch: SwitchIndex) -> Option<ActionList> {
-        let port = server.ports.get(number)?;
-        let is_here = port.locations().any(|l| l.switch == switch);
-        if !is_here || !server.offload.is_active(number) {
-            return None;
-        }
-        Some(self.with_edge_input(server, switch, |input| input.way(port)))
+    /// Returns the ways on of an active port's packets at a switch that has its interface.
+    fn wanted_ways(&self, server: &Server, number: u32, switch: SwitchIndex) -> Option<Ways> {
+        let here = |number| {
+            let port = server.ports.get(number)?;
+            let is_here = port.locations().any(|l| l.switch == switch);
+            is_here.then_some(port)
+        };
+        let port = here(number).filter(|_| server.offload.is_active(number))?;
+        let targets = &server.offload.ports.get(&number)?.targets;
+        let peers = targets.values().filter_map(|state| match state.target {
+            OffloadTarget::Pass(peer) => here(peer),
+            _ => None,
+        });
+        Some(self.with_edge_input(server, switch, |input| Ways {
+            own: input.way(port),
+            peers: peers.map(|peer| (peer.number, input.way(peer))).collect(),
+        }))
     }
 
-    fn place(&mut self, port: &mut OffloadPort, to: &To, way: ActionList, is_read: bool) {
+    fn place(&mut self, port: &mut OffloadPort, to: &To, ways: Ways, is_read: bool) {
         let (is_whole, is_new) = match port.places.get_mut(&to.switch) {
             None => {
                 port.left.remove(to.switch);
-                port.places.insert(to.switch, place_with(way.clone()));
+                port.places.insert(to.switch, place_with(ways.clone()));
                 (false, true)
             }
             Some(place) => {
                 let is_back = std::mem::take(&mut place.is_leaving);
-                let is_same = place.way == way;
-                place.way.clone_from(&way);
+                let is_same = place.ways == ways;
+                place.ways.clone_from(&ways);
                 (is_same, is_back)
             }
         };
@@ -94,7 +104,7 @@ impl Switches {
         }
         let targets = port.targets.iter();
         let groups: Vec<_> = targets
-            .map(|(id, state)| offload::group(to.number, *id, &state.target, &way))
+            .map(|(id, state)| offload::group(to.number, *id, &state.target, &ways))
             .collect();
         for group in groups {
             self.send_target(port, to.switch, group);

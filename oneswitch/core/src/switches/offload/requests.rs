@@ -7,7 +7,7 @@ use crate::layout::offload;
 use crate::offload::drains::Drain;
 use crate::offload::events::{OffloadEvent, OffloadListed, OffloadRefused};
 use crate::offload::flows::{Flow, FlowState};
-use crate::offload::ports::OffloadPort;
+use crate::offload::ports::{OffloadPort, Ways};
 use crate::offload::requests::{OffloadRequest, OffloadTarget, WriterId};
 use crate::offload::writers::{Listing, Writer};
 use crate::server::Server;
@@ -27,8 +27,8 @@ impl Switches {
             match *request {
                 OffloadRequest::Alive => {}
                 OffloadRequest::List => server.offload.set_listing(number, Listing::Asked),
-                OffloadRequest::Target(target, rewrite) => {
-                    self.put_target(server, (id, number), target, rewrite);
+                OffloadRequest::Target(target, treatment) => {
+                    self.put_target(server, (id, number), target, treatment);
                 }
                 OffloadRequest::Drop(target) => self.drop_target(server, number, target),
                 OffloadRequest::Install {
@@ -147,28 +147,29 @@ impl Switches {
         server: &mut Server,
         (id, number): (WriterId, u32),
         target: u16,
-        rewrite: Option<OffloadTarget>,
+        treatment: Option<OffloadTarget>,
     ) {
-        let Some(rewrite) = rewrite else {
+        let Some(treatment) = treatment.filter(|it| may_name(server, number, it)) else {
             return self.drop_target(server, number, target);
         };
         let Some(port) = server.offload.ports.get_mut(&number) else {
             return;
         };
         let was_active = port.is_active();
-        if !port.put_target(target, rewrite) {
+        let former = port.peer;
+        if !port.put_target(target, treatment) {
             let detail = format!("target {target} is not written: port {number} has {} targets, and those of a target's flows have its IP version; expected fewer targets, or addresses of that version", port.targets.len());
             return server.offload.events.error(id, "unsupported", detail);
         }
-        if !was_active {
-            // Its tables come with the first target.
+        if !was_active || port.peer != former {
+            // Its tables come with the first target, and the way of a peer with the first one that names it.
             self.update_edges(server);
         }
         let Some(port) = server.offload.ports.get_mut(&number) else {
             return;
         };
-        for (switch, way) in ways(port) {
-            let group = offload::group(number, target, &rewrite, &way);
+        for (switch, ways) in ways(port) {
+            let group = offload::group(number, target, &treatment, &ways);
             self.send_target(port, switch, group);
         }
     }
@@ -240,6 +241,16 @@ impl Switches {
     }
 }
 
+/// Tells whether a port's target may lead where it says: packets leave only as a port of the same owner.
+fn may_name(server: &Server, number: u32, target: &OffloadTarget) -> bool {
+    let OffloadTarget::Pass(peer) = *target else {
+        return true;
+    };
+    let owner = |number| Some(server.ports.get(number)?.owner.as_ref());
+    let peers = owner(peer);
+    peers.is_some() && peers == owner(number)
+}
+
 /// Returns the switches that get a port's new rules.
 pub(super) fn staying(port: &OffloadPort) -> Vec<SwitchIndex> {
     let places = port.places.iter().filter(|(_, place)| !place.is_leaving);
@@ -247,7 +258,7 @@ pub(super) fn staying(port: &OffloadPort) -> Vec<SwitchIndex> {
 }
 
 /// Returns the switches of a port, and the way on at each.
-fn ways(port: &OffloadPort) -> Vec<(SwitchIndex, openflow13::ActionList)> {
+fn ways(port: &OffloadPort) -> Vec<(SwitchIndex, Ways)> {
     let places = port.places.iter();
-    places.map(|(s, place)| (*s, place.way.clone())).collect()
+    places.map(|(s, place)| (*s, place.ways.clone())).collect()
 }
