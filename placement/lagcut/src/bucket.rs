@@ -1,6 +1,6 @@
 //! Labels of one state, and dominance among them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Labels that a new one is compared with where more than two rows can bind.
 const SCAN: usize = 48;
@@ -98,7 +98,7 @@ impl Bucket {
 }
 
 /// Keep the `cap` labels of least value, and tell whether any were lost.
-pub fn cut_to(states: &mut HashMap<Vec<u32>, Bucket>, cap: usize, width: usize) -> bool {
+pub fn cut_to(states: &mut BTreeMap<Vec<u32>, Bucket>, cap: usize, width: usize) -> bool {
     let count: usize = states.values().map(|b| b.parents.len()).sum();
     if count <= cap {
         states.retain(|_, bucket| !bucket.parents.is_empty());

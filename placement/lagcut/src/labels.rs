@@ -3,7 +3,7 @@
 //! A label is a value (base plus losses; above 0 no completion is better), its use of the goal and of every row that can still bind, and
 //! the preceding label. Labels are grouped by *state*: the locations of the NFs that still have traffic to come.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::bucket::{cut_to, Bucket};
@@ -85,7 +85,7 @@ impl Plan {
     pub fn walk(&self, cap: usize, deadline: Instant) -> Walk {
         let mut arena: Vec<(u32, u8)> = Vec::new();
         let mut complete = true;
-        let mut states: HashMap<Vec<u32>, Bucket> = HashMap::new();
+        let mut states: BTreeMap<Vec<u32>, Bucket> = BTreeMap::new();
         if self.base <= 0 && !self.refuted {
             let first = Bucket {
                 values: vec![self.base],
@@ -139,8 +139,8 @@ impl Plan {
         modes
     }
 
-    fn grow(&self, states: &HashMap<Vec<u32>, Bucket>, step: &Step) -> HashMap<Vec<u32>, Bucket> {
-        let mut grown: HashMap<Vec<u32>, Bucket> = HashMap::new();
+    fn grow(&self, states: &BTreeMap<Vec<u32>, Bucket>, step: &Step) -> BTreeMap<Vec<u32>, Bucket> {
+        let mut grown: BTreeMap<Vec<u32>, Bucket> = BTreeMap::new();
         let mut use_now = vec![0; self.width];
         for (state, bucket) in states {
             for option in &step.options {
