@@ -1,6 +1,6 @@
 """Placement of network functions on the host or an sNIC: proven, explained, and stable.
 
-A pure library: it turns a problem into a plan, and reads, writes and moves nothing.
+A pure library: it turns a problem into a plan, and reads, writes and moves nothing. Only ``fleet`` talks to a cluster.
 
 Example:
     >>> from placement import HOST, NF, Demand, Mode, Nic, Port, Problem, solve

@@ -33,13 +33,25 @@ def place_command(
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of problems.")] = False,
     deadline: Annotated[float, typer.Option("--deadline", metavar="S", help="Time limit in seconds.")] = 10.0,
     backend: Annotated[str, typer.Option("--backend", metavar="NAME", help="Solver to use.")] = "auto",
+    fleet: Annotated[
+        Path | None,
+        typer.Option("--fleet", metavar="DIR", help="Solve all DIR/*.json on Dask; write DIR/plans.parquet."),
+    ] = None,
+    dask: Annotated[
+        str | None, typer.Option("--dask", metavar="ADDRESS", help="Dask scheduler; default: a local cluster.")
+    ] = None,
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """Solve a placement problem: host or sNIC for each NF."""
+    """Solve a placement problem: host or sNIC for each NF; or those of a fleet."""
 
     def work(_: Output) -> View:
-        return _schema() if schema else _place(problem, explain, plot, deadline, backend)
+        if schema:
+            return _schema()
+        if fleet is None and dask is None:
+            return _place(problem, explain, plot, deadline, backend)
+        given = {"PROBLEM.json": problem, "--explain": explain, "--plot": plot}
+        return _fleet(fleet, dask, deadline, backend, [name for name, value in given.items() if value])
 
     carry_out(ctx, chosen, pretty, work)
 
@@ -48,6 +60,20 @@ def _schema() -> View:
     from placement.schema import SCHEMA
 
     return View(SCHEMA, Text(json.dumps(SCHEMA, indent=2)))
+
+
+def _fleet(folder: Path | None, address: str | None, deadline: float, backend: str, unfit: list[str]) -> View:
+    if folder is None:
+        raise PlaceError("--dask is only for a fleet; add --fleet DIR")
+    if unfit:
+        raise PlaceError(f"{unfit[0]} does not go with --fleet, which solves every problem file in {folder}")
+    from placement.errors import PlacementError
+    from unoctl.fleet import place_fleet
+
+    try:
+        return place_fleet(folder, address, deadline, backend)
+    except PlacementError as error:
+        raise PlaceError(str(error)) from error
 
 
 def _place(path: Path | None, explain: bool, plot: Path | None, deadline: float, backend: str) -> View:

@@ -85,7 +85,7 @@ def gravity(source: random.Random, names: list[str], total: int) -> dict[tuple[s
     return {(a, b): round(total * mass[a] * mass[b] / whole) for a in names for b in names if a != b}
 
 
-class _Builder:
+class Builder:
     """Collects paths through NFs, from which each NF's traffic follows."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ def _nf(name: str, kind: FunctionType, mbps: int) -> NF:
 
 def chains(nodes: int, seed: int) -> Problem:
     """Service chains: each VM reaches the Ethernet port through one to four NFs of its own."""
-    source, made, vms = random.Random(seed), _Builder(), list[str]()
+    source, made, vms = random.Random(seed), Builder(), list[str]()
     rates = heavy_tailed(source, nodes, 200 * nodes)
     while len(made.kinds) + len(vms) + 1 < nodes:
         vm = f"vm{len(vms)}"
@@ -133,7 +133,7 @@ def chains(nodes: int, seed: int) -> Problem:
 
 def shared(nodes: int, seed: int) -> Problem:
     """Shared NFs: flows between VMs and the port pick instances from pools, so that chains meet."""
-    source, made = random.Random(seed), _Builder()
+    source, made = random.Random(seed), Builder()
     pools = [[made.nf(kind) for _ in range(max(1, nodes * 2 // 9))] for kind in KINDS]
     vms = [f"vm{i}" for i in range(max(1, nodes - len(made.kinds) - 1))]
     flows = 2 * len(vms)
@@ -146,7 +146,7 @@ def shared(nodes: int, seed: int) -> Problem:
 
 def ring(nodes: int, seed: int) -> Problem:
     """UNO's ring enlarged: one NF type, with different traffic through every DPI."""
-    source, made = random.Random(seed), _Builder()
+    source, made = random.Random(seed), Builder()
     count = max(2, (nodes - 1) // 3)
     vms = [f"vm{i}" for i in range(count)]
     rates = iter(heavy_tailed(source, 2 * count, 1200 * count))
@@ -159,7 +159,7 @@ def ring(nodes: int, seed: int) -> Problem:
 
 def matrix(nodes: int, seed: int) -> Problem:
     """A gravity matrix between VMs; each of the larger pairs passes one of the NFs, the rest go direct."""
-    source, made = random.Random(seed), _Builder()
+    source, made = random.Random(seed), Builder()
     vms = [f"vm{i}" for i in range(max(2, nodes // 3))]
     traffic = gravity(source, vms, 200 * nodes)
     pool = [made.nf(source.choice(KINDS)) for _ in range(max(1, nodes - len(vms) - 1))]
@@ -247,7 +247,7 @@ def sndlib(document: str, nodes: int, seed: int) -> Problem:
     Raises:
         ProblemError: the document has no demands.
     """
-    source, made = random.Random(seed), _Builder()
+    source, made = random.Random(seed), Builder()
     demands = json.loads(document).get("graph", {}).get("demands", {})
     pairs = [(a, b, amount) for a, row in demands.items() for b, amount in row.items() if amount > 0]
     if not pairs:

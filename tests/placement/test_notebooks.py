@@ -16,7 +16,7 @@ def cells(notebook) -> list[tuple[str, str]]:
 
 
 def test_notebooks_exist() -> None:
-    assert len(TEXTS) == 7
+    assert len(TEXTS) == 8
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda path: path.stem)

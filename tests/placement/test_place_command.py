@@ -1,13 +1,17 @@
 """``unoctl place`` and the JSON form of problems."""
 
+import functools
 import json
 from pathlib import Path
 
 import jsonschema
+import pyarrow.parquet as parquet
 import pytest
+from distributed import LocalCluster
 from typer.testing import CliRunner
 
 from placement.errors import SchemaError
+from placement.fleet import cluster
 from placement.schema import SCHEMA, from_json, to_json
 from placement.studies.workloads import uno_ring
 from tests.placement.instances import instance
@@ -61,6 +65,59 @@ def test_an_infeasible_problem_names_remedies(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["place", written(tmp_path, 9_000)])
     assert done.exit_code == 1
     assert "possible with pcie + 1000" in " ".join(done.output.split())
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The local cluster runs inside this process: its own processes take seconds to start."""
+    monkeypatch.setattr(cluster, "LocalCluster", functools.partial(LocalCluster, processes=False))
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_fleet_is_placed_and_servers_that_cannot_be_are_named(tmp_path: Path) -> None:
+    for name, shared in (("b", 30_000), ("a", 80_000), ("c", 9_000)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(to_json(uno_ring(shared))))
+    (tmp_path / "d.json").write_text("{")
+    done = CliRunner().invoke(app, ["place", "--fleet", str(tmp_path), "--format=json"])
+    assert done.exit_code == 1, done.output
+    told = json.loads(done.stdout)
+    assert {key: told[key] for key in ("servers", "placed", "infeasible", "refused", "host_cost")} == {
+        "servers": 4,
+        "placed": 2,
+        "infeasible": 1,
+        "refused": 1,
+        "host_cost": 13_000,
+    }
+    rows = parquet.read_table(told["plans"]).to_pylist()
+    assert [(row["server"], row["verdict"], row["host_cost"]) for row in rows] == [
+        ("a", "placed", 0),
+        ("b", "placed", 13_000),
+        ("c", "infeasible", None),
+        ("d", "refused", None),
+    ]
+    assert dict(rows[0]["placement"]) == {f"dpi{i}{way}": 1 for i in range(9) for way in "+-"}
+    assert parquet.read_table(told["work"]).column_names == ["server", "cpu_seconds"]
+    assert sorted(path.name for path in tmp_path.glob("*parquet")) == ["plans.parquet", "work.parquet"]
+    (tmp_path / "c.json").unlink()
+    (tmp_path / "d.json").unlink()
+    done = CliRunner().invoke(app, ["place", "--fleet", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "cpu seconds per server" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--dask", "tcp://127.0.0.1:1"], "--dask is only for a fleet"),
+        (["--fleet", "{folder}", "--explain"], "--explain does not go with --fleet"),
+        (["problem.json", "--fleet", "{folder}"], "PROBLEM.json does not go with --fleet"),
+        (["--fleet", "{folder}"], "has no problem; expected a file SERVER.json"),
+    ],
+)
+def test_wrong_calls_for_a_fleet_are_refused(tmp_path: Path, arguments: list[str], words: str) -> None:
+    done = CliRunner().invoke(app, ["place", *(each.format(folder=tmp_path) for each in arguments)])
+    assert done.exit_code == 1
+    assert words in " ".join(done.output.split())
 
 
 def test_every_problem_survives_json() -> None:

@@ -1,0 +1,1 @@
+"""The placements of many servers, solved side by side on a Dask cluster."""
