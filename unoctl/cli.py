@@ -15,11 +15,15 @@ from unoctl.capture.command import run as capture
 from unoctl.capture.follow import Limits
 from unoctl.command import FormatOption, Globals, PrettyOption, carry_out
 from unoctl.doctor import checkup
+from unoctl.nf import finding
+from unoctl.nf.asking import AgentOption
+from unoctl.nf.client import NfClient
 from unoctl.nf.commands import app as nf_app
 from unoctl.plumber import OvsdbPlumber
 from unoctl.render import Format, View, table
 from unoctl.session import Choice, Session
 from unoctl.trace import command as trace
+from unoctl.trace.through import Function
 
 app = typer.Typer(
     name="unoctl",
@@ -130,13 +134,19 @@ def trace_command(
         list[str] | None,
         typer.Option("--ct-next", metavar="STATES", help="Connection state after the next ct(), as in ofproto/trace."),
     ] = None,
+    through: Annotated[
+        bool, typer.Option("--through", help="Follow it through nfagent's network functions, where that is known.")
+    ] = False,
+    agent: AgentOption = None,
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
     """Trace a packet from a virtual port through every switch to where it leaves."""
+    given: Globals = ctx.obj
 
     def work(session: Session) -> View:
-        return trace.run(session.server, virtual_port, packet, ct_next or [], show_hex)
+        functions = _functions(given, agent) if through else None
+        return trace.run(session.server, virtual_port, packet, ct_next or [], show_hex, functions)
 
     run(ctx, chosen, pretty, work)
 
@@ -366,6 +376,13 @@ app.command("place")(place.place_command)
 def list_commands(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOption = False) -> None:
     """List every command."""
     run(ctx, chosen, pretty, lambda _: _commands())
+
+
+def _functions(given: Globals, agent: str | None) -> list[Function]:
+    """Ask nfagent for its network functions."""
+    api = finding.address(agent, given.choice.lab, os.environ)
+    with NfClient(api, os.environ.get("NFAGENT_TOKEN"), cacert=given.cacert) as client:
+        return [Function.of(instance) for instance in client.instances()]
 
 
 def _commands() -> View:

@@ -9,8 +9,9 @@ from server.errors import ApiUnreachableError, UsageError
 from server.oneswitchd.answers import VirtualPort
 from server.oneswitchd.client import Client
 from unoctl.render import View, tree_text
-from unoctl.trace import packet_text
+from unoctl.trace import packet_text, through
 from unoctl.trace.model import Outcome, Pass, Stage, Step, Trace, trace_json
+from unoctl.trace.through import Function, Passage
 from unoctl.trace.tracer import Tracer
 
 Line = tuple[int, Text | str]
@@ -20,14 +21,35 @@ _STYLES = {"exit": "green", "pcie": "blue", "packet-in": "blue", "dropped": "red
 _WITH_BYTES = ("exit", "pcie", "packet-in")
 
 
-def run(server: ServerConfig, virtual_port: str, packet: str, ct_next: Sequence[str], show_hex: bool) -> View:
+def run(
+    server: ServerConfig,
+    virtual_port: str,
+    packet: str,
+    ct_next: Sequence[str],
+    show_hex: bool,
+    functions: Sequence[Function] | None = None,
+) -> View:
     """Trace one packet; the exit status is 1 where the trace ended before the packet.
 
     If oneswitchd is down, the ports are those of the configuration file: the rules are still on the switches.
+
+    Args:
+        server: the server.
+        virtual_port: where the packet enters, by name or number.
+        packet: in flow syntax, or its bytes.
+        ct_next: connection states.
+        show_hex: print bytes, too.
+        functions: network functions to follow it through; None: the trace ends at their ports.
     """
     ports, port, notes = _ports(server, virtual_port)
-    trace = Tracer(server, ports, ct_next).trace(port, packet_text.to_bytes(packet), notes)
-    return View(trace_json(trace), tree_text(_lines(trace, show_hex)), 0 if trace.complete else 1)
+    tracer = Tracer(server, ports, ct_next)
+    trace = tracer.trace(port, packet_text.to_bytes(packet), notes)
+    if functions is None:
+        return View(trace_json(trace), tree_text(_lines(trace, show_hex)), 0 if trace.complete else 1)
+    passages = through.follow(tracer, trace, functions, ports)
+    data = trace_json(trace) | {"functions": [passage.to_json() for passage in passages]}
+    complete = trace.complete and all(passage.complete for passage in passages)
+    return View(data, tree_text(_lines_through(trace, passages, show_hex)), 0 if complete else 1)
 
 
 def _ports(server: ServerConfig, virtual_port: str) -> tuple[list[VirtualPort], VirtualPort, tuple[str, ...]]:
@@ -44,6 +66,18 @@ def _ports(server: ServerConfig, virtual_port: str) -> tuple[list[VirtualPort], 
     if not found:
         raise UsageError(f"{silent}, and {server.path} has no port '{virtual_port}'")
     return ports, found[0], (f"{silent}; ports are those of {server.path}, flow-ids unknown",)
+
+
+def _lines_through(trace: Trace, passages: Sequence[Passage], show_hex: bool) -> Iterator[Line]:
+    yield from _lines(trace, show_hex)
+    for passage in passages:
+        yield 0, Text(f"It {passage.text}", style="bold magenta")
+        if passage.trace is not None:
+            yield from _lines(passage.trace, show_hex)
+    if passages:
+        names = [passage.function.name for passage in passages]
+        ends = passages[-1].trace.exits if passages[-1].trace else []
+        yield 0, Text.assemble("Passes: ", (" -> ".join([trace.name, *names, *map(_leaving, ends)]), "bold"))
 
 
 def _lines(trace: Trace, show_hex: bool) -> Iterator[Line]:
