@@ -57,7 +57,11 @@ impl Inspection for Ndpi {
             Some(program) => program.clone(),
             None => find_program().map_err(|error| error.to_string())?,
         };
-        Inspector::start(Settings::new(program), wake).map(Self)
+        let started = Inspector::start(Settings::new(program), wake).map(Self);
+        started.map_err(|error| match settings.helper {
+            Some(_) => format!("{error}; expected the file of the program nf-dpi; without this key, it is looked for beside nf, in ../libexec/nf, and on PATH"),
+            None => error,
+        })
     }
 
     fn catalogue(&self) -> Catalogue {
