@@ -60,10 +60,10 @@ impl<I: Inspection> Pass<'_, I> {
             payload = !stored.payload(packet.bytes()).is_empty();
         }
         let limit = self.live.config.inspection.packets;
-        if !payload && cold.submitted == 0 {
+        let nothing_waits = cold.released == cold.stored;
+        if !payload && cold.submitted == 0 && nothing_waits {
             // A handshake costs the inspector nothing, and does not wait. The last place is for payload.
-            let all = cold.released == cold.stored;
-            if all && cold.stored + 1 < limit && self.store(&mut cold, stored, packet.bytes()) {
+            if cold.stored + 1 < limit && self.store(&mut cold, stored, packet.bytes()) {
                 cold.released = cold.stored;
             }
             self.state.flows.put_cold(slot, &cold);

@@ -98,6 +98,27 @@ fn packets_behind_a_waiting_one_keep_their_order() {
 }
 
 #[test]
+fn acknowledgements_stay_behind_payload_that_the_inspector_has_not_got() {
+    let mut nf = firewall(rules());
+    connected(&mut nf, CLIENT);
+    FULL.set(true);
+    let frames = [says(CLIENT, 101, b"T"), says(CLIENT, 102, b"")];
+    for frame in &frames {
+        assert_eq!(dropped(&nf.process(0, frame)), HELD);
+    }
+    FULL.set(false);
+    for _ in 0..3 {
+        nf.tick();
+    }
+    let left: Vec<Vec<u8>> = nf
+        .take_emitted()
+        .into_iter()
+        .map(|(_, frame)| frame)
+        .collect();
+    assert_eq!(left, frames);
+}
+
+#[test]
 fn rules_on_applications_drop_and_reject() {
     let mut nf = firewall(rules());
     connected(&mut nf, CLIENT);

@@ -174,6 +174,8 @@ struct Script {
 thread_local! {
     /// Whether inspectors of this thread answer.
     pub static SILENT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    /// Whether inspectors of this thread take no requests now.
+    pub static FULL: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     /// The number of restarts of this thread's inspectors.
     pub static RESTARTS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
     /// The packets that inspectors of this thread have got.
@@ -263,7 +265,7 @@ impl Inspection for Scripted {
 
     fn submit(&self, request: Request<'_>) -> Result<(), Refused> {
         self.look();
-        if self.inner.lock().unwrap().is_replaying {
+        if FULL.get() || self.inner.lock().unwrap().is_replaying {
             return Err(Refused::Later);
         }
         self.take(request);
