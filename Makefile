@@ -94,7 +94,7 @@ soak: build ## run the long tests, which are not part of `make test`
 faults: prepare-test ## every pair of faults in nfagent's state machines, on made-up switches; goes on where it was ended; FAULTS_ARGS="memfd --jobs 1"
 	@$(BIN)/python -m tests.nfagent.faults.pairs $(FAULTS_ARGS)
 
-fuzz: build ## fuzz codec, parsers of packets and HTTP, the splice, the sockets of nf and offload, FUZZ_SECONDS=600; needs a nightly Rust
+fuzz: build ## fuzz codec, parsers of packets, HTTP and TLS, splice, ipsec, assets, firewall, nf-dpi's rings, the sockets of nf and offload, FUZZ_SECONDS=600; needs a nightly Rust
 	@$(CARGO) +nightly --version >/dev/null 2>&1 || { \
 		echo "error: cargo-fuzz needs the nightly toolchain; get it with: rustup toolchain install nightly" >&2; exit 1; }
 	@$(CARGO) fuzz --version >/dev/null 2>&1 || { \
