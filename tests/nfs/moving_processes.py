@@ -12,27 +12,22 @@ import contextlib
 import json
 import os
 import random
-import signal
 import socket
 import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lab.listening import Field, listen, overflowed
-from nfagent.control import Control
-from nfagent.errors import ControlError, ControlUnreachableError
-from nfagent.migrate.switching import marker
+from nfagent.errors import ControlError
+from tests.nfs.instances import MAC, SECRET, Instance, last_marker
 
-MAC = bytes.fromhex("020202020202")
 GATEWAY = bytes.fromhex("040404040404")
 FLOWS = 50
-SECRET = "5e" * 32
 INNER = 14 + 20
 """The offset of the inner packet in a tunnel's frame."""
 STEPS = ("prepare", "hold", "freeze", "delta", "commit new", "commit old", "flip", "drain", "handover")
@@ -59,11 +54,6 @@ def packet(flow: int, number: int) -> bytes:
     ip = ip[:10] + struct.pack("!H", ~(total + (total >> 16)) & 0xFFFF) + ip[12:]
     udp = struct.pack("!HHHH", 1024 + flow, 53, 16, 0)
     return MAC + GATEWAY + b"\x08\x00" + ip + udp + struct.pack("!II", flow, number) + bytes(10)
-
-
-def last_marker(epoch: int) -> bytes:
-    """Build the marker of path 0."""
-    return marker(MAC.hex(":"), SECRET, epoch, 0)
 
 
 class Cable:
@@ -118,48 +108,6 @@ class Cable:
         subprocess.run(["ip", "link", "del", self.port], check=True)
 
 
-class Instance:
-    """A process `nf run l4lb` on a cable."""
-
-    def __init__(
-        self, nf: str, directory: Path, name: str, cable: Cable, *options: str, fds: tuple[int, ...] = ()
-    ) -> None:
-        self.cable = cable
-        path, control = directory / "config.json", directory / f"{name}.sock"
-        path.write_text(json.dumps(config()))
-        control.unlink(missing_ok=True)
-        command = [nf, "run", "l4lb", "--config", str(path), "--port", cable.port, "--control", str(control)]
-        log = (directory / f"{name}.log").open("wb")
-        self.process = subprocess.Popen([*command, *options], pass_fds=fds, stderr=log)
-        log.close()
-        self._control = Control(control)
-        end = time.monotonic() + 30
-        while not self._answers():
-            if self.process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError((directory / f"{name}.log").read_text()) from None
-            time.sleep(0.002)
-
-    def _answers(self) -> bool:
-        """Tell whether the process listens; the socket's file appears before that."""
-        try:
-            self.ask("status")
-        except ControlUnreachableError:
-            return False
-        return True
-
-    def ask(self, verb: str, *, send: Sequence[int] = (), **arguments: Any) -> tuple[dict[str, Any], list[int]]:
-        answer = self._control.exchange(verb, timeout_s=30, descriptors=send, **arguments)
-        return answer.value, answer.descriptors
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.kill()
-
-
 @dataclass
 class Traffic:
     """A sender of numbered packets of all flows in turn, to the active cable."""
@@ -190,12 +138,16 @@ class Move:
         self.nf, self.directory, self.chance = nf, directory, chance
         self.victim, self.step, self.how = victim, step, how
         self.cables = [Cable(index) for index in range(3)]
-        self.old = Instance(nf, directory, "old", self.cables[0])
-        self.new = Instance(nf, directory, "new", self.cables[1], "--hold")
+        self.old = self._instance("old", 0)
+        self.new = self._instance("new", 1, "--hold")
         self.third: Instance | None = None
         self.traffic = Traffic(self.cables[0])
         self.prepared: dict[str, Any] = {}
         self.fds: list[int] = []
+
+    def _instance(self, name: str, cable: int, *options: str, fds: tuple[int, ...] = ()) -> Instance:
+        command = [self.nf, "run", "l4lb"]
+        return Instance(command, self.directory, name, self.cables[cable].port, config(), *options, fds=fds)
 
     def run(self) -> dict[str, Any]:
         sender = threading.Thread(target=self.traffic.run, daemon=True)
@@ -240,7 +192,7 @@ class Move:
             case "flip":
                 self.traffic.flip(self.cables[1])
             case "drain":
-                self.old.cable.send(last_marker(1))
+                self.cables[0].send(last_marker(1))
                 self.old.ask("drain", paths=1, **epoch)
             case "handover":
                 self.new.ask("handover", **epoch)
@@ -263,7 +215,7 @@ class Move:
             self.new.kill()
             state, rings = self.fds
             options = ("--arena-fd", str(state), "--rings-fd", str(rings))
-            self.third = Instance(self.nf, self.directory, "third", self.cables[2], *options, fds=(state, rings))
+            self.third = self._instance("third", 2, *options, fds=(state, rings))
             self.traffic.flip(self.cables[2])
         elif self.victim == "old":
             self.new.ask("commit", epoch=1)
@@ -271,13 +223,13 @@ class Move:
             self.new.ask("orphaned", epoch=1)
             self.new.ask("handover", epoch=1)
         else:
-            self.third = Instance(self.nf, self.directory, "third", self.cables[2], "--hold")
+            self.third = self._instance("third", 2, "--hold")
             self._hold(self.third)
             self.third.ask("commit", epoch=1, repair=True)
             if self.step <= STEPS.index("drain"):
                 self.old.ask("commit", epoch=1)
                 self.traffic.flip(self.cables[2])
-                self.old.cable.send(last_marker(1))
+                self.cables[0].send(last_marker(1))
                 self.old.ask("drain", epoch=1, paths=1)
             else:
                 self.traffic.flip(self.cables[2])
