@@ -266,6 +266,7 @@ def test_the_stock_command_works(directory: Path) -> None:
         assert {each["Name"] for each in openstack(world, "flavor", "list", *as_json)} == {"small", "medium", "large"}
         assert {"toy", "sleeper"} <= {each["Name"] for each in openstack(world, "image", "list", *as_json)}
         create = ("server", "create", "--image", "sleeper", "--flavor", "small", "--nic", "none", "--wait")
+        assert [each["Name"] for each in openstack(world, "network", "list", *as_json)] == ["virtual"]
         made = openstack(world, *create, "--property", "tier=front", "stock", *as_json)
         assert (made["status"], made["properties"]) == ("ACTIVE", {"tier": "front"})
         listed = openstack(world, "server", "list", *as_json)

@@ -1,7 +1,8 @@
 """A subset of OpenStack's Compute API, enough for the stock ``openstack`` command and for NFV orchestrators.
 
 https://docs.openstack.org/api-ref/compute/. A network function is a server, its kind an image; placement is hidden from
-    tenants. With ``--os-endpoint`` the command uses the same endpoint for images and networks.
+    tenants. The command uses the same endpoint for images and networks with ``--os-endpoint``, and asks for networks
+    below ``v2.0`` there.
 """
 
 from typing import Any, TypeVar
@@ -237,18 +238,21 @@ def show_image(name: str) -> ResponseReturnValue:
 
 
 @blueprint.get("/networks")
+@blueprint.get("/v2.0/networks")
 def list_networks() -> ResponseReturnValue:
     """The one virtual switch."""
     return {"networks": [views.network()]}
 
 
 @blueprint.get("/networks/<string:name>")
+@blueprint.get("/v2.0/networks/<string:name>")
 def show_network(name: str) -> ResponseReturnValue:
     """The one virtual switch."""
     return {"network": _known({views.NETWORK: views.network()}, name, "Network")}
 
 
 @blueprint.get("/ports")
+@blueprint.get("/v2.0/ports")
 def list_ports() -> ResponseReturnValue:
     """List the virtual ports of instances. ``device_id`` selects those of one."""
     device = request.args.get("device_id")
