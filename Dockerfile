@@ -20,7 +20,7 @@ COPY server server
 COPY unoctl unoctl
 # `make build` links the programs into .venv; the image has them there, without the rest of target/.
 RUN make build EXTRAS=examples,tracing \
-    && for program in oneswitchd nf; do cp --remove-destination "$(readlink -f .venv/bin/$program)" .venv/bin/$program; done \
+    && for program in oneswitchd nf nf-dpi; do cp --remove-destination "$(readlink -f .venv/bin/$program)" .venv/bin/$program; done \
     && .venv/bin/python -m compileall -q lab nfagent placement server unoctl \
     && rm -rf target /root/.cargo /var/lib/apt/lists/*
 
@@ -29,7 +29,7 @@ ENV DEBIAN_FRONTEND=noninteractive
 WORKDIR /opt/oneswitch
 COPY tools/prepare tools/prepare
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends ca-certificates curl openssh-client python3 \
+    && apt-get install -y --no-install-recommends ca-certificates curl libndpi-bin openssh-client python3 \
     && tools/prepare run \
     && rm -rf /var/lib/apt/lists/*
 RUN useradd --uid 1000 --create-home uno && install -d -o uno -g uno /srv/uno /var/lib/uno

@@ -32,7 +32,8 @@ def test_the_programs_have_one_version() -> None:
 
 
 def test_each_program_is_in_one_package() -> None:
-    installed = [Path(line.split()[0]).name for line in lines("*.install") if line.endswith(" usr/bin")]
+    folders = ("usr/bin", "usr/libexec/nf")
+    installed = [Path(line.split()[0]).name for line in lines("*.install") if line.split()[1] in folders]
     linked = [Path(line.split()[1]).name for line in lines("*.links")]
     assert sorted(installed) == sorted(BINARIES)
     assert sorted(linked) == sorted(SCRIPTS)
