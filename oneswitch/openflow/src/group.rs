@@ -42,7 +42,7 @@ const BUCKET_HEADER: usize = 16;
 const BUCKET_ID: usize = 12;
 /// Where a group-mod tells what else it has, which is padding over OpenFlow 1.3, too:
 /// numbers of its buckets, with the place if it inserts or removes buckets; and how
-/// the group selects buckets.
+/// the group selects buckets. A deletion can have buckets only then; they mean nothing.
 pub(crate) const EXTRAS: usize = HEADER_LEN + 3;
 const NUMBERED: u8 = 1;
 pub(crate) const SELECTING: u8 = 0xb6;
@@ -301,6 +301,9 @@ impl GroupMod {
             GroupModCommand::InsertBucket(_) | GroupModCommand::RemoveBucket(_)
         ) && self.command.bucket() != bucket_no::ALL;
         let is_plain = self.selection.is_none() && self.buckets.are_in_order();
+        if self.command == GroupModCommand::Delete {
+            return false;
+        }
         names_place || !is_plain || self.buckets.have_meter()
     }
 
@@ -332,7 +335,7 @@ impl GroupMod {
         if !is_numbered {
             buckets.number();
         }
-        if command == DELETE && !buckets.is_empty() {
+        if command == DELETE && !buckets.is_empty() && !is_numbered {
             return Err(Refusal::new(
                 ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP,
                 "deletion with buckets",
@@ -420,7 +423,8 @@ impl GroupMod {
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         let names_place = matches!(self.command.number(), INSERT_BUCKET | REMOVE_BUCKET);
-        let is_numbered = names_place || !self.buckets.are_in_order();
+        let is_deletion = self.command == GroupModCommand::Delete && !self.buckets.is_empty();
+        let is_numbered = names_place || is_deletion || !self.buckets.are_in_order();
         let mut extras = u8::from(is_numbered) * NUMBERED;
         if self.selection.is_some() {
             extras |= SELECTING;

@@ -1,7 +1,7 @@
 //! The fields that only OpenFlow 1.5 has: messages of OpenFlow 1.3 carry them in their padding, inside
 //! of this program.
 
-use crate::group::{before_15, GroupMod, EXTRAS};
+use crate::group::{before_15, Buckets, GroupMod, GroupModCommand, EXTRAS};
 use crate::header::{kind, HEADER_LEN};
 use crate::message::{decode, encode, Message};
 use std::ops::Range;
@@ -40,11 +40,14 @@ pub fn without_later_fields(frame: &[u8]) -> Option<Vec<u8>> {
 /// Returns a whole group-mod without what switches can read only over OpenFlow 1.5.
 pub fn group_mod_before_15(group_mod: &[u8]) -> Vec<u8> {
     match decode(group_mod) {
-        Ok((header, Message::GroupMod(message))) if message.buckets.have_meter() => {
-            let without = GroupMod {
-                buckets: message.buckets.without_meters(),
-                ..message
+        Ok((header, Message::GroupMod(message)))
+            if message.command == GroupModCommand::Delete || message.buckets.have_meter() =>
+        {
+            let buckets = match message.command {
+                GroupModCommand::Delete => Buckets::default(),
+                _ => message.buckets.without_meters(),
             };
+            let without = GroupMod { buckets, ..message };
             let encoded = encode(header.xid, &Message::GroupMod(without));
             before_15(encoded.as_deref().unwrap_or(group_mod))
         }

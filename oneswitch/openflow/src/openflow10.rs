@@ -10,6 +10,7 @@ mod actions;
 mod ages;
 mod flow_mods;
 mod frames;
+mod groups;
 mod later;
 mod lenient;
 mod matching;
@@ -58,6 +59,13 @@ pub mod kind {
     pub const QUEUE_GET_CONFIG_REQUEST: u8 = 20;
     pub const QUEUE_GET_CONFIG_REPLY: u8 = 21;
 }
+
+/// Every action of OpenFlow 1.0.
+const ALL_ACTIONS: u32 = 0xfff;
+
+/// Nicira's statistics of rules (`nx_stats_type`); those of groups are in `groups.rs`.
+const NICIRA_FLOW: u32 = 0;
+const NICIRA_AGGREGATE: u32 = 1;
 
 /// `ofp_stats_types`; the others have the numbers of OpenFlow 1.3.
 const STATS_VENDOR: u16 = 0xffff;
@@ -113,7 +121,7 @@ pub enum StatsForm {
     Standard,
     /// Nicira's, with NXM matches.
     Nicira,
-    /// That of OpenFlow 1.5, with only the descriptions of this number.
+    /// That of OpenFlow 1.5, or Nicira's of groups, with only the descriptions of this number.
     Only(u32),
 }
 

@@ -8,7 +8,7 @@ mod actions;
 mod described;
 mod features;
 mod fields;
-mod groups;
+pub(crate) mod groups;
 mod instructions;
 mod packet_outs;
 mod replies;

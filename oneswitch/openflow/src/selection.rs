@@ -64,17 +64,10 @@ impl Selection {
         out.put(method);
         out.zeros(NAME - method.len());
         out.put(param);
-        for ((class, field, vendor), value) in fields {
-            let length = value.len() + vendor.map_or(0, |_| 4);
-            out.put_u16(*class);
-            out.put(&[field << 1, u8::try_from(length).unwrap_or(u8::MAX)]);
-            if let Some(vendor) = vendor {
-                out.put_u32(*vendor);
-            }
-            out.put(value);
-        }
-        patch_length(&mut out, 0, 2);
-        out.zeros(padded(out.len()) - out.len());
+        fields
+            .iter()
+            .for_each(|(name, value)| put_field(&mut out, *name, value));
+        finish(&mut out);
         Self(out.into_boxed_slice())
     }
 
@@ -94,6 +87,35 @@ impl Selection {
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+
+    /// Returns the property with other names of its fields.
+    pub(crate) fn renamed(&self, name_of: impl Fn(Name) -> Name) -> Vec<u8> {
+        let length = u16_at(&self.0, 2).map_or(0, usize::from);
+        let fixed = self.0.get(..HEADER + FIXED).unwrap_or_default();
+        let mut out = fixed.to_vec();
+        let fields = fields_of(self.0.get(HEADER + FIXED..length).unwrap_or_default());
+        for (name, value) in fields.unwrap_or_default() {
+            put_field(&mut out, name_of(name), value);
+        }
+        finish(&mut out);
+        out
+    }
+}
+
+fn put_field(out: &mut Vec<u8>, (class, field, vendor): Name, value: &[u8]) {
+    let length = value.len() + vendor.map_or(0, |_| 4);
+    out.put_u16(class);
+    out.put(&[field << 1, u8::try_from(length).unwrap_or(u8::MAX)]);
+    if let Some(vendor) = vendor {
+        out.put_u32(vendor);
+    }
+    out.put(value);
+}
+
+/// Sets the length of a property, and pads it.
+fn finish(out: &mut Vec<u8>) {
+    patch_length(out, 0, 2);
+    out.zeros(padded(out.len()) - out.len());
 }
 
 /// Reads the fields of a hash, with the bits that count, and sorts them

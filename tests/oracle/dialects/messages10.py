@@ -12,7 +12,7 @@ VERSION = 1
 VENDOR, PACKET_OUT, FLOW_MOD, PORT_MOD, STATS_REQUEST, STATS_REPLY = 4, 13, 14, 15, 16, 17
 BARRIER_REQUEST, BARRIER_REPLY, QUEUE_GET_CONFIG_REQUEST = 18, 19, 20
 DESC, FLOW, AGGREGATE, TABLE, PORT, QUEUE, PORT_DESC, STATS_VENDOR = 0, 1, 2, 3, 4, 5, 13, 0xFFFF
-NXST_FLOW, NXST_AGGREGATE = 0, 1
+NXST_FLOW, NXST_AGGREGATE, NXST_GROUP, NXST_GROUP_DESC, NXST_GROUP_FEATURES = 0, 1, 7, 8, 9
 NONE, NO_TAG = 0xFFFF, 0xFFFF
 SEND_FLOW_REM, CHECK_OVERLAP, EMERGENCY = 1, 2, 4
 
@@ -139,6 +139,16 @@ class FlowMod10:
 def packet_out(xid: int, in_port: int, actions: bytes, data: bytes, buffer: int = of.NO_BUFFER) -> bytes:
     head = struct.pack("!IHH", buffer, port(in_port), len(actions))
     return message(PACKET_OUT, xid, head + actions + data)
+
+
+def group_mod(xid: int, body: bytes) -> bytes:
+    """Return Nicira's group-mod, with the body of one of OpenFlow 1.5 but for the actions."""
+    return nicira.message(VERSION, xid, nicira.GROUP_MOD, body)
+
+
+def group(number: int) -> bytes:
+    """Return Nicira's action that sends to a group."""
+    return nicira.action(40, struct.pack("!2xI", number))
 
 
 def port_mod(xid: int, number: int, address: bytes, config: int, mask: int) -> bytes:

@@ -4,10 +4,11 @@ import struct
 from collections.abc import Iterable
 from typing import ClassVar
 
+from tests.oracle import openflow as of
 from tests.oracle.dialects import messages10 as m
 from tests.oracle.dialects import nicira
 from tests.oracle.dialects.baseline import Baseline
-from tests.oracle.dialects.openflow13 import MAC, OpenFlow13, xid
+from tests.oracle.dialects.openflow13 import MAC, OpenFlow13, groups, sized, xid
 
 NO_MATCH = "no match: "
 """Begins what controllers are told of packets that meet no rule; the order of others with them is not compared."""
@@ -52,12 +53,14 @@ class OpenFlow10(OpenFlow13):
         return m.flow_request()
 
     def dumps(self) -> dict[str, tuple[int, bytes]]:
-        every_flow = m.nicira_flow_request()
+        every_flow, every_group = m.nicira_flow_request(), struct.pack("!I4x", of.GROUP_ALL)
         return {
             "flows": (m.FLOW, self.every_flow()),
             "flows, Nicira's form": (m.STATS_VENDOR, m.nicira_stats(m.NXST_FLOW, every_flow)),
             "aggregate": (m.AGGREGATE, self.every_flow()),
             "aggregate, Nicira's form": (m.STATS_VENDOR, m.nicira_stats(m.NXST_AGGREGATE, every_flow)),
+            "groups": (m.STATS_VENDOR, m.nicira_stats(m.NXST_GROUP, every_group)),
+            "group descriptions": (m.STATS_VENDOR, m.nicira_stats(m.NXST_GROUP_DESC, every_group)),
             "tables": (m.TABLE, b""),
             "port counters": (m.PORT, struct.pack("!H6x", m.NONE)),
             "ports": (m.PORT_DESC, b""),
@@ -169,6 +172,10 @@ def entry_of_report(entry: bytes) -> str:
 
 def _nicira_entries(data: bytes) -> list[str]:
     vendor, subtype = struct.unpack_from("!II", data)
+    if subtype == m.NXST_GROUP:
+        return groups(data[12:])
+    if subtype == m.NXST_GROUP_DESC:
+        return sized(data[12:], "group-desc")
     if vendor != nicira.VENDOR or subtype != m.NXST_FLOW:
         return [f"stats of {vendor:x} {subtype}: aggregate {data[12:].hex()}"]
     data, found = data[12:], []

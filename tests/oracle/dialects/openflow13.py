@@ -177,7 +177,7 @@ class OpenFlow13:
             case of.PORT_STATS:
                 return (baseline.port(number, counters) for number, counters in self.port_counters(data))
             case of.GROUP:
-                return _groups(data)
+                return groups(data)
             case of.GROUP_DESC:
                 return sized(data, "group-desc")
             case of.METER:
@@ -247,7 +247,8 @@ def sized(data: bytes, name: str) -> list[str]:
     return found
 
 
-def _groups(data: bytes) -> list[str]:
+def groups(data: bytes) -> list[str]:
+    """Describe statistics of groups."""
     found = []
     while data:
         length, group, references, packets, octets = struct.unpack_from("!H2xII4xQQ", data)

@@ -43,11 +43,7 @@ class OpenFlow14(OpenFlow13):
     def status(self, frame: bytes) -> str:
         if frame[1] == of.PORT_STATUS:
             return super().status(frame)
-        told = bytearray(frame[8:])
-        # Known difference: the type in a deletion of a group, which means nothing.
-        if frame[1] == REQUESTFORWARD and told[1] == of.GROUP_MOD and told[9] == of.DELETE_GROUP:
-            told[10] = 0
-        return f"status {frame[1]} {told.hex()}"
+        return f"status {frame[1]} {frame[8:].hex()}"
 
     def entries(self, kind: int, data: bytes, baseline: Baseline) -> Iterable[str]:
         return sized(data) if kind == TABLE_DESC else super().entries(kind, data, baseline)

@@ -338,7 +338,8 @@ impl Controllers {
         let encode = |request| wire(0, &extension::request_forward(&wire(origin.xid, request)));
         let (newer, older) = (encode(request), whole.as_ref().map(encode));
         let in_version = |version| match (version, &older) {
-            (openflow15::VERSION, _) | (_, None) => &newer[..],
+            // Nicira's group-mods over OpenFlow 1.0 are those of 1.5.
+            (openflow10::VERSION | openflow15::VERSION, _) | (_, None) => &newer[..],
             (_, Some(older)) => older,
         };
         let source = Some(origin.controller);

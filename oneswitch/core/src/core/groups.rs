@@ -28,6 +28,9 @@ impl Core {
             warn!(target: "northbound", controller = incoming.origin.controller.0, group = message.group_id, "refuses a group with a number of oneswitchd: controllers have those below {LIVE_GROUPS:#x}");
             return self.refuse(incoming, ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP);
         }
+        if message.command == GroupModCommand::Delete {
+            return self.delete_groups(incoming, message, now);
+        }
         let facts = Facts::of_buckets(&message.buckets);
         if self.refuses_meter_inside(incoming, &facts) {
             return;
@@ -48,9 +51,6 @@ impl Core {
         self.begin_learning(&facts, now);
         if facts.moves_in_port {
             self.enter_everywhere(now);
-        }
-        if message.command == GroupModCommand::Delete {
-            return self.delete_groups(incoming, message, facts, now);
         }
         self.switches
             .watch_ports(&mut self.server, &message.buckets);
@@ -74,13 +74,16 @@ impl Core {
         is_lost || changes_buckets && message.needs_openflow15()
     }
 
-    fn delete_groups(
-        &mut self,
-        incoming: Incoming<'_>,
-        message: GroupMod,
-        facts: Facts,
-        now: Instant,
-    ) {
+    fn delete_groups(&mut self, incoming: Incoming<'_>, message: GroupMod, now: Instant) {
+        // Those of OpenFlow 1.5 may have buckets, which OpenFlow 1.3 refuses.
+        let has_buckets = !message.buckets.is_empty();
+        let changed = has_buckets.then(|| {
+            wire(
+                incoming.origin.xid,
+                &Message::GroupMod(group_removal(message.group_id)),
+            )
+        });
+        let facts = Facts::default();
         let targets = self.server.executors.all();
         let up = targets.intersection(self.switches.up());
         if self.switches.is_collecting() {
@@ -92,7 +95,7 @@ impl Core {
         let is_all = message.group_id == group_no::ALL;
         let request = Request::Group { message, facts };
         if !is_all {
-            return self.operate(incoming, None, request, targets, now);
+            return self.operate(incoming, changed, request, targets, now);
         }
         // One by one, to keep the hidden groups.
         self.switches.verdicts.adopt(up);

@@ -263,6 +263,11 @@ fn translated(instructions: &Instructions, reading: Reading) -> Vec<u8> {
     out
 }
 
+/// Translates the actions of a bucket.
+pub(super) fn of_bucket(list: Actions<'_>) -> Vec<u8> {
+    to_10(list, Reading::Controller)
+}
+
 /// Translates a list of actions of OpenFlow 1.3.
 fn to_10(list: Actions<'_>, reading: Reading) -> Vec<u8> {
     let mut out = Vec::with_capacity(list.as_bytes().len());

@@ -1,6 +1,7 @@
 //! Nicira's requests that only OpenFlow 1.0 needs (include/openflow/nicira-ext.h).
 
 use crate::error::{ErrorCode, Refusal};
+use crate::header::HEADER_LEN;
 use crate::message::Message;
 use crate::oxm::Match;
 use crate::session::Experimenter;
@@ -8,6 +9,7 @@ use crate::wire::{u32_at, Reader};
 use crate::NX_VENDOR;
 
 use super::flow_mods::{self, FlowMod10};
+use super::groups::{self, FORWARDED, GROUP_MOD};
 use super::matching::pull_nxm;
 use super::{Formats, Request};
 
@@ -53,15 +55,28 @@ pub(super) fn decode(body: &[u8], formats: &Formats) -> Result<Request, Refusal>
                 ..*formats
             })
         }
+        (NX_VENDOR, GROUP_MOD) => Request::Message(groups::decode(&message.body)?),
+        // Controllers do not send it; what is too short for it has another error.
+        (NX_VENDOR, FORWARDED) if whole >= HEADER_LEN && whole % 8 == 0 => {
+            let detail = "a forwarded request";
+            return Err(Refusal::new(ErrorCode::BAD_REQUEST_BAD_TYPE, detail));
+        }
+        (NX_VENDOR, FORWARDED) => {
+            let detail = "a forwarded request with a wrong length";
+            return Err(Refusal::new(ErrorCode::BAD_REQUEST_BAD_LEN, detail));
+        }
         _ => Request::Message(Message::Experimenter(message)),
     })
 }
 
-/// Tells whether a vendor's message has the type and the length of a flow-mod.
-pub(super) fn is_flow_mod(frame: &[u8]) -> bool {
-    let numbers = (u32_at(frame, 8), u32_at(frame, 12));
-    let fits = frame.len() >= 48 && frame.len() % 8 == 0;
-    numbers == (Some(NX_VENDOR), Some(subtype::FLOW_MOD)) && fits
+/// Tells whether a vendor's message has the type and the length of a flow-mod or a group-mod.
+pub(super) fn is_write(frame: &[u8]) -> bool {
+    let least = match (u32_at(frame, 8), u32_at(frame, 12)) {
+        (Some(NX_VENDOR), Some(subtype::FLOW_MOD)) => 48,
+        (Some(NX_VENDOR), Some(GROUP_MOD)) => 32,
+        _ => return false,
+    };
+    frame.len() >= least && frame.len() % 8 == 0
 }
 
 fn flow_mod(reader: &mut Reader<'_>, formats: &Formats) -> Result<Request, Refusal> {

@@ -8,11 +8,12 @@ use crate::packet::PacketIn;
 use crate::port::{state, Port, PortStatus};
 use crate::session::Features;
 use crate::wire::{padded, patch_length, patch_u16, Put};
-use crate::NX_VENDOR;
+use crate::{NX_VENDOR, ONF_VENDOR};
 
 use super::frames::message;
-use super::{actions, kind, matching, notices, to_port16};
-use super::{Formats, StatsForm, STATS_VENDOR, VERSION};
+use super::{actions, groups, kind, matching, notices, to_port16};
+use super::{Formats, StatsForm, ALL_ACTIONS, STATS_VENDOR, VERSION};
+use super::{NICIRA_AGGREGATE, NICIRA_FLOW};
 
 /// Largest message.
 const MAX_MESSAGE: usize = 65_535;
@@ -21,8 +22,6 @@ const MORE: u16 = 1;
 /// Capabilities that OpenFlow 1.0 defines: statistics of flows, tables, ports
 /// and queues, and matches on the addresses of ARP. Open vSwitch has all.
 const CAPABILITIES: u32 = 0xc7;
-/// Every action of OpenFlow 1.0.
-const ACTIONS: u32 = 0xfff;
 /// The features that Open vSwitch reports for each of its tables: all wildcards, and a limit.
 const TABLE_WILDCARDS: u32 = 0x003f_ffff;
 const TABLE_ENTRIES: u32 = 1_000_000;
@@ -44,6 +43,9 @@ pub fn encode(xid: u32, content: &Message, formats: &Formats, form: StatsForm) -
             body.put_u16(to_port16(*port));
             body.zeros(6);
             message(kind::QUEUE_GET_CONFIG_REPLY, xid, &body)
+        }
+        Message::Experimenter(content) if content.vendor == ONF_VENDOR => {
+            return groups::forwarded(content).into_iter().collect();
         }
         Message::Experimenter(content) if content.vendor == NX_VENDOR => {
             let mut body = Vec::new();
@@ -70,7 +72,7 @@ pub fn encode_features(xid: u32, features: &Features, ports: &[Port]) -> Vec<u8>
     body.put_u32(features.n_buffers);
     body.put(&[features.n_tables, 0, 0, 0]);
     body.put_u32(CAPABILITIES);
-    body.put_u32(ACTIONS);
+    body.put_u32(ALL_ACTIONS);
     for port in ports {
         // As in Open vSwitch, ports that do not fit are left out.
         if HEADER_LEN + body.len() + 48 <= MAX_MESSAGE {
@@ -143,22 +145,34 @@ struct Reply {
 }
 
 impl Reply {
-    fn new(xid: u32, number: u16, form: StatsForm) -> Self {
+    /// A reply in the standard's form.
+    fn standard(xid: u32, number: u16) -> Self {
         let mut head = Vec::new();
+        head.put_u16(number);
+        head.zeros(2);
+        Self::new(xid, head)
+    }
+
+    /// A reply in Nicira's form.
+    fn nicira(xid: u32, number: u32) -> Self {
+        let mut head = Vec::new();
+        head.put_u16(STATS_VENDOR);
+        head.zeros(2);
+        head.put_u32(NX_VENDOR);
+        head.put_u32(number);
+        head.zeros(4);
+        Self::new(xid, head)
+    }
+
+    /// A reply of the form that was asked for, by its numbers in the standard and Nicira's.
+    fn in_form(xid: u32, form: StatsForm, number: u16, nicira: u32) -> Self {
         match form {
-            StatsForm::Standard | StatsForm::Only(_) => {
-                head.put_u16(number);
-                head.zeros(2);
-            }
-            StatsForm::Nicira => {
-                head.put_u16(STATS_VENDOR);
-                head.zeros(2);
-                head.put_u32(NX_VENDOR);
-                // Flows are 0, aggregates 1.
-                head.put_u32(u32::from(number == stats::AGGREGATE));
-                head.zeros(4);
-            }
+            StatsForm::Nicira => Self::nicira(xid, nicira),
+            _ => Self::standard(xid, number),
         }
+    }
+
+    fn new(xid: u32, head: Vec<u8>) -> Self {
         Self {
             xid,
             body: head.clone(),
@@ -192,7 +206,7 @@ impl Reply {
 }
 
 fn stats_reply(xid: u32, more: bool, content: &MultipartReply, form: StatsForm) -> Vec<Vec<u8>> {
-    let start = |number| Reply::new(xid, number, StatsForm::Standard);
+    let start = |number| Reply::standard(xid, number);
     let mut reply;
     match content {
         MultipartReply::Desc(desc) => {
@@ -202,7 +216,7 @@ fn stats_reply(xid: u32, more: bool, content: &MultipartReply, form: StatsForm) 
             reply.add(&body);
         }
         MultipartReply::Flow(flows) => {
-            reply = Reply::new(xid, stats::FLOW, form);
+            reply = Reply::in_form(xid, form, stats::FLOW, NICIRA_FLOW);
             for flow in flows {
                 reply.add(&match form {
                     StatsForm::Nicira => nicira_flow_stats(flow),
@@ -215,7 +229,7 @@ fn stats_reply(xid: u32, more: bool, content: &MultipartReply, form: StatsForm) 
             byte_count,
             flow_count,
         } => {
-            reply = Reply::new(xid, stats::AGGREGATE, form);
+            reply = Reply::in_form(xid, form, stats::AGGREGATE, NICIRA_AGGREGATE);
             let mut body = Vec::new();
             body.put_u64(*packet_count);
             body.put_u64(*byte_count);
@@ -254,7 +268,13 @@ fn stats_reply(xid: u32, more: bool, content: &MultipartReply, form: StatsForm) 
                 reply.add(&body);
             }
         }
-        _ => return Vec::new(),
+        other => {
+            let Some((number, entries)) = groups::stats(other, form) else {
+                return Vec::new();
+            };
+            reply = Reply::nicira(xid, number);
+            entries.iter().for_each(|entry| reply.add(entry));
+        }
     }
     reply.finish(more)
 }

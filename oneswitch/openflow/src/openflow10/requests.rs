@@ -14,11 +14,11 @@ use crate::wire::Reader;
 use crate::NX_VENDOR;
 
 use super::flow_mods::{flow_mod, FlowMod10};
-use super::{actions, kind, lenient, matching, nicira, Formats, Request, StatsForm, STATS_VENDOR};
+use super::{
+    actions, groups, kind, lenient, matching, nicira, Formats, Request, StatsForm,
+    NICIRA_AGGREGATE, NICIRA_FLOW, STATS_VENDOR,
+};
 
-/// Nicira's statistics (`nx_stats_type`).
-const NICIRA_FLOW: u32 = 0;
-const NICIRA_AGGREGATE: u32 = 1;
 /// The priority of a rule that fixes all fields.
 const EXACT_PRIORITY: u16 = u16::MAX;
 
@@ -96,7 +96,7 @@ pub fn is_write(frame: &[u8]) -> bool {
         k::PACKET_OUT | kind::FLOW_MOD | kind::PORT_MOD => {
             fits(header.kind, frame.len() - HEADER_LEN)
         }
-        k::EXPERIMENTER => nicira::is_flow_mod(frame),
+        k::EXPERIMENTER => nicira::is_write(frame),
         _ => false,
     })
 }
@@ -198,8 +198,9 @@ fn stats_request(body: &[u8]) -> Result<(MultipartRequest, StatsForm), Refusal> 
         }
         stats::PORT_DESC => MultipartRequest::PortDesc,
         STATS_VENDOR => {
-            form = StatsForm::Nicira;
-            nicira_request(&mut reader)?
+            let (request, own) = nicira_request(&mut reader)?;
+            form = own;
+            request
         }
         other => {
             return refuse(
@@ -230,7 +231,7 @@ fn flow_request(reader: &mut Reader<'_>) -> Result<FlowStatsRequest, Refusal> {
     })
 }
 
-fn nicira_request(reader: &mut Reader<'_>) -> Result<MultipartRequest, Refusal> {
+fn nicira_request(reader: &mut Reader<'_>) -> Result<(MultipartRequest, StatsForm), Refusal> {
     let vendor = reader.u32()?;
     if vendor != NX_VENDOR {
         return refuse(
@@ -242,7 +243,10 @@ fn nicira_request(reader: &mut Reader<'_>) -> Result<MultipartRequest, Refusal> 
     if number == NICIRA_STATS {
         reader.skip(4)?;
         let requests = MonitorRequests::pull(Form::Nicira, reader)?;
-        return Ok(MultipartRequest::FlowMonitor(requests));
+        return Ok((MultipartRequest::FlowMonitor(requests), StatsForm::Nicira));
+    }
+    if let Some(request) = groups::stats_request(number, reader) {
+        return request;
     }
     if !matches!(number, NICIRA_FLOW | NICIRA_AGGREGATE) {
         return refuse(
@@ -263,8 +267,9 @@ fn nicira_request(reader: &mut Reader<'_>) -> Result<MultipartRequest, Refusal> 
         cookie_mask: found.cookie_mask,
         matching: found.matching,
     };
-    Ok(match number {
+    let request = match number {
         NICIRA_FLOW => MultipartRequest::Flow(request),
         _ => MultipartRequest::Aggregate(request),
-    })
+    };
+    Ok((request, StatsForm::Nicira))
 }

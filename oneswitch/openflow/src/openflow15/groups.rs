@@ -1,5 +1,5 @@
 //! Groups: OpenFlow 1.5 numbers buckets, and has properties in place of fields
-//! (lib/ofp-group.c).
+//! (lib/ofp-group.c). Nicira's messages of OpenFlow 1.0 are the same but for the actions.
 
 use crate::action::{Actions, Strictness};
 use crate::action_check::check;
@@ -13,6 +13,29 @@ use crate::wire::{patch_length, patch_u16, u32_at, Put, Reader};
 
 use super::actions;
 
+/// How a version writes the parts of a group that differ.
+#[derive(Clone, Copy)]
+pub(crate) struct Spelling {
+    /// Checks actions, and returns those of OpenFlow 1.3.
+    pub(crate) read: fn(&[u8]) -> Result<Vec<u8>, Refusal>,
+    /// Returns the actions of the version.
+    pub(crate) write: fn(Actions<'_>) -> Vec<u8>,
+    /// Returns the way to select buckets.
+    pub(crate) write_selection: fn(&Selection) -> Vec<u8>,
+}
+
+impl Spelling {
+    /// That of OpenFlow 1.5.
+    pub(super) const OPENFLOW15: Self = Self {
+        read: |list| {
+            check(list, Strictness::Request15)?;
+            actions::to_13(list)
+        },
+        write: |list| actions::to_15(list.as_bytes()),
+        write_selection: |selection| selection.as_bytes().to_vec(),
+    };
+}
+
 /// Properties of buckets.
 mod property {
     pub const WEIGHT: u16 = 0;
@@ -22,12 +45,13 @@ mod property {
 
 /// Bytes of `ofp15_bucket`.
 const BUCKET_HEADER: usize = 8;
+
 fn refuse<T>(error: ErrorCode, detail: &'static str) -> Result<T, Refusal> {
     Err(Refusal::new(error, detail))
 }
 
 /// Decodes the body of a group-mod (`ofputil_pull_ofp15_group_mod`).
-pub(super) fn decode(body: &[u8]) -> Result<GroupMod, Refusal> {
+pub(crate) fn decode(body: &[u8], spelling: Spelling) -> Result<GroupMod, Refusal> {
     let mut reader = Reader::new(body);
     let number = reader.u16()?;
     let [group_type, _] = reader.array()?;
@@ -51,7 +75,7 @@ pub(super) fn decode(body: &[u8]) -> Result<GroupMod, Refusal> {
             "buckets longer than the message",
         );
     }
-    let buckets = buckets(reader.bytes(length)?, group_type)?;
+    let buckets = buckets(reader.bytes(length)?, group_type, spelling)?;
     let selection = selection(reader.rest(), group_type, command)?;
     let message = GroupMod {
         command: GroupModCommand::Delete,
@@ -60,17 +84,11 @@ pub(super) fn decode(body: &[u8]) -> Result<GroupMod, Refusal> {
         buckets,
         selection,
     };
-    let mut message = message.checked(number, bucket)?;
-    if message.command == GroupModCommand::Delete {
-        // They mean nothing; OpenFlow 1.3 refuses them.
-        message.buckets = Buckets::default();
-        message.group_type = group_type::ALL;
-    }
-    Ok(message)
+    message.checked(number, bucket)
 }
 
 /// `ofputil_pull_ofp15_buckets`.
-fn buckets(list: &[u8], group_type: u8) -> Result<Buckets, Refusal> {
+fn buckets(list: &[u8], group_type: u8, spelling: Spelling) -> Result<Buckets, Refusal> {
     const BAD: ErrorCode = ErrorCode::GROUP_MOD_FAILED_BAD_BUCKET;
     let mut reader = Reader::new(list);
     let mut read: Vec<(Bucket<'_>, Vec<u8>)> = Vec::new();
@@ -93,12 +111,12 @@ fn buckets(list: &[u8], group_type: u8) -> Result<Buckets, Refusal> {
                 "actions not padded to 8 bytes",
             );
         }
-        check(list, Strictness::Request15)?;
+        let list = (spelling.read)(list)?;
         let bucket = watched(id, properties, group_type)?;
         if id > bucket_no::MAX {
             return refuse(BAD, "number of a bucket");
         }
-        read.push((bucket, actions::to_13(list)?));
+        read.push((bucket, list));
     }
     let mut ids: Vec<u32> = read.iter().map(|(bucket, _)| bucket.id).collect();
     ids.sort_unstable();
@@ -189,10 +207,10 @@ fn selection_of(
 }
 
 /// Encodes the body of a group-mod (`ofputil_encode_ofp15_group_mod`).
-pub(super) fn encode(message: &GroupMod) -> Vec<u8> {
+pub(crate) fn encode(message: &GroupMod, spelling: Spelling) -> Vec<u8> {
     let mut buckets = Vec::new();
     for bucket in message.buckets.iter() {
-        put_bucket(&mut buckets, &bucket, message.group_type);
+        put_bucket(&mut buckets, &bucket, message.group_type, spelling);
     }
     let mut out = Vec::with_capacity(16 + buckets.len());
     out.put_u16(message.command.number());
@@ -202,16 +220,16 @@ pub(super) fn encode(message: &GroupMod) -> Vec<u8> {
     out.zeros(2);
     out.put_u32(message.command.bucket());
     out.put(&buckets);
-    put_selection(&mut out, message.selection.as_ref());
+    put_selection(&mut out, message.selection.as_ref(), spelling);
     out
 }
 
-fn put_selection(out: &mut Vec<u8>, selection: Option<&Selection>) {
-    out.put(selection.map_or(&[], Selection::as_bytes));
+fn put_selection(out: &mut Vec<u8>, selection: Option<&Selection>, spelling: Spelling) {
+    out.extend(selection.map(spelling.write_selection).unwrap_or_default());
 }
 
 /// Encodes `ofp15_group_desc_stats` (`ofputil_append_ofp15_group_desc_reply`).
-pub(super) fn describe(group: &GroupDesc) -> Vec<u8> {
+pub(crate) fn describe(group: &GroupDesc, spelling: Spelling) -> Vec<u8> {
     /// Where the length of all buckets is.
     const BUCKETS: usize = 8;
     let mut out = vec![0, 0, group.group_type, 0];
@@ -219,19 +237,19 @@ pub(super) fn describe(group: &GroupDesc) -> Vec<u8> {
     out.zeros(8);
     let start = out.len();
     for bucket in group.buckets.iter() {
-        put_bucket(&mut out, &bucket, group.group_type);
+        put_bucket(&mut out, &bucket, group.group_type, spelling);
     }
     let length = u16::try_from(out.len() - start).unwrap_or(u16::MAX);
     patch_u16(&mut out, BUCKETS, length);
-    put_selection(&mut out, group.selection.as_ref());
+    put_selection(&mut out, group.selection.as_ref(), spelling);
     patch_length(&mut out, 0, 0);
     out
 }
 
 /// `ofputil_put_ofp15_bucket`.
-fn put_bucket(out: &mut Vec<u8>, bucket: &Bucket<'_>, group_type: u8) {
+fn put_bucket(out: &mut Vec<u8>, bucket: &Bucket<'_>, group_type: u8, spelling: Spelling) {
     let start = out.len();
-    let list = actions::to_15(bucket.actions.as_bytes());
+    let list = (spelling.write)(bucket.actions);
     out.put_u16(0);
     out.put_u16(u16::try_from(list.len()).unwrap_or(u16::MAX));
     out.put_u32(bucket.id);

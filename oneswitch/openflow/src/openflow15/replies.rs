@@ -14,7 +14,8 @@ use crate::session::Experimenter;
 use crate::{extension, ONF_VENDOR};
 
 use super::fields::matching;
-use super::{groups, statistics, VERSION};
+use super::groups::{self, Spelling};
+use super::{statistics, VERSION};
 
 /// Encodes a message of OpenFlow 1.3, or one of 1.4 that is the same, for a peer of
 /// version 1.5, as one or more messages.
@@ -78,7 +79,12 @@ fn own(
                     let wanted = list
                         .iter()
                         .filter(|group| is_wanted(form, group.group_id, group_no::ALL));
-                    multipart(xid, stats::GROUP_DESC, more, wanted.map(groups::describe))
+                    multipart(
+                        xid,
+                        stats::GROUP_DESC,
+                        more,
+                        wanted.map(|group| groups::describe(group, Spelling::OPENFLOW15)),
+                    )
                 }
                 MultipartReply::PortDesc(list) => {
                     let wanted = list
@@ -105,7 +111,11 @@ fn forwarded(header: Header, notification: &Experimenter) -> Option<Vec<u8>> {
     let inner = match request.kind {
         k::GROUP_MOD => {
             let group = GroupMod::decode_written(body.get(HEADER_LEN..)?)?;
-            message(k::GROUP_MOD, request.xid, &groups::encode(&group))
+            message(
+                k::GROUP_MOD,
+                request.xid,
+                &groups::encode(&group, Spelling::OPENFLOW15),
+            )
         }
         _ => body.to_vec(),
     };

@@ -12,7 +12,8 @@ use crate::port::is_representable;
 use crate::session::AsyncMasks;
 use crate::wire::{patch_length, u16_at, u32_at, Put};
 
-use super::{groups, instructions, packet_outs, Request, VERSION as VERSION_15};
+use super::groups::{self, Spelling};
+use super::{instructions, packet_outs, Request, VERSION as VERSION_15};
 
 /// Bytes before the body of a multipart request, and of one that names a port or a
 /// group.
@@ -67,7 +68,7 @@ fn own(header: Header, body: &[u8]) -> Result<Vec<u8>, Refusal> {
             message.instructions = instructions::to_13(&message.instructions)?;
             Message::FlowMod(message)
         }
-        k::GROUP_MOD => Message::GroupMod(groups::decode(body)?),
+        k::GROUP_MOD => Message::GroupMod(groups::decode(body, Spelling::OPENFLOW15)?),
         _ => Message::PacketOut(packet_outs::decode(body)?),
     };
     let too_long = |_| Refusal::new(ErrorCode::BAD_REQUEST_BAD_LEN, "too long");

@@ -13,7 +13,8 @@ use crate::port::PortMod;
 use crate::session::ErrorMessage;
 use crate::wire::{padded, patch_length, Put};
 
-use super::{actions, groups, instructions, VERSION};
+use super::groups::{self, Spelling};
+use super::{actions, instructions, VERSION};
 
 /// Encodes a whole message of OpenFlow 1.3 to a switch.
 ///
@@ -26,7 +27,11 @@ pub fn encode_request(request: &[u8]) -> Result<Vec<u8>, Oversize> {
     let xid = header.xid;
     match message {
         Message::FlowMod(message) => frame(k::FLOW_MOD, xid, &flow_mod(message)),
-        Message::GroupMod(message) => frame(k::GROUP_MOD, xid, &groups::encode(&message)),
+        Message::GroupMod(message) => frame(
+            k::GROUP_MOD,
+            xid,
+            &groups::encode(&message, Spelling::OPENFLOW15),
+        ),
         Message::PacketOut(message) => frame(k::PACKET_OUT, xid, &packet_out(&message)),
         Message::PortMod(message) => frame(k::PORT_MOD, xid, &port_mod(&message)),
         Message::Experimenter(message) => match bundle::decode(xid, &message) {
