@@ -1,5 +1,6 @@
 """Steps in both worlds, and the comparison of their effects."""
 
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from server.names import HOME
 from tests.oracle import observation
 from tests.oracle import openflow as of
 from tests.oracle.channel import ChannelError
+from tests.oracle.dialects import nicira
 from tests.oracle.observation import Observation
 from tests.oracle.one_bridge import OneBridge
 from tests.oracle.one_switch import OneSwitch
@@ -231,7 +233,7 @@ class Comparison:
                 return any(self.reference.hashes(step.port, bytes.fromhex(frame)) for frame in step.frames)
             case Send():
                 sent = [bytes.fromhex(m) for s in self.script.steps if isinstance(s, Send) for m in s.messages]
-                selects = any(m[1] == of.GROUP_MOD and m[10] == of.SELECT_GROUP for m in sent)
+                selects = any(_has_select_group(message) for message in sent)
                 return selects and any(bytes.fromhex(m)[1] == of.PACKET_OUT for m in step.messages)
             case _:
                 return False
@@ -256,6 +258,12 @@ class Comparison:
 
 def _asynchronous(seen: Observation) -> int:
     return len(seen.packet_ins) + seen.removed.total() + seen.port_status.total() + seen.reports.total()
+
+
+def _has_select_group(message: bytes) -> bool:
+    if nicira.is_one(message):
+        return message[12:16] == struct.pack("!I", nicira.GROUP_MOD) and message[18] == of.SELECT_GROUP
+    return message[1] == of.GROUP_MOD and message[10] == of.SELECT_GROUP
 
 
 def _shown(step: Step) -> str:

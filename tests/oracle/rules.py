@@ -197,8 +197,14 @@ def instructions(
 
 
 @st.composite
-def buckets(draw: st.DrawFn, kind: int, chain: tuple[int, ...], stateful: bool = False) -> bytes:
-    """Draw buckets of a group of ``kind``; ``chain``: groups that they may name."""
+def buckets(
+    draw: st.DrawFn,
+    kind: int,
+    chain: tuple[int, ...],
+    stateful: bool = False,
+    done: st.SearchStrategy[bytes] | None = None,
+) -> bytes:
+    """Draw buckets of a group of ``kind``; ``chain``: groups that they may name; ``done``: other actions."""
     most = 1 if kind == 2 and draw(st.integers(0, 9)) else 3
     result = b""
     for _ in range(draw(st.integers(1 if kind == 2 else 0, most))):
@@ -209,8 +215,8 @@ def buckets(draw: st.DrawFn, kind: int, chain: tuple[int, ...], stateful: bool =
             if chain and draw(st.integers(0, 3)) == 0:
                 watch_port, watch_group = of.ANY, draw(st.sampled_from(chain))
         last = max(pools.TABLES)  # rules of any table may use the group
-        done = draw(actions((), most=2, groups=chain, table=last, stateful=stateful))
-        result += of.bucket(done, weight, watch_port, watch_group)
+        usual = actions((), most=2, groups=chain, table=last, stateful=stateful)
+        result += of.bucket(draw(usual if done is None else done), weight, watch_port, watch_group)
     return result
 
 

@@ -1,7 +1,7 @@
 """OpenFlow 1.5 as bytes: what it has in another form than 1.3, and 1.3's messages in its form."""
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from tests.oracle import openflow as of
 from tests.oracle.dialects import nicira
@@ -188,18 +188,27 @@ def selection(method: bytes, fields: bytes = b"", vendor: int = NETRONOME, numbe
     return prop(0xFFFF, struct.pack("!III16sQ", vendor, number, 0, method, 0) + fields)
 
 
-def numbered(body: bytes, numbers: Iterable[int], properties: bytes = b"") -> bytes:
-    """Return the body of a group-mod of OpenFlow 1.3 in this version, with numbers for its buckets."""
+def numbered(
+    body: bytes,
+    numbers: Iterable[int],
+    properties: bytes = b"",
+    translated: Callable[[bytes], bytes] | None = None,
+) -> bytes:
+    """Return the body of a group-mod of OpenFlow 1.3 in this version, with numbers for its buckets.
+
+    ``translated`` returns the actions of a bucket, by default those of this version.
+    """
     command, kind, group = struct.unpack_from("!HBxI", body)
-    return group_mod(command, kind, *_buckets(body[8:], kind, numbers), group=group, properties=properties)
+    buckets = _buckets(body[8:], kind, numbers, translated or actions)
+    return group_mod(command, kind, *buckets, group=group, properties=properties)
 
 
-def _buckets(data: bytes, kind: int, numbers: Iterable[int]) -> Iterator[bytes]:
+def _buckets(data: bytes, kind: int, numbers: Iterable[int], translated: Callable[[bytes], bytes]) -> Iterator[bytes]:
     for number in numbers:
         if not data:
             return
         length, *watched = struct.unpack_from("!HHII", data)
-        yield bucket(number, actions(data[16:length]), watching(kind, *watched))
+        yield bucket(number, translated(data[16:length]), watching(kind, *watched))
         data = data[length:]
 
 

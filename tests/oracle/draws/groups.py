@@ -1,5 +1,7 @@
 """Group-mods and meter-mods of OpenFlow 1.3."""
 
+from typing import Protocol
+
 from hypothesis import strategies as st
 
 from tests.oracle import openflow as of
@@ -7,8 +9,17 @@ from tests.oracle import pools, rules
 from tests.oracle.draws.model import Draw, Model
 
 
-def change_groups(draw: Draw, model: Model) -> bytes:
-    """Draw an ADD, MODIFY or DELETE of a group; chains lead to lower numbers, which excludes loops."""
+class BucketActions(Protocol):
+    """Returns the actions of a bucket, which may name some groups; `odd` ones among them, which switches refuse."""
+
+    def __call__(self, chain: tuple[int, ...], *, odd: bool = True) -> st.SearchStrategy[bytes]: ...
+
+
+def change_groups(draw: Draw, model: Model, done: BucketActions | None = None) -> bytes:
+    """Draw an ADD, MODIFY or DELETE of a group; chains lead to lower numbers, which excludes loops.
+
+    ``done``: actions of buckets in another version.
+    """
     group = draw(st.sampled_from(pools.GROUPS))
     usual = of.MODIFY if group in model.groups else of.ADD
     command = draw(st.sampled_from((usual, usual, usual, 0, 1, 2)))
@@ -26,9 +37,9 @@ def change_groups(draw: Draw, model: Model) -> bytes:
     if kind <= of.FAST_FAILOVER and group <= max(pools.GROUPS):
         model.groups.setdefault(group, kind)
         model.kinds.setdefault(group, set()).add(kind)
-    return of.group_mod(
-        model.next_xid(), command, kind, group, model.note(draw(rules.buckets(kind, chain, model.stateful)))
-    )
+    own = None if done is None else done(chain)
+    buckets = model.note(draw(rules.buckets(kind, chain, model.stateful, own)))
+    return of.group_mod(model.next_xid(), command, kind, group, buckets)
 
 
 def change_meters(draw: Draw, model: Model) -> bytes:

@@ -74,19 +74,25 @@ def _is_untagged(fields: tuple[Oxm, ...]) -> bool:
 
 
 def actions(
-    draw: Draw, model: Model, fields: tuple[Oxm, ...] | None = None, table: int = 0, *, sets_ports: bool = True
+    draw: Draw,
+    model: Model,
+    fields: tuple[Oxm, ...] | None = None,
+    table: int = 0,
+    *,
+    sets_ports: bool = True,
+    odd: bool = True,
 ) -> bytes:
     """Draw actions for packets that match ``fields``, or of a packet-out.
 
-    Of two errors, which one is told is not compared. Known difference: set_tp_* is refused in a packet-out of a packet
-    of IP with another protocol.
+    Of two errors, which one is told is not compared; without ``odd``, there is none.
+    Known difference: set_tp_* is refused in a packet-out of a packet of IP with another protocol.
     """
     kinds = _OF_PROTOCOLS if fields is not None and sets_ports else _OF_PROTOCOLS[:4]
     fields = fields or ()
     exact = {name: value for name, value, mask in fields if mask is None}
     is_tagged = any(name == "vlan_vid" and value for name, value, _ in fields)
-    result, has_error = b"", False
-    for kind in draw(st.lists(st.integers(0, 23), max_size=4)):
+    result, has_error = b"", not odd
+    for kind in draw(st.lists(st.integers(0 if odd else 1, 23), max_size=4)):
         may_fail = False
         if model.stateful and draw(st.integers(0, 4)) == 0:
             made = _stateful(draw, table)
@@ -108,6 +114,14 @@ def actions(
             result += made
         has_error |= may_fail
     return model.note(result)
+
+
+def _of_rule(draw: Draw, model: Model, fields: tuple[Oxm, ...], table: int, *, sets_ports: bool = True) -> bytes:
+    """Draw the actions of a rule, which may send to a group that does not exist, as their only error."""
+    if not model.groups or draw(st.integers(0, 5)):
+        return actions(draw, model, fields, table, sets_ports=sets_ports)
+    group = m.group(draw(st.sampled_from((*model.groups, *model.groups, 9))))
+    return group + actions(draw, model, fields, table, sets_ports=sets_ports, odd=False)
 
 
 def _stateful(draw: Draw, table: int) -> bytes:
@@ -166,7 +180,7 @@ def add_flow(draw: Draw, model: Model) -> bytes:
     table = draw(st.sampled_from((0, 0, *pools.TABLES))) if model.sender.names_tables else 0
     priority = like.priority if like else draw(st.sampled_from(pools.PRIORITIES))
     flags = draw(st.sampled_from((0, 0, m.SEND_FLOW_REM, m.SEND_FLOW_REM, m.CHECK_OVERLAP)))
-    done = actions(draw, model, fields, table)
+    done = _of_rule(draw, model, fields, table)
     if not in_nxm and draw(st.integers(0, 19)) == 0:
         # Of two errors in a message, which one is told is not compared.
         flags, done = flags | draw(st.sampled_from((m.EMERGENCY, 8))), m.output(1)
@@ -204,7 +218,7 @@ def change_flows(draw: Draw, model: Model) -> bytes:
     sets_ports = command != of.MODIFY or "ip_proto" in [name for name, _, _ in fields]
     return m.FlowMod10(
         *(command, priority, fields),
-        actions(draw, model, fields, table, sets_ports=sets_ports) if modifies else b"",
+        _of_rule(draw, model, fields, table, sets_ports=sets_ports) if modifies else b"",
         cookie=draw(st.sampled_from((*pools.COOKIES, of.MASK64))),
         flags=draw(st.sampled_from((0, 0, m.SEND_FLOW_REM, m.CHECK_OVERLAP))),
         out_port=out_port,
@@ -262,6 +276,10 @@ def request(draw: Draw, model: Model) -> bytes:
         return m.stats(xid, m.QUEUE, struct.pack("!H2xI", port, queue))
     if kind == 6:
         return m.stats(xid, draw(st.sampled_from((m.DESC, m.TABLE, m.PORT_DESC, 6, 99))))
+    if kind == 8:
+        number = draw(st.sampled_from((*pools.GROUPS, of.GROUP_ALL, 9, of.ANY)))
+        subtype = draw(st.sampled_from((m.NXST_GROUP, m.NXST_GROUP_DESC)))
+        return m.stats(xid, m.STATS_VENDOR, m.nicira_stats(subtype, struct.pack("!I4x", number)))
     if kind == 7:
         return m.message(of.ECHO_REQUEST, xid, draw(st.sampled_from((b"", b"ping"))))
     others = of.FEATURES_REQUEST, of.GET_CONFIG_REQUEST, m.BARRIER_REQUEST, 10, m.BARRIER_REPLY, 22, 99

@@ -14,6 +14,7 @@ from tests.oracle.dialects import messages15 as m
 from tests.oracle.dialects.openflow14 import TABLE_DESC
 from tests.oracle.dialects.openflow15 import OpenFlow15
 from tests.oracle.draws import flows, groups, packets, requests
+from tests.oracle.draws.groups import BucketActions
 from tests.oracle.draws.model import Draw, Maker, Model
 
 _DIALECT = OpenFlow15()
@@ -115,16 +116,21 @@ def _numbers(draw: Draw) -> list[int]:
 
 def change_groups(draw: Draw, model: Model) -> bytes:
     """Draw a change of a group, or of its buckets."""
+    return _DIALECT.message(of.GROUP_MOD, *group_mod(draw, model))
+
+
+def group_mod(draw: Draw, model: Model, own: BucketActions | None = None) -> tuple[int, bytes]:
+    """Draw the number and the body of a group-mod; ``own``: actions of its buckets in another version."""
     if model.groups and draw(st.integers(0, 4)) < 2:
-        return _change_buckets(draw, model)
-    message = groups.change_groups(draw, model)
+        return model.next_xid(), _change_buckets(draw, model, own)
+    message = groups.change_groups(draw, model, own)
     command, kind = int.from_bytes(message[8:10]), message[10]
     chosen = draw(st.sampled_from(_SELECTIONS)) if kind == of.SELECT_GROUP and command < of.DELETE_GROUP else b""
-    body = m.numbered(message[8:], _numbers(draw), chosen)
-    return _DIALECT.message(of.GROUP_MOD, int.from_bytes(message[4:8]), body)
+    body = m.numbered(message[8:], _numbers(draw), chosen, bytes if own else m.actions)
+    return int.from_bytes(message[4:8]), body
 
 
-def _change_buckets(draw: Draw, model: Model) -> bytes:
+def _change_buckets(draw: Draw, model: Model, own: BucketActions | None) -> bytes:
     """Draw buckets that come or go, of any kind."""
     group = draw(st.sampled_from((*model.groups, *model.groups, 9)))
     kind = draw(st.sampled_from((0, 0, of.SELECT_GROUP, 2, of.FAST_FAILOVER))) if draw(st.integers(0, 19)) else 4
@@ -135,25 +141,27 @@ def _change_buckets(draw: Draw, model: Model) -> bytes:
     if command == m.INSERT_BUCKET and group in model.kinds:
         most = 1 if kind == 2 else 2
         numbers = _numbers(draw)[: draw(st.integers(0, most))]
-        inserted = [_bucket(draw, model, group, kind, number) for number in numbers]
+        inserted = [_bucket(draw, model, group, kind, number, own) for number in numbers]
     if not inserted and place == m.LAST_BUCKET and command == m.INSERT_BUCKET:
         place = m.FIRST_BUCKET  # Open vSwitch 3.1 would splice a list into itself (copy_buckets_for_insert_bucket())
-    body = m.group_mod(command, kind, *inserted, group=group, place=place)
-    return _DIALECT.message(of.GROUP_MOD, model.next_xid(), body)
+    return m.group_mod(command, kind, *inserted, group=group, place=place)
 
 
-def _bucket(draw: Draw, model: Model, group: int, kind: int, number: int) -> bytes:
+def _bucket(draw: Draw, model: Model, group: int, kind: int, number: int, own: BucketActions | None) -> bytes:
     """Draw a bucket for a group that earlier messages have made, with a weight or a watch that may not fit it.
 
     No action is odd: whether the error is about it or about the group depends on the order of checks.
     """
     chain = tuple(each for each in model.groups if each < group)
-    done = draw(rules.actions((), most=2, groups=chain, odd=False, table=max(pools.TABLES), stateful=model.stateful))
     weight = draw(st.sampled_from((0, 0, 1, 2)))
     watched = of.ANY
     if kind in (of.SELECT_GROUP, of.FAST_FAILOVER) and draw(st.integers(0, 3)):
         watched = draw(st.sampled_from((*pools.PORTS, *pools.UNKNOWN_PORTS)))
-    done = _own(draw, model, odd=False) + m.actions(model.note(done))
+    if own:
+        done = model.note(draw(own(chain, odd=False)))
+    else:
+        usual = rules.actions((), most=2, groups=chain, odd=False, table=max(pools.TABLES), stateful=model.stateful)
+        done = _own(draw, model, odd=False) + m.actions(model.note(draw(usual)))
     return m.bucket(number, done, m.watching(kind, weight, watched, of.ANY))
 
 

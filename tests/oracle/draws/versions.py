@@ -12,6 +12,7 @@ from tests.oracle.draws import (
     bundles,
     flows,
     groups,
+    groups10,
     nicira_flow_mods,
     openflow10,
     openflow14,
@@ -61,7 +62,12 @@ _CHANGES = (
 _BETWEEN = (of.BARRIER_REQUEST, of.BARRIER_REQUEST, of.GET_CONFIG_REQUEST, 99)
 DRAWS = {
     1: Draws(
-        (*(openflow10.add_flow,) * 10, *(openflow10.change_flows,) * 6, openflow10.change_switch),
+        (
+            *(openflow10.add_flow,) * 10,
+            *(openflow10.change_flows,) * 6,
+            *(groups10.change_groups,) * 3,
+            openflow10.change_switch,
+        ),
         openflow10.packet_out,
         openflow10.request,
         (messages10.BARRIER_REQUEST, messages10.BARRIER_REQUEST, of.GET_CONFIG_REQUEST, 99),
