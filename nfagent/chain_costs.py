@@ -110,9 +110,9 @@ def _millicores(name: str, now: Surroundings) -> int | None:
 
 
 def _mbps(before: str, hop: str, now: Surroundings) -> float | None:
-    if now.measured is None:
-        return None
     ends, others = _ports(before, now), _ports(hop, now)
+    if now.measured is None or not (ends and others):
+        return None
     return sum(
         rate.mbps
         for (source, target), rate in now.measured.matrix.items()

@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from nfagent.dashboard import cards, figures, filters, lanes, links, news, progress, sparkline, talk
+from nfagent.dashboard import cards, chain_rows, figures, filters, lanes, links, news, progress, sparkline, talk
 from nfagent.dashboard.cards import Card
 from nfagent.dashboard.function import Function
 from nfagent.dashboard.snapshot import Snapshot
@@ -74,6 +74,7 @@ def fragments(known: Snapshot) -> dict[str, str]:
         "filters": _render("filters.html", choices=filters.choices(known)),
         "never": _render("idle.html", title="Never ran", key="never", number=len(never)),
         "ended": _render("idle.html", title="Not running", key="ended", number=len(ended)),
+        "chains": _render("chains.html", chains=chain_rows.shown(known), rest=chain_rows.rest(known)),
         "map": _render("map.html", map=talk.drawn(known)),
         "placement": _render("placement.html", text=news.placement(known)),
         "migrations": _render("migrations.html", moves=progress.shown(known), past=progress.past(known)),

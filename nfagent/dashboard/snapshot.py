@@ -11,9 +11,9 @@ from nfagent.dashboard.probe import Switches
 from nfagent.errors import UnavailableError
 from nfagent.locations import ONESWITCHD
 from nfagent.measurement import Measurement, Step
-from nfagent.model import Decision, Event, Instance, Migration, Running, View
+from nfagent.model import Chain, Decision, Event, Instance, Migration, Running, View
 from nfagent.monitor import day
-from nfagent.store import events, instances, migrations, processes
+from nfagent.store import chains, events, instances, migrations, processes
 from nfagent.store.instances import Filter
 from nfagent.store.migrations import Arrival
 
@@ -61,6 +61,9 @@ class Snapshot:
         free_bytes: on the store's disk.
         databases: the newest event of the database of each location, by name.
         waiting_s: for how long a change waits for that disk.
+        chains: by name.
+        unkept: why wishes are dropped, by the ids of their chains.
+        crossing_us: latency of a PCIe link.
     """
 
     at: float
@@ -83,6 +86,9 @@ class Snapshot:
     free_bytes: int
     databases: Mapping[str, Event] = field(default_factory=dict)
     waiting_s: float = 0.0
+    chains: tuple[Chain, ...] = ()
+    unkept: Mapping[str, str] = field(default_factory=dict)
+    crossing_us: int = 0
 
     @property
     def is_crowded(self) -> bool:
@@ -125,6 +131,9 @@ def take(known: Services, switches: Switches) -> Snapshot:
         free_bytes=known.desired.store.free_bytes,
         databases=_newest(known, "database", _place_names(known)),
         waiting_s=known.overviews.waiting_s,
+        chains=tuple(chains.page(db, None, None, None)),
+        unkept=known.decider.left_out(),
+        crossing_us=known.config.decide.crossing_us,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from nfagent.dashboard.probe import Switches
 from nfagent.dashboard.snapshot import Place, Snapshot
 from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Offload, Rate, Step
-from nfagent.model import Decision, Event, Instance, InstancePort, Migration, Running, View
+from nfagent.model import Chain, Decision, Event, Instance, InstancePort, Migration, Running, View
 from nfagent.monitor import day
 from nfagent.store.migrations import Arrival
 from server.oneswitchd.answers import BridgeState, LinkState, Status, SwitchState, VirtualPort
@@ -284,3 +284,10 @@ _EXPLANATION = {
 def unmeasured() -> Snapshot:
     """Return the same server before any measurement or decision."""
     return replace(server(), measured=None, history=[], day={}, decision=None, whys={})
+
+
+def with_chain(known: Snapshot) -> Snapshot:
+    """Return the server with a chain over host and sNIC, whose bound is ignored."""
+    ids = {view.instance.name: view.instance.id for view in known.views}
+    chain = Chain("id-shop", "shop", "default", (ids["edge-lb"], ids["tenant-a-lb"], ids["dns-lb"]), 40, AT)
+    return replace(known, chains=(chain,), crossing_us=10, unkept={chain.id: "no placement satisfies it"})

@@ -195,7 +195,8 @@ def crowded() -> Snapshot:
 
 def conditions() -> list[tuple[Snapshot, str]]:
     """Return conditions of a server, each with a word of its banner."""
-    return [(sample.server(), "No faults"), (crowded(), "is down"), (sample.unmeasured(), "Not measured")]
+    chain = sample.with_chain(sample.server())
+    return [(chain, "No faults"), (crowded(), "is down"), (sample.unmeasured(), "Not measured")]
 
 
 def test_nothing_is_wider_than_the_screen(shown: Stage, tab: Tab) -> None:

@@ -16,6 +16,7 @@ from nfagent.model import Event, View
 from nfagent.monitor.day import STEP_S
 from nfagent.store.migrations import Arrival
 from server.oneswitchd.answers import LinkState
+from tests.nfagent import samples
 from tests.nfagent.dashboard import crowd, sample
 from tests.nfagent.dashboard.sample import AT, HOST, NIC
 
@@ -507,3 +508,22 @@ def test_the_bars_change_colour_near_the_end() -> None:
 def test_events_of_the_optimiser_have_texts(kind: str, payload: dict[str, Any], text: str) -> None:
     known = replace(sample.server(), news=[Event(9, AT, kind, "2", None, payload)])
     assert words(known, "events").endswith(text)
+
+
+def test_each_chain_shows_its_hops_and_their_costs() -> None:
+    known = sample.server()
+    assert render.fragments(known)["chains"] == ""
+    ids = {view.instance.name: view.instance.id for view in known.views}
+    chain = samples.chain("shop", ("port:1", ids["edge-lb"], ids["tenant-a-lb"], "id-gone"))
+    chain = replace(chain, id="id-shop", latency_us=40)
+    known = replace(known, chains=(chain,), crossing_us=10, unkept={"id-shop": "there is no room"})
+    text = words(known, "chains")
+    assert "shop of acme: PCIe links unknown, latency unknown of at most 40 µs, CPU 2.5 active" in text
+    assert "Its bound is ignored: there is no room" in text
+    assert "edge-lb l4lb active snic0 - - 1.8" in text
+    assert "tenant-a-lb l4lb active hypervisor 1 10 µs 0.62" in text
+    assert text.endswith("gone - - - - - - -")
+    whole = replace(known, chains=(replace(chain, hops=chain.hops[1:3]),), unkept={})
+    assert "1 PCIe link, 10 µs of at most 40 µs" in words(whole, "chains")
+    many = replace(known, chains=(chain,) * 14)
+    assert "and 2 more chains" in words(many, "chains")

@@ -153,7 +153,19 @@ def test_the_stream_sends_only_changed_fragments(own_world: World) -> None:
 def test_a_reconnecting_client_gets_what_it_missed(own_world: World) -> None:
     with following(own_world.operator) as follower:
         last, _, first = follower.next()
-    parts = {"banner", "tiles", "filters", "map", "hub", "link-1", "lane-1", "placement", "migrations", "events"}
+    parts = {
+        "banner",
+        "tiles",
+        "filters",
+        "chains",
+        "map",
+        "hub",
+        "link-1",
+        "lane-1",
+        "placement",
+        "migrations",
+        "events",
+    }
     parts |= {"never", "ended", "never-cards", "ended-cards", "hub-cards", "lane-1-cards"}
     assert set(first["fragments"]) == parts
     own_world.create("missed")
