@@ -27,6 +27,7 @@ _KEPT, _NEW = 2, 20
 _REQUEST_S = 1.0
 _CALM_S = 30.0
 _ANSWER_S = 2.0
+_ASKED = 2
 
 
 def run(console: Console, *, faults: int, seed: int, as_json: bool = False) -> bool:
@@ -142,8 +143,10 @@ class _RoundRun:
                 self._troubles.append(f"{fault} could not be mended: {error}")
 
     def _ask_for_advice(self) -> None:
-        """Ask what a person should do, if an outage goes on."""
-        if any(each.end is None for each in self._service.outages()):
+        """Ask what a person should do, if an outage goes on; ask again if doctor finds nothing: it may have ended."""
+        for _ in range(_ASKED):
+            if self._advice or all(each.end is not None for each in self._service.outages()):
+                return
             self._advice = advice(self._site.lab.server_toml, self._site.agent.config)
             self._told = time.monotonic()
 
