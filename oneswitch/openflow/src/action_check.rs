@@ -6,6 +6,7 @@ use crate::action::{
 };
 use crate::error::{ErrorCode, Refusal};
 use crate::field::{class, lookup, Kind};
+use crate::learn_check;
 use crate::oxm::OxmField;
 use crate::port::is_output;
 use crate::wire::{u16_at, u32_at, Reader};
@@ -190,10 +191,21 @@ fn pull(rest: &[u8], strictness: Strictness) -> Result<(&[u8], &[u8]), Refusal> 
             {
                 copy_field(raw, 12)?;
             }
+            Some(action_kind::EXPERIMENTER) => nicira(raw)?,
             _ => {}
         }
     }
     Ok((raw, after))
+}
+
+/// Checks what switches would find too late, because something else in the message is wrong as well.
+fn nicira(raw: &[u8]) -> Result<(), Refusal> {
+    match (u32_at(raw, 4), u16_at(raw, 8)) {
+        (Some(NX_VENDOR), Some(subtype @ (nicira_action::LEARN | nicira_action::LEARN2))) => {
+            learn_check::check(raw, subtype)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// `ofpact_check_output_port`.

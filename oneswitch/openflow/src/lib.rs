@@ -21,6 +21,7 @@ mod group;
 mod header;
 mod instruction;
 mod later_fields;
+mod learn_check;
 mod message;
 mod meter;
 mod metering;

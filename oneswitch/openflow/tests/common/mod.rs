@@ -139,6 +139,25 @@ pub fn matching() -> impl Strategy<Value = Match> {
     oxm().prop_map(|oxm| Match::from_oxm(oxm).unwrap())
 }
 
+/// A `learn` with any timeouts, priority and cookie, which matches on a tag's id, loads bits and outputs.
+fn learn() -> impl Strategy<Value = Vec<u8>> {
+    const MATCH: &[u8] = &[0, 12, 0x80, 0, 8, 6, 0, 0, 0x80, 0, 6, 6, 0, 0];
+    const LOAD: &[u8] = &[0x28, 16, 0, 1, 0, 1, 0, 4, 0, 0];
+    const OUTPUT: &[u8] = &[0x10, 32, 0x80, 0, 0, 4, 0, 0];
+    let specs = vec(prop::sample::select(&[MATCH, LOAD, OUTPUT][..]), 0..4);
+    (
+        any::<[u8; 14]>(),
+        0..4_u8,
+        0..255_u8,
+        any::<[u8; 4]>(),
+        specs,
+    )
+        .prop_map(|(head, flags, table, finishing, specs)| {
+            let head = [&head[..], &[0, flags, table, 0], &finishing].concat();
+            nicira(16, &[head, specs.concat(), vec![0; 8]].concat())
+        })
+}
+
 fn nicira(subtype: u16, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0xff, 0xff, 0, 0, 0, 0, 0x23, 0x20];
     bytes.extend(subtype.to_be_bytes());
@@ -169,7 +188,7 @@ fn action() -> impl Strategy<Value = Vec<u8>> {
             any::<[u8; 6]>()
         )
             .prop_map(|(subtype, body)| nicira(subtype, &body)),
-        vec(any::<u8>(), 22..60).prop_map(|body| nicira(16, &[body, vec![0; 8]].concat())),
+        learn(),
     ];
     leaf.prop_recursive(3, 12, 4, |inner| {
         prop_oneof![
