@@ -12,7 +12,8 @@ HEAVY, LIGHT, FOR_API = "web1", "web2", "web3"
 WEIGHT = 2
 """The weight of the heavy server; the light one has 1."""
 
-_PERIOD_MS, _FALL, _RISE = 250, 2, 2
+# A killed server refuses connections at once. A live one may answer late on busy cores, and must not be taken for dead.
+_PERIOD_MS, _FALL, _RISE = 1000, 3, 1
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def balancer_config(lab: Lab) -> dict[str, Any]:
     ]
     return {
         "interfaces": [{"addresses": [f"{BALANCER}/24"]}],
+        # Half-sent heads wait for a whole move, which takes long on busy cores.
+        "timeouts": {"head": "60s"},
         "listeners": [{"name": "web", "address": WEB_VIP, "port": 80, "forwarded_for": True, "routes": routes}],
         "pools": [
             {"name": "web", "health": check, "backends": [backend(HEAVY, WEIGHT), backend(LIGHT)]},
