@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from figures import hnlb, tiara
+from figures import hnlb, tiara, uno
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/figures"
@@ -22,7 +22,7 @@ FOLDER = ROOT / "docs/figures"
 Draw = Callable[[dict[str, Any]], dict[str, Figure]]
 
 #: The figures of a benchmark, by its name.
-PAGES: dict[str, Draw] = {"hnlb": hnlb.draw, "tiara": tiara.draw}
+PAGES: dict[str, Draw] = {"hnlb": hnlb.draw, "tiara": tiara.draw, "uno": uno.draw, "asset_moves": uno.moves}
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ class DummySwitch:
         run("ovsdb-tool", "create", database, SCHEMA)
         self._spawn("ovsdb-server", str(database), f"--remote=punix:{self.folder}/db.sock", "--unixctl=db.ctl")
         self._await((self.folder / "db.sock").exists)
-        self.vsctl("--no-wait", "init")
+        self.vsctl("--retry", "--timeout=30", "--no-wait", "init")  # the socket exists before it listens
         self._spawn("ovs-vswitchd", self.db, "--enable-dummy", "--disable-system", "--unixctl=vs.ctl")
         self._await(Path(self.control).exists)
         return self
@@ -47,6 +47,10 @@ class DummySwitch:
         for process in reversed(self._processes):
             process.terminate()
             process.wait(SETTLE_S)
+
+    @property
+    def vswitchd_pid(self) -> int:
+        return self._processes[-1].pid
 
     def _spawn(self, *command: str) -> None:
         absolute = [word.replace("--unixctl=", f"--unixctl={self.folder}/") for word in command]

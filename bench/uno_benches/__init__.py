@@ -1,0 +1,1 @@
+"""UNO's figures in emulation: `bench/uno`."""
