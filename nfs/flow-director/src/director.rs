@@ -58,7 +58,7 @@ impl Drop for FlowDirector {
 }
 
 impl Table for FlowDirector {
-    fn open(&mut self, writer: Writer) -> Result<Box<dyn Driver + Send>, Unavailable> {
+    fn open(&mut self, writer: Writer, _: usize) -> Result<Box<dyn Driver + Send>, Unavailable> {
         let is_newer =
             |former: Writer| former.instance == writer.instance && former.epoch > writer.epoch;
         if self.writer.is_some_and(is_newer) {

@@ -95,7 +95,7 @@ impl NetworkFunction for L4lb {
     const SUMMARY: &'static str =
         "layer-4 load balancer: NAT, IPIP, GUE and VXLAN, with health checks";
     const SCHEMA: u32 = 1;
-    const OFFLOADS: bool = true;
+    const OFFLOADED_PORTS: usize = 1;
     type Config = Config;
 
     fn fits(config: &Config, ports: usize) -> Result<(), Refusal> {

@@ -15,14 +15,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use nf_offload::{Direction, Refused, Rows, Table};
+use nf_offload::{Direction, Rows, Table};
 use nf_runtime::{state::StateBuilder, CounterSink, Refusal};
-use serde_json::{json, Map, Value};
+use serde_json::Value;
 
 use crate::config::Tables;
 use desk::Desk;
 pub use desk::Surroundings;
-use memory::{Memory, Shared};
+use memory::Memory;
 use pins::Pins;
 pub use samples::Sampler;
 use samples::{Marked, Samples};
@@ -59,11 +59,10 @@ impl Offload {
     /// Takes over the state.
     pub fn resume(&self) {
         let mut desk = self.desk();
-        self.memory
-            .begin_life(|| RandomState::new().build_hasher().finish());
+        let rows = &self.memory.ledger;
+        rows.begin_life(|| RandomState::new().build_hasher().finish());
         *desk = None;
         self.pins.clear();
-        let rows = Shared(Arc::clone(&self.memory));
         let all = (0..rows.len()).map(|row| rows.get(row));
         for row in all.filter(|row| row.may_act()) {
             self.pins.add(&row.flow(), row.backend());
@@ -119,27 +118,7 @@ impl Offload {
         let Some(desk) = desk.as_ref() else {
             return Value::Null;
         };
-        let (state, why) = desk.state();
-        let totals = desk.totals();
-        let refused: Map<String, Value> = Refused::ALL
-            .iter()
-            .zip(totals.refused)
-            .filter(|(_, count)| *count > 0)
-            .map(|(why, count)| (why.name().to_owned(), json!(count)))
-            .collect();
-        json!({
-            "state": state,
-            "why": why,
-            "flows": desk.flows(),
-            "capacity": desk.capacity(),
-            "targets": desk.targets(),
-            "packets": totals.packets,
-            "bytes": totals.bytes,
-            "share": totals.share,
-            "installs": totals.installs,
-            "removals": totals.removals,
-            "refused": refused,
-        })
+        desk.status()
     }
 
     /// Adds its counters.
@@ -148,15 +127,7 @@ impl Offload {
         let Some(desk) = desk.as_ref() else {
             return;
         };
-        let totals = desk.totals();
-        out.gauge("offload_flows", &[], desk.flows() as f64);
-        out.counter("offload_packets", &[], totals.packets);
-        out.counter("offload_bytes", &[], totals.bytes);
-        out.gauge("offload_share", &[], totals.share);
-        out.counter("offload_installs", &[], totals.installs);
-        out.counter("offload_removals", &[], totals.removals);
-        for (why, count) in Refused::ALL.iter().zip(totals.refused) {
-            out.counter("offload_refused", &[("reason", why.name())], count);
-        }
+        let (flows, totals) = desk.report();
+        out.offload(flows, &totals);
     }
 }

@@ -20,7 +20,7 @@ use std::{
 use common::*;
 use model::Model;
 use nf_l4lb::L4lb;
-use nf_offload::Refused;
+use nf_offload::{Refused, Target};
 use nf_runtime::{
     testing::{Harness, Output},
     NetworkFunction, Refusal,
@@ -154,7 +154,9 @@ impl World {
             return by_function(&mut self.lb);
         };
         self.carried += 1;
-        let rewrite = self.table.target(id).unwrap().rewrite;
+        let Target::Rewrite { rewrite, .. } = self.table.target(id).unwrap() else {
+            panic!("{id:?} does not rewrite");
+        };
         assert_eq!(rewrite.source_mac.0, PORT_MAC);
         let mut seen = Seen {
             to: rewrite.destination_mac.0,

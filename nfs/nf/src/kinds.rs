@@ -24,7 +24,7 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) schema: u32,
-    pub(crate) offloads: bool,
+    pub(crate) offloaded_ports: usize,
     /// The places of its configuration that name files or sockets; `[]` stands for each element of a list. Those who may not open all files may not name
     /// them either.
     pub(crate) files: &'static [&'static str],
@@ -39,7 +39,7 @@ impl Kind {
             name: N::KIND,
             summary: N::SUMMARY,
             schema: N::SCHEMA,
-            offloads: N::OFFLOADS,
+            offloaded_ports: N::OFFLOADED_PORTS,
             files,
             run: run::<N>,
             check: check::<N>,

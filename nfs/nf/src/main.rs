@@ -93,15 +93,16 @@ fn command() -> Command {
                 .long("offload-port")
                 .value_name("N")
                 .value_parser(value_parser!(u32).range(1..=65023))
+                .action(ArgAction::Append)
                 .requires("offload")
-                .help("Number of the virtual port that --port is"),
+                .help("Number of the virtual port that --port is; one for each --port, in the same order"),
         )
         .arg(
             Arg::new("offload-owner")
                 .long("offload-owner")
                 .value_name("OWNER")
                 .requires("offload")
-                .help("Owner of that virtual port"),
+                .help("Owner of the virtual ports"),
         );
     let check = Command::new("check")
         .about("Examine a configuration as `run` would, without interfaces; says what is wrong")
@@ -240,7 +241,11 @@ fn table(arguments: &ArgMatches) -> Result<Option<Chosen>, Failure> {
         return Ok(None);
     };
     let edge = EdgePort {
-        port: arguments.get_one::<u32>("offload-port").copied(),
+        ports: arguments
+            .get_many::<u32>("offload-port")
+            .unwrap_or_default()
+            .copied()
+            .collect(),
         owner: arguments.get_one::<String>("offload-owner").cloned(),
     };
     Chosen::of(named, edge).map(Some)
@@ -272,7 +277,7 @@ fn complete(arguments: &ArgMatches) -> Result<(), Failure> {
 
 fn list(arguments: &ArgMatches) {
     if text(arguments, "format") == "json" {
-        let each = |kind: &kinds::Kind| json!({ "kind": kind.name, "summary": kind.summary, "schema": kind.schema, "offloads": kind.offloads, "files": kind.files });
+        let each = |kind: &kinds::Kind| json!({ "kind": kind.name, "summary": kind.summary, "schema": kind.schema, "offloaded_ports": kind.offloaded_ports, "files": kind.files });
         println!("{}", json!(KINDS.iter().map(each).collect::<Vec<_>>()));
         return;
     }

@@ -30,11 +30,8 @@ pub(crate) struct Running<'a> {
 }
 
 pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failure> {
-    if running.table.is_some() && !N::OFFLOADS {
-        return Err(Failure::new(format!(
-            "--offload: {} processes all its packets itself; run it without --offload",
-            N::KIND
-        )));
+    if let Some(table) = &running.table {
+        table.fits(N::KIND, running.ports.len(), N::OFFLOADED_PORTS)?;
     }
     let config: N::Config = config::load(running.config)?;
     let own = N::own_addresses(&config);

@@ -28,7 +28,7 @@ pub(crate) enum Chosen {
 /// The options beside `--offload`, which only a path of oneswitchd's socket has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EdgePort {
-    pub(crate) port: Option<u32>,
+    pub(crate) ports: Vec<u32>,
     pub(crate) owner: Option<String>,
 }
 
@@ -44,15 +44,15 @@ impl Chosen {
             _ => None,
         };
         if let Some(chosen) = of_port {
-            return match edge.port {
-                None => Ok(chosen),
-                Some(_) => Err(Failure::new(format!(
+            return match edge.ports.is_empty() {
+                true => Ok(chosen),
+                false => Err(Failure::new(format!(
                     "--offload {named}: the port itself has this table; run it without --offload-port"
                 ))),
             };
         }
         if let Some(socket) = named.strip_prefix("tnic:") {
-            if edge.port.is_some() || edge.owner.is_some() {
+            if !edge.ports.is_empty() || edge.owner.is_some() {
                 return Err(Failure::new(format!(
                     "--offload {named}: a T-NIC has no virtual ports; run it without --offload-port and --offload-owner"
                 )));
@@ -60,16 +60,40 @@ impl Chosen {
             let socket = Path::new(socket).to_owned();
             return Ok(Self::Tnic(Tnic { socket }));
         }
-        let Some(port) = edge.port else {
+        if edge.ports.is_empty() {
             return Err(Failure::new(format!(
                 "--offload {named}: the path of oneswitchd's socket needs --offload-port, the number of the virtual port (expected: that, xdp, ntuple, or tnic: and a path)"
             )));
-        };
+        }
         Ok(Self::Edge(Edge {
             socket: Path::new(named).to_owned(),
-            port,
+            ports: edge.ports,
             owner: edge.owner,
         }))
+    }
+
+    /// Checks that a function with these ports can use the table. `most`: the most ports with which a function of this kind can.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub(crate) fn fits(&self, kind: &str, ports: usize, most: usize) -> Result<(), Failure> {
+        if most == 0 {
+            return Err(Failure::new(format!(
+                "--offload: {kind} processes all its packets itself; run it without --offload"
+            )));
+        }
+        if ports > most {
+            return Err(Failure::new(format!(
+                "--offload: {kind} with {ports} ports processes all its packets itself; run it with {most}, or without --offload"
+            )));
+        }
+        match self {
+            Self::Edge(edge) if edge.ports.len() != ports => Err(Failure::new(format!(
+                "--offload-port: {} numbers for {ports} ports; expected one for each --port",
+                edge.ports.len()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the matches that the port must have.
@@ -121,15 +145,15 @@ mod tests {
     #[test]
     fn a_path_is_oneswitchds_socket_and_needs_a_port() {
         let port = EdgePort {
-            port: Some(7),
+            ports: vec![7],
             owner: None,
         };
         let Ok(Chosen::Edge(edge)) = Chosen::of("/run/x.sock", port.clone()) else {
             panic!("another table");
         };
         assert_eq!(
-            (edge.socket.as_path(), edge.port),
-            (Path::new("/run/x.sock"), 7)
+            (edge.socket.as_path(), edge.ports),
+            (Path::new("/run/x.sock"), vec![7])
         );
         let refused = Chosen::of("/run/x.sock", EdgePort::default()).unwrap_err();
         assert!(refused.to_string().contains("--offload-port"), "{refused}");
@@ -138,6 +162,24 @@ mod tests {
             refused.to_string().contains("without --offload-port"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn each_port_has_its_number() {
+        let edge = |ports| {
+            let owner = None;
+            Chosen::of("/run/x.sock", EdgePort { ports, owner }).unwrap()
+        };
+        edge(vec![7]).fits("l4lb", 1, 1).unwrap();
+        edge(vec![7, 8]).fits("firewall", 2, 2).unwrap();
+        for (ports, count, most, part) in [
+            (vec![7], 2, 2, "1 numbers for 2 ports"),
+            (vec![7, 8], 2, 1, "l4lb with 2 ports"),
+            (vec![7], 1, 0, "without --offload"),
+        ] {
+            let refused = edge(ports).fits("l4lb", count, most).unwrap_err();
+            assert!(refused.to_string().contains(part), "{refused}");
+        }
     }
 
     #[test]
@@ -156,7 +198,7 @@ mod tests {
         };
         assert_eq!(tnic.socket, Path::new("/run/mux.sock"));
         let port = EdgePort {
-            port: Some(7),
+            ports: vec![7],
             owner: None,
         };
         let refused = Chosen::of("tnic:/run/mux.sock", port).err().unwrap();

@@ -53,17 +53,20 @@ impl CounterId {
     }
 }
 
-/// The treatment of a flow's packets: the rewrite, and then the port that the function would have sent them out of.
+/// The treatment of a flow's packets. Ports are the function's, counted from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
-    pub rewrite: Rewrite,
-    /// The function's port, counted from zero.
-    pub port: u16,
+pub enum Target {
+    /// The rewrite, and then the port that the function would have sent them out of.
+    Rewrite { rewrite: Rewrite, port: u16 },
+    /// They leave unchanged, out of this port.
+    Pass { port: u16 },
+    /// They are dropped.
+    Deny,
 }
 
 impl Target {
     /// The treatment where the table only marks packets with the target's number: none.
-    pub const MARK: Self = Self {
+    pub const MARK: Self = Self::Rewrite {
         rewrite: Rewrite {
             source_mac: MacAddress([0; 6]),
             destination_mac: MacAddress([0; 6]),
@@ -192,6 +195,9 @@ pub struct Rewrites {
     pub source: bool,
     pub destination: bool,
     pub vxlan: bool,
+    /// It can let packets pass unchanged by another port of the function, and drop them ([`Target::Pass`], [`Target::Deny`]).
+    pub pass: bool,
+    pub deny: bool,
 }
 
 impl Rewrites {
@@ -200,6 +206,8 @@ impl Rewrites {
         source: false,
         destination: false,
         vxlan: false,
+        pass: false,
+        deny: false,
     };
 }
 
@@ -241,11 +249,12 @@ pub struct Unavailable {
 
 /// A table that a writer can open.
 pub trait Table: Send {
-    /// Begins to use the table, without waiting for it. Earlier drivers of this writer are void.
+    /// Begins to use the table for packets that would come by a port of the function, counted from zero, without waiting for it. Earlier drivers of this
+    /// writer for this port are void.
     ///
     /// # Errors
-    /// If it cannot be reached now.
-    fn open(&mut self, writer: Writer) -> Result<Box<dyn Driver + Send>, Unavailable>;
+    /// If it cannot be reached now, or does not have this port.
+    fn open(&mut self, writer: Writer, port: usize) -> Result<Box<dyn Driver + Send>, Unavailable>;
 }
 
 /// A table in the hands of one writer. No call waits.

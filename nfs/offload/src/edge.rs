@@ -27,19 +27,19 @@ const READ: usize = 1 << 20;
 /// oneswitchd takes a writer that sends nothing for three seconds for dead.
 const ALIVE: Duration = Duration::from_millis(500);
 
-/// The rules of the server's switches for one virtual port.
+/// The rules of the server's switches for the virtual ports of a function.
 #[derive(Clone, Debug)]
 pub struct Edge {
     /// oneswitchd's socket.
     pub socket: PathBuf,
-    /// The function's virtual port.
-    pub port: u32,
-    /// The port's owner.
+    /// The numbers of the function's virtual ports, in its order.
+    pub ports: Vec<u32>,
+    /// The ports' owner.
     pub owner: Option<String>,
 }
 
 impl Table for Edge {
-    fn open(&mut self, writer: Writer) -> Result<Box<dyn Driver + Send>, Unavailable> {
+    fn open(&mut self, writer: Writer, port: usize) -> Result<Box<dyn Driver + Send>, Unavailable> {
         let failed = |error: std::io::Error| {
             Unavailable {
             why: format!(
@@ -49,10 +49,21 @@ impl Table for Edge {
             is_replaced: false,
         }
         };
+        let Some(number) = self.ports.get(port).copied() else {
+            let why = format!(
+                "oneswitchd knows no virtual port of port {port}: the function has {}",
+                self.ports.len()
+            );
+            return Err(Unavailable {
+                why,
+                is_replaced: true,
+            });
+        };
         let stream = UnixStream::connect(&self.socket).map_err(failed)?;
         stream.set_nonblocking(true).map_err(failed)?;
         let mut session = Session {
             stream,
+            ports: self.ports.clone(),
             out: Vec::new(),
             input: Vec::new(),
             capabilities: None,
@@ -60,7 +71,7 @@ impl Table for Edge {
             is_listed: false,
             sent: Instant::now(),
         };
-        session.put(&Hello::of(writer, self.port, self.owner.as_deref()));
+        session.put(&Hello::of(writer, number, self.owner.as_deref()));
         session.put_line(b"{\"list\":null}");
         Ok(Box::new(session))
     }
@@ -69,6 +80,7 @@ impl Table for Edge {
 /// A connection to oneswitchd.
 struct Session {
     stream: UnixStream,
+    ports: Vec<u32>,
     out: Vec<u8>,
     input: Vec<u8>,
     capabilities: Option<Capabilities>,
@@ -191,7 +203,11 @@ impl Driver for Session {
             if self.out.len() >= WAITING {
                 break;
             }
-            self.put(&lines::Line(*request));
+            let line = lines::Line(*request, &self.ports);
+            // Serialising plain values into memory cannot fail.
+            if serde_json::to_writer(&mut self.out, &line).is_ok() {
+                self.out.push(b'\n');
+            }
             taken += 1;
         }
         taken

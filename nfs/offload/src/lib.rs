@@ -5,6 +5,8 @@
 //!
 //! - [`Driver`]: the contract of a table. It installs and removes rules, and tells what became of them.
 //! - [`Edge`]: the table that every server has: the rules of its switches, by way of oneswitchd.
+//! - [`open_ports`]: the tables of several ports of a function as one.
+//! - [`Exchange`]: a ledger with its promoter at a table that may come and go.
 //! - [`Heavy`]: finds the heavy flows among samples.
 //! - [`Promoter`]: decides which flows get a rule, and which lose theirs.
 //! - [`Ledger`]: knows which flows have a rule, in which state. It survives with the instance.
@@ -18,8 +20,10 @@
 
 mod driver;
 mod edge;
+mod exchange;
 mod heavy;
 mod ledger;
+mod ports;
 mod promoter;
 
 pub use driver::{
@@ -28,6 +32,8 @@ pub use driver::{
     Writer,
 };
 pub use edge::Edge;
+pub use exchange::{Exchange, Totals};
 pub use heavy::Heavy;
 pub use ledger::{Addition, Ledger, Live, Outcome, Row, Rows, Tally};
+pub use ports::open_ports;
 pub use promoter::{Limits, Promoter};

@@ -11,7 +11,7 @@ use std::{
 
 use nf_offload::{
     CounterId, Direction, Driver, Edge, Event, FlowKey, Listed, Listing, Request, RuleId, Table,
-    TargetId, Writer,
+    Target, TargetId, Writer,
 };
 use serde_json::{json, Value};
 
@@ -26,10 +26,10 @@ fn open(name: &str) -> (Box<dyn Driver + Send>, BufReader<UnixStream>) {
     };
     let mut edge = Edge {
         socket: socket.clone(),
-        port: 1000,
+        ports: vec![1000, 1001],
         owner: None,
     };
-    let driver = edge.open(writer).unwrap();
+    let driver = edge.open(writer, 0).unwrap();
     let (stream, _) = listener.accept().unwrap();
     std::fs::remove_file(socket).unwrap();
     stream
@@ -57,8 +57,10 @@ fn a_request_is_a_line() {
         Request::Install(rule, flow(), TargetId(2), CounterId(5), Direction::ToClient),
         Request::Remove(rule),
         Request::DropTarget(TargetId(2)),
+        Request::PutTarget(TargetId(3), Target::Pass { port: 1 }),
+        Request::PutTarget(TargetId(4), Target::Deny),
     ];
-    assert_eq!(driver.submit(&requests), 3);
+    assert_eq!(driver.submit(&requests), 5);
     driver.poll(&mut Vec::new()).unwrap();
     let instance = "000000000000000000000000000000ab";
     let install = json!([
@@ -78,6 +80,8 @@ fn a_request_is_a_line() {
         json!({ "install": install }),
         json!({"remove": 7_u64 << 40}),
         json!({"drop": 2}),
+        json!({"pass": [3, 1001]}),
+        json!({"deny": 4}),
     ] {
         let mut line = String::new();
         oneswitchd.read_line(&mut line).unwrap();

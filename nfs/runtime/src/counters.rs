@@ -55,6 +55,19 @@ impl CounterSink {
         self.add((name, ""), Kind::Gauge, labels, value);
     }
 
+    /// Adds the counts of a faster table that carries this many flows.
+    pub fn offload(&mut self, flows: usize, totals: &nf_offload::Totals) {
+        self.gauge("offload_flows", &[], flows as f64);
+        self.counter("offload_packets", &[], totals.packets);
+        self.counter("offload_bytes", &[], totals.bytes);
+        self.gauge("offload_share", &[], totals.share);
+        self.counter("offload_installs", &[], totals.installs);
+        self.counter("offload_removals", &[], totals.removals);
+        for (why, count) in nf_offload::Refused::ALL.iter().zip(totals.refused) {
+            self.counter("offload_refused", &[("reason", why.name())], count);
+        }
+    }
+
     /// Adds a distribution: `counts` of the values up to each of `bounds` and above those before it, one more for all others, and the values' sum.
     pub fn histogram(
         &mut self,

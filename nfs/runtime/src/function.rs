@@ -17,8 +17,8 @@ pub trait NetworkFunction: Send + Sync + Sized + 'static {
     const KIND: &'static str;
     /// One line for `nf list`.
     const SUMMARY: &'static str;
-    /// Whether it asks a faster table to carry flows: it has `offload`.
-    const OFFLOADS: bool = false;
+    /// The most ports with which it asks a faster table to carry flows by `offload`; 0: it never does.
+    const OFFLOADED_PORTS: usize = 0;
     /// Whether it takes frames of several segments (GSO, GRO) and partial checksums: see [`Packet::offloads`](crate::Packet::offloads). A function that
     /// does not gets complete frames only.
     const LARGE_FRAMES: bool = false;

@@ -12,6 +12,7 @@ mod chunk_pool;
 mod crash;
 mod flow_table;
 mod keyed_hash;
+mod ledger;
 mod slab;
 mod slots;
 mod spin;
@@ -22,6 +23,7 @@ pub use byte_queue::ByteQueue;
 pub use chunk_pool::{Chunk, ChunkPool, CHUNK_BYTES};
 pub use flow_table::FlowTable;
 pub use keyed_hash::HashKey;
+pub use ledger::LedgerMemory;
 pub use slab::{Slab, SlabId};
 pub use timers::Timers;
 

@@ -46,7 +46,7 @@ pub struct Tnic {
 type Clock = Box<dyn Fn() -> Instant + Send>;
 
 impl Table for Tnic {
-    fn open(&mut self, writer: Writer) -> Result<Box<dyn Driver + Send>, Unavailable> {
+    fn open(&mut self, writer: Writer, _: usize) -> Result<Box<dyn Driver + Send>, Unavailable> {
         self.open_with(writer, Box::new(Instant::now))
     }
 }
@@ -327,6 +327,8 @@ impl Driver for Session {
                 source: false,
                 destination: true,
                 vxlan: true,
+                pass: false,
+                deny: false,
             },
             counts: Counts::Idle,
         })

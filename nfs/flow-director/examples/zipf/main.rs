@@ -112,7 +112,7 @@ impl Function {
             instance: 1,
             epoch: 1,
         };
-        let mut driver = table.open(writer).unwrap();
+        let mut driver = table.open(writer, 0).unwrap();
         while worker.turn() {}
         let mut ledger = Ledger::open(Memory::new(2 * ENTRIES as usize), 1);
         ledger.reconcile(&driver.list().unwrap());

@@ -149,8 +149,8 @@ impl<const FLOWS: usize, const PACE: u32> Nic<FLOWS, PACE> {
 }
 
 impl<const FLOWS: usize, const PACE: u32> Table for Nic<FLOWS, PACE> {
-    fn open(&mut self, writer: Writer) -> Result<Box<dyn Driver + Send>, Unavailable> {
-        self.director.lock().unwrap().open(writer)
+    fn open(&mut self, writer: Writer, _: usize) -> Result<Box<dyn Driver + Send>, Unavailable> {
+        self.director.lock().unwrap().open(writer, 0)
     }
 }
 
@@ -163,7 +163,7 @@ impl<const FLOWS: usize, const PACE: u32> Model for Nic<FLOWS, PACE> {
 
     fn writer(&self, instance: u128, epoch: u64) -> Self::Handle {
         let mut director = self.director.lock().unwrap();
-        director.open(Writer { instance, epoch }).unwrap()
+        director.open(Writer { instance, epoch }, 0).unwrap()
     }
 
     fn carry(&self, flow: FlowKey, fades_too: bool) -> Option<TargetId> {

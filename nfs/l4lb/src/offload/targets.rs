@@ -14,7 +14,7 @@ use crate::{
 pub const FIRST_ANSWER: u32 = 1 << 15;
 
 /// The only port of a function whose flows a table can carry.
-const PORT: u16 = 0;
+pub const PORT: u16 = 0;
 
 /// Tells whether a rule of this table can do to the packets of a VIP what the function does.
 pub fn is_fit(snapshot: &Snapshot, vip: &Vip, table: Rewrites) -> bool {
@@ -43,7 +43,7 @@ pub fn to_backend(
     if table == Rewrites::NONE {
         return Some(Target::MARK);
     }
-    Some(Target {
+    Some(Target::Rewrite {
         rewrite: Rewrite {
             source_mac: own,
             destination_mac: backend.way.mac()?,
@@ -70,7 +70,7 @@ fn tunnel_to(snapshot: &Snapshot, backend: &Backend) -> Option<Tunnel> {
 
 /// Returns the treatment of a VIP's answers by way of this station.
 pub fn to_client(vip: &Vip, station: MacAddress, own: MacAddress) -> Target {
-    Target {
+    Target::Rewrite {
         rewrite: Rewrite {
             source_mac: own,
             destination_mac: station,

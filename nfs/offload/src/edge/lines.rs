@@ -6,8 +6,8 @@ use nf_packet::protocol;
 use serde::{ser::SerializeMap, Deserialize, Serialize, Serializer};
 
 use crate::{
-    Capabilities, CounterId, Counts, Direction, FlowKey, Listed, Matches, Request, Rewrites,
-    RuleId, Target, TargetId, Writer,
+    Capabilities, CounterId, Counts, Direction, FlowKey, Listed, Matches, Request, Rewrite,
+    Rewrites, RuleId, Target, TargetId, Writer,
 };
 
 /// The first line.
@@ -38,16 +38,24 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// A request as a line.
-pub struct Line(pub Request);
+/// A request as a line, with the numbers of the function's virtual ports.
+pub struct Line<'a>(pub Request, pub &'a [u32]);
 
-impl Serialize for Line {
+impl Serialize for Line<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(1))?;
         match self.0 {
-            Request::PutTarget(TargetId(id), target) => {
-                map.serialize_entry("target", &(id, Rewriting::of(&target)))?;
-            }
+            Request::PutTarget(TargetId(id), target) => match target {
+                Target::Rewrite { rewrite, .. } => {
+                    map.serialize_entry("target", &(id, Rewriting::of(&rewrite)))?;
+                }
+                Target::Pass { port } => {
+                    // Port 0 does not exist: oneswitchd refuses the flows of a target that names it.
+                    let number = self.1.get(usize::from(port)).copied().unwrap_or(0);
+                    map.serialize_entry("pass", &(id, number))?;
+                }
+                Target::Deny => map.serialize_entry("deny", &id)?,
+            },
             Request::DropTarget(TargetId(id)) => map.serialize_entry("drop", &id)?,
             Request::Install(RuleId(rule), flow, target, counter, direction) => {
                 let clients = match direction {
@@ -92,8 +100,7 @@ struct Tunnel {
 }
 
 impl Rewriting {
-    fn of(target: &Target) -> Self {
-        let rewrite = &target.rewrite;
+    fn of(rewrite: &Rewrite) -> Self {
         Self {
             eth_src: rewrite.source_mac.to_string(),
             eth_dst: rewrite.destination_mac.to_string(),
@@ -196,6 +203,10 @@ pub struct Welcome {
     source: bool,
     destination: bool,
     vxlan: bool,
+    #[serde(default)]
+    pass: bool,
+    #[serde(default)]
+    deny: bool,
     counts: CountsName,
 }
 
@@ -221,6 +232,8 @@ impl Welcome {
                 source: self.source,
                 destination: self.destination,
                 vxlan: self.vxlan,
+                pass: self.pass,
+                deny: self.deny,
             },
             counts: match self.counts {
                 CountsName::Exact => Counts::Exact,

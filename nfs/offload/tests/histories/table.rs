@@ -202,7 +202,7 @@ impl Model for Table {
 }
 
 impl nf_offload::Table for Table {
-    fn open(&mut self, writer: Writer) -> Result<Box<dyn Driver + Send>, Unavailable> {
+    fn open(&mut self, writer: Writer, _: usize) -> Result<Box<dyn Driver + Send>, Unavailable> {
         Ok(Box::new(self.handle(writer)))
     }
 }
@@ -242,6 +242,8 @@ impl Driver for Handle {
                 source: true,
                 destination: true,
                 vxlan: false,
+                pass: true,
+                deny: true,
             },
             counts: Counts::Exact,
         })

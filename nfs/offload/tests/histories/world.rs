@@ -94,7 +94,7 @@ pub fn target(backend: u16) -> (TargetId, Target) {
     };
     (
         TargetId(backend.into()),
-        Target {
+        Target::Rewrite {
             rewrite,
             port: backend,
         },

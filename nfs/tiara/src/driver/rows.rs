@@ -141,7 +141,9 @@ impl Rows {
 
 /// Returns a target as a row. None: the switch encapsulates with VXLAN and rewrites the destination, and nothing else.
 fn content(target: &Target) -> Option<Content> {
-    let rewrite = &target.rewrite;
+    let Target::Rewrite { rewrite, .. } = target else {
+        return None;
+    };
     let (tunnel, (address, port)) = (rewrite.tunnel?, rewrite.destination?);
     if rewrite.source.is_some() {
         return None;

@@ -294,7 +294,7 @@ impl Driver for Handle {
 
 /// Gives a target what a T-NIC's switch does.
 fn tunnelled(request: Request) -> Request {
-    let Request::PutTarget(id, Target { mut rewrite, port }) = request else {
+    let Request::PutTarget(id, Target::Rewrite { mut rewrite, port }) = request else {
         return request;
     };
     rewrite.destination = Some(([10, 8, 0, 1].into(), 8080));
@@ -304,5 +304,5 @@ fn tunnelled(request: Request) -> Request {
         network: 5000,
         inner: (MacAddress([2; 6]), MacAddress([4; 6])),
     });
-    Request::PutTarget(id, Target { rewrite, port })
+    Request::PutTarget(id, Target::Rewrite { rewrite, port })
 }
