@@ -44,6 +44,8 @@ pub struct Config {
     pub inspection: Inspecting,
     #[serde(default)]
     pub timeouts: Timeouts,
+    #[serde(default)]
+    pub offload: Offload,
 }
 
 fn log_bytes() -> u64 {
@@ -208,6 +210,28 @@ impl Default for Inspecting {
             packets: 8,
             wait_ms: 200,
             memory_mib: 96,
+        }
+    }
+}
+
+/// The policy by which connections get rules of a faster table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Offload {
+    /// The rate that makes a connection heavy.
+    pub heavy_packets_per_s: f64,
+    /// Seconds without packets after which a connection loses its rules.
+    pub idle_s: u32,
+    /// One packet of this number is looked at.
+    pub sampling: u32,
+}
+
+impl Default for Offload {
+    fn default() -> Self {
+        Self {
+            heavy_packets_per_s: 100.0,
+            idle_s: 10,
+            sampling: 8,
         }
     }
 }

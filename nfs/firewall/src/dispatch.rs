@@ -9,6 +9,7 @@ use crate::{
     inspection::Inspection,
     key::{message, vlan, Message, Sighting},
     live::Treatment,
+    offload::Carry,
     pass::{action, code, reason, Pass, Seen},
     rules::Choice,
     state::word,
@@ -121,6 +122,9 @@ impl<I: Inspection> Pass<'_, I> {
         };
         let is_new = is_tcp && flags & (tcp_flags::SYN | tcp_flags::ACK) == tcp_flags::SYN;
         if self.is_over(&hot) || is_new && hot.connection == connection::CLOSING {
+            if self.acts_otherwise(packet, seen) {
+                return packet.drop_for(reason::RULE_ACTS);
+            }
             self.remove(slot);
             return self.open(packet, seen, is_reply);
         }
@@ -144,6 +148,7 @@ impl<I: Inspection> Pass<'_, I> {
             || self.agrees(&mut hot, slot, seen, packet.bytes());
         self.state.flows.put_hot(slot, &hot);
         self.count(hot.row, 1, seen.bytes());
+        self.carried.sample(&hot.key, hot.client);
         if !agrees {
             return packet.drop_for(reason::DIFFERS);
         }
@@ -214,6 +219,9 @@ impl<I: Inspection> Pass<'_, I> {
             .sighting
             .key
             .opening(client, packet.port(), self.context.ports());
+        if self.acts_otherwise(packet, seen) {
+            return packet.drop_for(reason::RULE_ACTS);
+        }
         match self.live.rules.choose(&opening, None) {
             Choice::Taken(rule, action) => {
                 let treatment = Treatment {
@@ -225,6 +233,25 @@ impl<I: Inspection> Pass<'_, I> {
             }
             Choice::Depends(index) => self.open_waiting(packet, seen, index),
         }
+    }
+
+    /// Tells whether a rule of the switch may still give the packets of a new connection another treatment, that of the connection before.
+    fn acts_otherwise(&self, packet: &Packet, seen: &Seen) -> bool {
+        let Some(acting) = self.carried.of(&seen.sighting.key) else {
+            return false;
+        };
+        let ports = self.context.ports();
+        let sighting = &seen.sighting;
+        let opening = sighting.key.opening(sighting.sender, packet.port(), ports);
+        let Choice::Taken(rule, action) = self.live.rules.choose(&opening, None) else {
+            return true;
+        };
+        let treatment = Treatment {
+            action,
+            rule,
+            is_undecided: false,
+        };
+        Carry::of(self.live, treatment) != Some(acting)
     }
 
     /// Handles the first packet of a connection whose treatment does not depend on the application. Only allowed ones are recorded.

@@ -1,10 +1,14 @@
 //! The network function.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+    },
     time::{Duration, Instant},
 };
 
+use nf_offload::Table;
 use nf_runtime::{
     state::StateBuilder, Batch, Context, CounterSink, Emitted, NetworkFunction, Packet, Refusal,
     Waker,
@@ -17,6 +21,7 @@ use crate::{
     hits::Hits,
     inspection::Inspection,
     live::Live,
+    offload::{Carried, Deciding, Offload, Surroundings},
     pass::Pass,
     report,
     state::{word, State},
@@ -32,6 +37,9 @@ pub struct Firewall<I> {
     state: Arc<State>,
     inner: Mutex<Inner<I>>,
     waker: Arc<Mutex<Waker>>,
+    offload: Offload,
+    /// The number of ports, once a table is in use.
+    ports: AtomicUsize,
 }
 
 /// The parts that a new configuration changes, and those that only the worker uses.
@@ -39,6 +47,7 @@ struct Inner<I> {
     live: Live,
     desk: Desk<I>,
     hits: Hits,
+    carried: Carried,
 }
 
 impl<I: Inspection> NetworkFunction for Firewall<I> {
@@ -47,6 +56,7 @@ impl<I: Inspection> NetworkFunction for Firewall<I> {
         "a stateful firewall with rules on zones, addresses, ports and applications (nDPI)";
     // The inspector learns from the order of packets of all flows.
     const ONE_WORKER: bool = true;
+    const OFFLOADED_PORTS: usize = 2;
     const SCHEMA: u32 = 1;
     type Config = Config;
 
@@ -73,6 +83,7 @@ impl<I: Inspection> NetworkFunction for Firewall<I> {
         hits.open(config.log.as_deref(), config.log_bytes)?;
         let live = Live::new(config, catalogue)?;
         let declared = Arc::new(State::declare(&live.config, state)?);
+        let offload = Offload::declare(live.config.flows, state)?;
         let torn = Arc::clone(&declared);
         state.on_repair(move || torn.repair());
         Ok(Self {
@@ -81,8 +92,11 @@ impl<I: Inspection> NetworkFunction for Firewall<I> {
                 live,
                 desk: Desk::new(inspector),
                 hits,
+                carried: Carried::default(),
             }),
             waker,
+            offload,
+            ports: AtomicUsize::new(1),
         })
     }
 
@@ -121,10 +135,15 @@ impl<I: Inspection> NetworkFunction for Firewall<I> {
             .or(inner.desk.inspector.as_ref())
             .map(I::catalogue);
         let mut live = Live::new(config, catalogue.unwrap_or_default())?;
+        drop(inner);
+        // Locked until the new rules are in force: no connection gets a rule of the switch by the old ones.
+        let mut desk = self.offload.desk();
+        desk.withdraw(&self.around(), &live)?;
+        let mut inner = self.inner();
         inner
             .hits
             .open(live.config.log.as_deref(), live.config.log_bytes)?;
-        live.take_rows(&self.state.rows);
+        self.offload.assign(&self.state, &mut live, &inner.carried);
         self.note_rules(&live);
         inner.live = live;
         if started.is_some() {
@@ -134,10 +153,14 @@ impl<I: Inspection> NetworkFunction for Firewall<I> {
     }
 
     fn resumed(&self, context: &Context<'_>) {
+        let mut desk = self.offload.desk();
         let mut inner = self.inner();
         let inner = &mut *inner;
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = context.waker();
-        inner.live.take_rows(&self.state.rows);
+        self.offload
+            .resume(&mut desk, &mut inner.carried, context.now());
+        self.offload
+            .assign(&self.state, &mut inner.live, &inner.carried);
         self.note_rules(&inner.live);
         inner
             .desk
@@ -148,11 +171,38 @@ impl<I: Inspection> NetworkFunction for Firewall<I> {
         self.inner().desk.is_busy() || self.state.flows.len() > 0
     }
 
+    fn offload(&self, context: &Context<'_>, table: &mut dyn Table) {
+        let policy = self.inner().live.config.offload.clone();
+        self.ports.store(context.ports(), Ordering::Relaxed);
+        let now = Duration::from_nanos(context.now());
+        let mut desk = self.offload.desk();
+        desk.turn(now, &self.around(), &policy, table);
+    }
+
+    fn leave_table(&self) {
+        self.offload.desk().leave();
+        self.inner().carried.rest();
+    }
+
+    fn offloaded(&self) -> Value {
+        let desk = self.offload.desk();
+        match desk.is_used() {
+            true => desk.status(self.ports.load(Ordering::Relaxed)),
+            false => Value::Null,
+        }
+    }
+
     fn tick(&self, context: &Context<'_>, out: &mut Batch) {
         let mut inner = self.inner();
-        let Inner { live, desk, hits } = &mut *inner;
+        let Inner {
+            live,
+            desk,
+            hits,
+            carried,
+        } = &mut *inner;
         let (_, emitted) = out.parts();
-        let mut pass = Pass::new(&self.state, live, (desk, hits), context, emitted);
+        carried.age(context.now());
+        let mut pass = Pass::new(&self.state, live, (desk, hits, carried), context, emitted);
         pass.attend();
         pass.expire(u64::from(self.state.flows.fresh()) / TICKS + 1);
         pass.end();
@@ -175,9 +225,10 @@ impl<I: Inspection> NetworkFunction for Firewall<I> {
         let rules = rules.map(|(index, name)| (Some(index), name));
         for (rule, name) in rules.chain([(None, "default")]) {
             let row = self.state.rows.get(live.row(rule));
+            let [packets, bytes] = self.offload.carried(live.row(rule));
             let label = [("rule", name)];
-            out.counter("rule_packets", &label, row.packets);
-            out.counter("rule_bytes", &label, row.bytes);
+            out.counter("rule_packets", &label, row.packets + packets);
+            out.counter("rule_bytes", &label, row.bytes + bytes);
             out.counter("rule_connections", &label, row.connections);
             out.counter("rule_above_rate", &label, row.above_rate);
             out.counter("rule_undecided", &label, row.undecided);
@@ -195,12 +246,18 @@ impl<I: Inspection> NetworkFunction for Firewall<I> {
         out.counter("inspector_restarts", &[], inner.desk.restarts);
         out.counter("lines", &[], inner.hits.written);
         out.counter("lines_not_logged", &[], inner.hits.lost);
+        drop(inner);
+        let desk = self.offload.desk();
+        if desk.is_used() {
+            let (flows, totals) = desk.report();
+            out.offload(flows, &totals);
+        }
     }
 
     fn control(&self, verb: &str, arguments: &Value) -> Option<Result<Value, Refusal>> {
         let inner = self.inner();
         match verb {
-            "rules" => Some(Ok(report::rules(&self.state, &inner.live))),
+            "rules" => Some(Ok(report::rules(&self.state, &inner.live, &self.offload))),
             "flows" => Some(
                 report::parsed(arguments)
                     .map(|wanted| report::flows(&self.state, &inner.live, &wanted)),
@@ -215,6 +272,10 @@ impl<I: Inspection> Firewall<I> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn around(&self) -> Around<'_, I> {
+        Around(self)
+    }
+
     fn decide(
         &self,
         inner: &mut Inner<I>,
@@ -222,9 +283,14 @@ impl<I: Inspection> Firewall<I> {
         emitted: &mut Emitted,
         context: &Context<'_>,
     ) {
-        let Inner { live, desk, hits } = inner;
+        let Inner {
+            live,
+            desk,
+            hits,
+            carried,
+        } = inner;
         let is_busy = desk.is_busy();
-        let mut pass = Pass::new(&self.state, live, (desk, hits), context, emitted);
+        let mut pass = Pass::new(&self.state, live, (desk, hits, carried), context, emitted);
         if is_busy {
             pass.attend();
         }
@@ -238,6 +304,22 @@ impl<I: Inspection> Firewall<I> {
             self.state.count(word::GENERATION);
             self.state.put_word(word::DIGEST, digest);
         }
+    }
+}
+
+/// The firewall, as its desk for the offload sees it.
+struct Around<'a, I>(&'a Firewall<I>);
+
+impl<I: Inspection> Surroundings for Around<'_, I> {
+    fn look<T>(&self, step: impl FnOnce(&Deciding<'_>, &mut Carried) -> T) -> T {
+        let mut inner = self.0.inner();
+        let Inner { live, carried, .. } = &mut *inner;
+        let deciding = Deciding {
+            state: &self.0.state,
+            live,
+            ports: self.0.ports.load(Ordering::Relaxed),
+        };
+        step(&deciding, carried)
     }
 }
 

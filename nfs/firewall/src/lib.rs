@@ -16,6 +16,7 @@ mod inspection;
 mod key;
 mod live;
 mod ndpi;
+mod offload;
 mod pass;
 mod prefix;
 mod ranges;

@@ -63,8 +63,9 @@ impl Live {
     }
 
     /// Gives the rules their rows, which the state must own.
-    pub fn take_rows(&mut self, rows: &Rows) {
-        self.rows = rows.assign(self.rules.rules.iter().map(|rule| rule.name.as_str()));
+    pub fn take_rows(&mut self, rows: &Rows, is_named: impl Fn(u16) -> bool, clear: impl Fn(u16)) {
+        let names = self.rules.rules.iter().map(|rule| rule.name.as_str());
+        self.rows = rows.assign(names, is_named, clear);
         let most = self.rows.iter().copied().max().unwrap_or_default();
         self.by_row = vec![0; usize::from(most) + 1];
         for (index, row) in self.rows.iter().enumerate() {
@@ -87,11 +88,17 @@ impl Live {
         row.copied().unwrap_or(rows::DEFAULT)
     }
 
+    /// Returns the index of the rule of a row. None: the default.
+    #[inline]
+    pub fn index_of(&self, row: u16) -> Option<usize> {
+        let index = self.by_row.get(usize::from(row))?.checked_sub(1)?;
+        Some(index.into())
+    }
+
     /// Returns the rule of a row.
     #[inline]
     pub fn by_row(&self, row: u16) -> Option<&Rule> {
-        let index = self.by_row.get(usize::from(row))?.checked_sub(1)?;
-        self.rules.rules.get(usize::from(index))
+        self.rules.rules.get(self.index_of(row)?)
     }
 
     /// Returns the treatment of a connection about whose application nothing more will be known.

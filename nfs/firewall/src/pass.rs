@@ -12,6 +12,7 @@ use crate::{
     inspection::Inspection,
     key::{Key, Sighting},
     live::{Live, Treatment},
+    offload::Carried,
     state::{word, State},
 };
 
@@ -31,6 +32,7 @@ pub mod reason {
     pub const FRAGMENT: &str = "fragment before its application is known";
     pub const NO_FIRST: &str = "fragment without its first";
     pub const OTHER: &str = "neither IP nor ARP";
+    pub const RULE_ACTS: &str = "a rule of the switch still acts for the connection before";
     pub const BEHIND: &str = "sent behind packets that waited";
 }
 
@@ -55,6 +57,7 @@ pub struct Pass<'a, I> {
     pub live: &'a Live,
     pub desk: &'a mut Desk<I>,
     pub hits: &'a mut Hits,
+    pub carried: &'a mut Carried,
     pub context: &'a Context<'a>,
     pub emitted: &'a mut Emitted,
     pub generation: u64,
@@ -68,7 +71,7 @@ impl<'a, I: Inspection> Pass<'a, I> {
     pub fn new(
         state: &'a State,
         live: &'a Live,
-        (desk, hits): (&'a mut Desk<I>, &'a mut Hits),
+        (desk, hits, carried): (&'a mut Desk<I>, &'a mut Hits, &'a mut Carried),
         context: &'a Context<'a>,
         emitted: &'a mut Emitted,
     ) -> Self {
@@ -77,6 +80,7 @@ impl<'a, I: Inspection> Pass<'a, I> {
             live,
             desk,
             hits,
+            carried,
             context,
             emitted,
             generation: state.word(word::GENERATION),
@@ -211,11 +215,12 @@ impl<'a, I: Inspection> Pass<'a, I> {
         self.state.remove(slot);
     }
 
-    /// Tells whether a flow has ended by time.
+    /// Tells whether a flow has ended by time. While a rule of the switch may carry its packets, nobody knows.
     #[inline]
     pub fn is_over(&self, hot: &Hot) -> bool {
         let lifetime = self.live.lifetimes[usize::from(hot.connection & 3)];
         self.context.now().saturating_sub(hot.seen) > lifetime
+            && self.carried.of(&hot.key).is_none()
     }
 
     /// Follows the state of a connection.

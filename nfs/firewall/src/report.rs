@@ -7,6 +7,7 @@ use serde_json::{json, Value};
 use crate::{
     flows::{connection, flag, stage},
     live::Live,
+    offload::Offload,
     pass::action,
     state::State,
 };
@@ -37,13 +38,20 @@ pub fn parsed<T: serde::de::DeserializeOwned>(arguments: &Value) -> Result<T, Re
 }
 
 /// Returns the rules in order with their counters, the default last.
-pub fn rules(state: &State, live: &Live) -> Value {
+pub fn rules(state: &State, live: &Live, offload: &Offload) -> Value {
     let rules = live.rules.rules.iter().enumerate();
     let mut rows: Vec<Value> = rules
-        .map(|(index, rule)| row(state, live.row(Some(index)), &rule.name, rule.action.name()))
+        .map(|(index, rule)| {
+            row(
+                (state, offload),
+                live.row(Some(index)),
+                &rule.name,
+                rule.action.name(),
+            )
+        })
         .collect();
     rows.push(row(
-        state,
+        (state, offload),
         live.row(None),
         "default",
         live.rules.default.name(),
@@ -51,10 +59,11 @@ pub fn rules(state: &State, live: &Live) -> Value {
     json!({ "rules": rows })
 }
 
-fn row(state: &State, row: u16, name: &str, action: &str) -> Value {
+fn row((state, offload): (&State, &Offload), row: u16, name: &str, action: &str) -> Value {
     let counters = state.rows.get(row);
+    let [packets, bytes] = offload.carried(row);
     json!({
-        "name": name, "action": action, "packets": counters.packets, "bytes": counters.bytes,
+        "name": name, "action": action, "packets": counters.packets + packets, "bytes": counters.bytes + bytes,
         "connections": counters.connections, "above_rate": counters.above_rate, "undecided": counters.undecided,
     })
 }

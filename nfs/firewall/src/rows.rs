@@ -13,7 +13,7 @@ use crate::{
 /// The most rules of a configuration.
 pub const MOST_RULES: usize = 1000;
 /// The rows: one of the default, those of the rules, and some of rules that are gone.
-const ROWS: usize = 2048;
+pub const ROWS: usize = 2048;
 const WORDS: usize = 8;
 /// The row of the default.
 pub const DEFAULT: u16 = 0;
@@ -81,7 +81,13 @@ impl Rows {
     }
 
     /// Returns the rows of rules by their names: those that they had, or free ones.
-    pub fn assign<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<u16> {
+    /// `is_named`: the row must keep its meaning. `clear`: forgets what else counts for a row.
+    pub fn assign<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+        is_named: impl Fn(u16) -> bool,
+        clear: impl Fn(u16),
+    ) -> Vec<u16> {
         let hashes: Vec<u64> = names.map(|name| xxh3_64(name.as_bytes()).max(1)).collect();
         let mut used: Vec<u64> = (0..ROWS as u16).map(|row| self.get(row).name).collect();
         let mut rows = Vec::with_capacity(hashes.len());
@@ -99,10 +105,10 @@ impl Rows {
                     .map(|place| place + 1)
             };
             let gone = || {
-                used.iter()
-                    .skip(1)
-                    .position(|name| !hashes.contains(name))
-                    .map(|place| place + 1)
+                let rows = used.iter().enumerate().skip(1);
+                let mut gone = rows.filter(|(_, name)| !hashes.contains(name));
+                gone.find(|(row, _)| !is_named(*row as u16))
+                    .map(|(row, _)| row)
             };
             let row = found.or_else(free).or_else(gone).unwrap_or(0) as u16;
             if found.is_none() {
@@ -111,6 +117,7 @@ impl Rows {
                     ..Row::default()
                 };
                 self.change(row, |counters| *counters = fresh);
+                clear(row);
                 used[usize::from(row)] = *hash;
             }
             rows.push(row);
