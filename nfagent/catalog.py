@@ -132,7 +132,7 @@ def nf_kinds(program: str, backend: str = "auto") -> list[Kind]:
                 backend,
                 each["kind"],
                 each["summary"],
-                offloads=each.get("offloads", False),
+                offloaded_ports=each.get("offloaded_ports", 0),
                 files=tuple(each.get("files", ())),
             )
             for each in listed
@@ -141,8 +141,11 @@ def nf_kinds(program: str, backend: str = "auto") -> list[Kind]:
         raise LaunchError(f"{found} list --format json does not list its kinds: {error}") from error
 
 
-def _nf_kind(program: str, backend: str, name: str, summary: str, *, offloads: bool, files: tuple[str, ...]) -> Kind:
+def _nf_kind(
+    program: str, backend: str, name: str, summary: str, *, offloaded_ports: int, files: tuple[str, ...]
+) -> Kind:
     command = (program, "run", name, "--config", "{config}", "{ports}", "--control", "{control}", "--backend", backend)
-    offload = ("{offload}",) if offloads else ()
+    words: dict[int, tuple[str, ...]] = {0: (), 1: ("{offload}",)}
+    offload = words.get(offloaded_ports, ("{offload_ports}",))
     check = (program, "check", name, "--config", "{config}", "--ports", "{ports}")
     return Kind(name, summary, True, _NF_PORTS, (*command, "--workers", "{workers}", *offload), check, files)

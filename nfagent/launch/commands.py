@@ -3,7 +3,8 @@
 A kind's words may contain placeholders: ``{config}`` a file with the instance's configuration as JSON, ``{control}``
 the path of the socket to serve, ``{workers}``, ``{name}``, ``{id}``. The word ``{ports}`` becomes ``--port INTERFACE``
 for each port. The word ``{offload}`` becomes ``--offload SOCKET --offload-port N --offload-owner OWNER`` if server.toml
-has oneswitchd's offload socket and the instance has exactly one port, otherwise nothing.
+has oneswitchd's offload socket and the instance has exactly one port, otherwise nothing. The word ``{offload_ports}``
+does so with any number of ports, with ``--offload-port N`` for each.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from nfagent.homing import owner_of
 from nfagent.model import Flavor, Instance, Kind
 
 _PORTS = "{ports}"
-_OFFLOAD = "{offload}"
+_OFFLOAD, _OFFLOAD_PORTS = "{offload}", "{offload_ports}"
 _HOLD = "--hold"
 
 ARENA_FD, RINGS_FD = 7, 8
@@ -64,23 +65,24 @@ def command_line(
         if word == _PORTS:
             words += [each for interface in places.interfaces for each in ("--port", interface)]
             continue
-        if word == _OFFLOAD:
+        if word == _OFFLOAD_PORTS or (word == _OFFLOAD and len(instance.ports) == 1):
             words += _offload(instance, places)
             continue
+        if word == _OFFLOAD:
+            continue  # a rule's packets enter and leave by one virtual port
         try:
             words.append(word.format_map(values))
         except (KeyError, ValueError, IndexError) as error:
-            known = ", ".join(f"{{{name}}}" for name in values)
+            known = ", ".join([*(f"{{{name}}}" for name in values), _PORTS, _OFFLOAD, _OFFLOAD_PORTS])
             raise LaunchError(
-                f"kind {kind.name}: unknown placeholder in {word!r} ({error}); use one of {known}, {_PORTS}, {_OFFLOAD}"
+                f"kind {kind.name}: unknown placeholder in {word!r} ({error}); use one of {known}"
             ) from error
     inherited = ["--arena-fd", str(ARENA_FD), "--rings-fd", str(RINGS_FD)] if adopt else []
     return [*words, *([_HOLD] if hold else []), *inherited]
 
 
 def _offload(instance: Instance, places: Places) -> list[str]:
-    # A rule's packets enter and leave by one virtual port.
-    if places.offload is None or len(instance.ports) != 1:
+    if places.offload is None or not instance.ports:
         return []
-    port = instance.ports[0].number
-    return ["--offload", places.offload, "--offload-port", str(port), "--offload-owner", owner_of(instance)]
+    ports = [word for port in instance.ports for word in ("--offload-port", str(port.number))]
+    return ["--offload", places.offload, *ports, "--offload-owner", owner_of(instance)]

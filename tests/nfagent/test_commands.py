@@ -36,6 +36,12 @@ def test_without_exactly_one_port_there_is_no_offload(ports: tuple[int, ...]) ->
     assert "--offload" not in command_line(KIND, _instance(*ports), None, places)
 
 
+def test_each_port_of_a_function_with_two_has_its_number() -> None:
+    kind = replace(KIND, command=("nf", "{offload_ports}"))
+    words = command_line(kind, _instance(1007, 1008), None, PLACES)
+    assert words == ["nf", *ASKED[:4], "--offload-port", "1008", *ASKED[4:]]
+
+
 def test_without_the_socket_there_is_no_offload() -> None:
     words = command_line(KIND, _instance(1007), None, replace(PLACES, offload=None))
     assert words == ["nf", "--port", "eth0"]
@@ -48,9 +54,11 @@ def test_an_unknown_placeholder_names_the_known_ones() -> None:
 
 def test_only_kinds_that_offload_get_the_word(directory: Path) -> None:
     program = directory / "nf"
-    offloads = {"l4lb": True, "forward": False}
-    listed = [{"kind": name, "summary": "", "offloads": each} for name, each in offloads.items()]
+    offloads = {"l4lb": "{offload}", "firewall": "{offload_ports}", "forward": None}
+    ports = {"l4lb": 1, "firewall": 2, "forward": 0}
+    listed = [{"kind": name, "summary": "", "offloaded_ports": each} for name, each in ports.items()]
     program.write_text(f"#!/bin/sh\necho '{json.dumps(listed)}'\n")
     program.chmod(0o755)
     kinds = {kind.name: kind.command for kind in nf_kinds(str(program))}
-    assert {name: "{offload}" in words for name, words in kinds.items()} == offloads
+    found = {name: next((word for word in words if "offload" in word), None) for name, words in kinds.items()}
+    assert found == offloads
