@@ -275,7 +275,8 @@ def test_the_functions_are_listed_and_replay_a_capture(directory: Path) -> None:
     kinds = {each["kind"]: each for each in json.loads(listed.stdout)}
     assert {"forward", "l4lb"} <= set(kinds)
     assert kinds["forward"]["schema"] == 1
-    assert [name for name, kind in kinds.items() if kind["offloads"]] == ["l4lb"]
+    ports = {name: kind["offloaded_ports"] for name, kind in kinds.items() if kind["offloaded_ports"]}
+    assert ports == {"l4lb": 1, "firewall": 2}
     assert kinds["forward"]["files"] == []
     assert {"log.path", "listeners[].tls.key", "listeners[].tls.certificates[].signer"} <= set(kinds["l7lb"]["files"])
     from scapy.layers.inet import IP, UDP
