@@ -72,10 +72,13 @@ class Story:
         self._flow(LITTLE.name).set(LITTLE)
         time.sleep(_LITTLE_S)
         status = self._flow(LITTLE.name).outside.status()
-        holds = status["answered"] > 0 and not status["failed"] and not self._balancer.moves()
+        moves = self._balancer.moves()
+        holds = status["answered"] > 0 and not status["failed"] and not moves
         detail = (
             f"{status['answered']} requests answered, {status['failed']} failed; it runs at {self._balancer.location()}"
         )
+        if moves:
+            detail += f"\nbut a move to {moves[0]['target']} has begun already; the agent says: {self._balancer.why()}"
         return Check("little traffic", holds, detail)
 
     def rise(self) -> Check:
