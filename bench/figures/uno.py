@@ -118,6 +118,7 @@ def placement(rows: list[dict[str, Any]]) -> Figure:
     link = axes.twinx()
     link.plot(limits, [row["pcie"] for row in rows], "s--", c=PAPER, label="Gbps on PCIe")
     link.set_ylabel("Gbps on PCIe")
+    link.set_ylim(0, 110)  # otherwise the curve lies on that of the sNIC's cores
     lines = [*axes.get_lines(), *link.get_lines()]
     axes.legend(lines, [str(line.get_label()) for line in lines])
     return figure
