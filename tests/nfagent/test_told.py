@@ -196,6 +196,7 @@ def test_a_chain_goes_with_the_last_instance_that_was_ordered_with_it(store: Sto
         for each in (LB, PLAIN):
             instances.add(change, each)
         chains.add(change, made)
+    stays = replace(samples.chain("d", ("port:1", "id-plain")), id="id-d", owned=("id-plain",))
     assert chains.owner(store.read, "id-plain") == chains.find(store.read, "id-c") == made
     assert chains.owner(store.read, "port:1") is None
     assert told(store, lambda change: instances.remove(change, LB))[1:] == [], "it was not to be deleted"
@@ -204,10 +205,11 @@ def test_a_chain_goes_with_the_last_instance_that_was_ordered_with_it(store: Sto
     ]
     assert chains.named(store.read, "c", "acme") == [replace(made, present=False)]
     assert chains.through(store.read, "id-plain") == []
+    told(store, lambda change: chains.add(change, stays))
     assert told(store, lambda change: instances.remove(change, PLAIN))[1:] == [
         ("chain.deleted", "id-c", "acme", {"id": "id-c", "name": "c"})
     ]
-    assert chains.named(store.read, "c") == []
+    assert chains.page(store.read, None, None, None) == [stays], "nobody has asked to delete it"
 
 
 def test_administrators_get_complete_events_of_migrations(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,22 @@ def test_an_instance_that_could_not_start_is_placed_again_beside_those_that_run(
     assert world.decider.place(second) == NIC
 
 
+def test_an_instance_that_asks_again_before_the_others_is_placed_again(other: Make) -> None:
+    world = other(slots=2)
+    first, *_ = ordered(world, 3, f"port:{VM}", f"port:{VM}")
+    at = world.decider.place(first)
+    rival = world.create("faster", at)
+    world.create("fastest", at, pin=at)
+    assert world.decider.place(first) != at, rival
+
+
+def test_those_that_run_already_stay_where_they_are(world: DecideWorld) -> None:
+    first, second = ordered(world, 2, f"port:{VM}", f"port:{WIRE}", latency_us=BOUND_US)
+    with world.store.change() as change:
+        processes.add(change, samples.running(first, NIC, phase="active", slot=world._free_slot(NIC)))
+    assert world.decider.place(second) == NIC
+
+
 def test_without_room_for_all_each_is_placed_by_itself(other: Make) -> None:
     world = other(slots=1)
     made = ordered(world, 3, f"port:{VM}", f"port:{VM}")
