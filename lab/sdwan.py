@@ -1,6 +1,5 @@
 """Two sites joined by a chain that nfagent deployed: firewall, a gateway of each site, asset monitor (UNO 2.3)."""
 
-import dataclasses
 import secrets
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ def sites_spec(slots: int, **options: Any) -> LabSpec:
         for number, (name, place) in zip((PORT_A, PORT_B), places.items(), strict=True)
     )
     switches = (SwitchSpec(HYPERVISOR), SwitchSpec(SNIC, "pf0hpf", f"pcie-{SNIC}"))
-    return dataclasses.replace(LabSpec(switches, hosts, ports, **options).with_slots(slots, 2))
+    return LabSpec(switches, hosts, ports, **options).with_slots(slots, 2)
 
 
 def chain(lab: Lab, signatures: Path) -> dict[str, Any]:
