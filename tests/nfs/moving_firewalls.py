@@ -36,6 +36,8 @@ LONGEST = 9014
 PACKETS = 2000
 """The most packets of a capture."""
 INSPECTED = 64
+MOST_BYTES = 66 << 10
+"""The first packets of a flow that the firewall stores, as the number above."""
 WINDOW, FLOW_WINDOW = 64, 8
 LIMIT_S = 60
 _OUTGOING = 4  # PACKET_OUTGOING
@@ -209,6 +211,7 @@ class Replay:
         self._changed = threading.Condition()
         self._numbers: dict[Flow, int] = {}
         self._count: Counter[Flow] = Counter()
+        self._bytes: Counter[Flow] = Counter()
 
     def _which_leave(self) -> list[bool]:
         """Match the frames that leave with those that are sent, in the order of each direction."""
@@ -236,7 +239,9 @@ class Replay:
         self._count[flow] += 1
         before = self._numbers.get(packet.direction)
         regular = packet.next is None or before is None or before == packet.next[0]
-        near_the_end = INSPECTED - FLOW_WINDOW < self._count[flow] <= INSPECTED + FLOW_WINDOW
+        self._bytes[flow] += len(self.frames[index])
+        ends = (self._count[flow] / INSPECTED, self._bytes[flow] / MOST_BYTES)
+        near_the_end = any(0.7 < share < 1.3 for share in ends)
         most = FLOW_WINDOW if regular and self._leaves[index] and not near_the_end else 1
         with self._changed:
             everything = packet.is_fragment or len(flow) == 1
@@ -244,7 +249,7 @@ class Replay:
             if not ready:
                 raise TimeoutError(f"packet {index}: {self._waiting[flow]} earlier ones of its flow have not left")
             self._waiting[flow] += self._leaves[index]
-        if packet.next is not None:
+        if packet.next is not None and (before is None or (packet.next[1] - before) % (1 << 32) < 1 << 31):
             self._numbers[packet.direction] = packet.next[1]
 
     def _has_room(self, flow: Flow, most: int, everything: bool) -> bool:
@@ -480,7 +485,10 @@ def main() -> None:
     chance = random.Random(seed)
     Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
     for capture in map(Path, sys.argv[6:]):
-        told = run(nf, helper, directory, capture, moves, chance)
+        try:
+            told = run(nf, helper, directory, capture, moves, chance)
+        except TimeoutError as error:
+            told = {"capture": capture.name, "failed": str(error)}
         if told is not None:
             print(json.dumps(told), flush=True)
 

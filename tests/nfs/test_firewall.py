@@ -33,6 +33,7 @@ def replays(directory: Path, captures: list[Path], moves: int) -> list[dict[str,
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines()]
     for each in told:
+        assert "failed" not in each, each
         assert (each["lost"], each["double"], each["reordered"], each["strayed"]) == (0, 0, 0, []), each
     return told
 
