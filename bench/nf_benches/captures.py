@@ -59,8 +59,15 @@ def joined(captures: list[Path], into: Path, longest: int = 262_144) -> int:
     return count
 
 
+def begun(capture: Path, into: Path) -> None:
+    """Write a file with the first packet of a capture: some programs refuse a file without packets."""
+    data = capture.read_bytes()
+    length = _PACKET.unpack_from(data, _HEADER.size)[2]
+    into.write_bytes(data[: _HEADER.size + _PACKET.size + length])
+
+
 def cpu_beyond_start(command: list[str], whole: Path, empty: Path) -> float:
-    """Return the seconds of CPU that a program takes for a capture file, without those for one without packets."""
+    """Return the seconds of CPU that a program takes for a capture file, without those for one with hardly any."""
 
     def median(capture: Path) -> float:
         return statistics.median(_cpu([*command, str(capture)]) for _ in range(_TIMES))

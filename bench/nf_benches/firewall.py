@@ -1,8 +1,10 @@
-"""The firewall (nfs/firewall): CPU time per packet after the verdict, and before it beside ndpiReader.
+"""The firewall (nfs/firewall): CPU time per packet, beside ndpiReader, Suricata and nftables.
 
 After the verdict: packets of random flows in batches in memory, without ports. Before it: all Ethernet packets of the
 captures in one file, each inspected by nDPI in both programs; the CPU time of starting, measured on a file without
-packets, is left out. The firewall's time has that of its inspector in it.
+one packet, is left out. The firewall's time has that of its inspector in it. Suricata reads the same file, with two
+rules on applications, in one thread (Debian 12 has it in bookworm-backports only); it parses all of each connection.
+Beside nftables: see nf_benches/firewall_veth.py, without rules on applications.
 
 Captures are those that `tools/prepare soak` unpacks into .venv/captures, or those of --captures.
 """
@@ -17,7 +19,8 @@ import tempfile
 from pathlib import Path
 
 from nf_benches import building
-from nf_benches.captures import converted, cpu_beyond_start, found, joined
+from nf_benches.captures import begun, converted, cpu_beyond_start, found, joined
+from nf_benches.veth import NAMESPACE_OPTIONS, USER_OPTIONS
 
 _LONGEST = 9216  # what a packet of a function without large frames can hold
 # The packets of a flow that are inspected: the default, and a number near that of ndpiReader (80 for TCP, 24 for UDP).
@@ -31,6 +34,11 @@ _RULES = {
     "rules": [{"name": "unknown", "applications": ["Unknown"], "action": "allow", "undecided": "allow"}],
 }
 
+_SURICATA = """
+alert tls any any -> any any (msg:"videos"; tls.sni; content:"youtube.com"; endswith; sid:1;)
+alert http any any -> any any (msg:"hosts"; http.host; content:"example.com"; endswith; sid:2;)
+"""
+
 
 def main() -> None:
     """The command."""
@@ -39,6 +47,8 @@ def main() -> None:
     parser.add_argument("--captures", type=Path, nargs="+", help="capture files, or directories with some")
     arguments = parser.parse_args()
     print("... building", file=sys.stderr)
+    building.build_example("nf-ports", "flood")
+    building.build_nf()
     program = building.build_example("nf-firewall", "cost")
     inspector = building.build_program("nf-dpi", "nf-dpi")
     figures: dict[str, object] = {}
@@ -52,6 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="firewall-") as folder:
         captures = converted(files[::4] if arguments.quick else files, Path(folder))
         figures |= before(program, inspector, captures, Path(folder))
+    figures |= beside_nftables(arguments.quick)
     figures["load_average"] = os.getloadavg()[0]
     print(json.dumps(figures))
 
@@ -65,8 +76,8 @@ def before(program: str, inspector: str, captures: list[Path], directory: Path) 
         return {"ndpireader_ratio": None}
     whole, empty = directory / "whole.pcap", directory / "empty.pcap"
     packets = joined(captures, whole, _LONGEST)
-    joined([], empty)
-    sides = {"ndpireader": [reader, "-q", "-i"]}
+    begun(whole, empty)
+    sides = {"ndpireader": [reader, "-q", "-i"]} | suricata(directory)
     for name, inspected in _PACKETS.items():
         rules = directory / f"{name}.json"
         inspection = {**_INSPECTION, "packets": inspected, "helper": inspector}
@@ -78,4 +89,37 @@ def before(program: str, inspector: str, captures: list[Path], directory: Path) 
     figures |= {f"{name}_us": round(seconds / packets * 1e6, 2) for name, seconds in times.items()}
     for name, key in (("firewall_32", "ndpireader_ratio"), ("firewall_8", "ndpireader_ratio_default")):
         figures[key] = round(times[name] / times["ndpireader"], 2)
+    figures["suricata_ratio"] = round(times["firewall_8"] / times["suricata"], 2) if "suricata" in times else None
     return figures
+
+
+def suricata(directory: Path) -> dict[str, list[str]]:
+    """Return the command of Suricata without the capture's name, if it is there."""
+    program = shutil.which("suricata")
+    if program is None:
+        print("... no comparison with Suricata: it is not installed (bookworm-backports: suricata)", file=sys.stderr)
+        return {}
+    # Also where the package was unpacked without being installed.
+    places = (Path("/etc/suricata"), Path(program).parents[2] / "etc/suricata")
+    etc = next(place for place in places if (place / "suricata.yaml").exists())
+    rules = directory / "suricata.rules"
+    rules.write_text(_SURICATA)
+    files = {"classification-file": "classification.config", "reference-config-file": "reference.config"}
+    files |= {"threshold-file": "threshold.config"}
+    settings = [f"--set={key}={etc / name}" for key, name in files.items()]
+    quiet = ["--set=outputs.1.eve-log.enabled=no", "--set=stats.enabled=no"]
+    options = ["-S", str(rules), "-l", str(directory), "-k", "none", "--runmode", "single", *settings, *quiet]
+    return {"suricata": [program, "-c", str(etc / "suricata.yaml"), *options, "-r"]}
+
+
+def beside_nftables(quick: bool) -> dict[str, object]:
+    """Compare with nftables on veth, in namespaces of its own."""
+    if shutil.which("nft") is None:
+        print("... no comparison with nftables: there is no nft (Debian: nftables)", file=sys.stderr)
+    rounds, packets = (1, 100_000) if quick else (5, 500_000)
+    rootless = [] if os.geteuid() == 0 else USER_OPTIONS
+    command = ["unshare", *rootless, *NAMESPACE_OPTIONS, sys.executable, "-m", "nf_benches.firewall_veth"]
+    path = str(Path(__file__).parents[1])
+    command += [str(rounds), str(packets), "1000"]
+    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE, check=True)
+    return json.loads(ended.stdout)

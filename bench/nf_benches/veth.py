@@ -143,22 +143,18 @@ def load_balancer(backend: str) -> Iterator[int | None]:
             }
         ],
     }
+    with network_function("l4lb", config, backend) as pid:
+        yield pid
+
+
+@contextmanager
+def network_function(kind: str, config: dict[str, object], backend: str) -> Iterator[int]:
+    """Start a function as a bump in the wire; the value is its process."""
     with tempfile.TemporaryDirectory(prefix="nf-veth-") as directory:
-        path, control = Path(directory) / "lb.json", Path(directory) / "nf.sock"
+        path, control = Path(directory) / "nf.json", Path(directory) / "nf.sock"
         path.write_text(json.dumps(config))
-        options = [
-            "--config",
-            str(path),
-            "--control",
-            str(control),
-            "--port",
-            "m0",
-            "--port",
-            "m1",
-            "--backend",
-            backend,
-        ]
-        argv = ["ip", "netns", "exec", "middle", building.nf(), "run", "l4lb", *options]
+        where = ["--config", str(path), "--control", str(control), "--port", "m0", "--port", "m1"]
+        argv = ["ip", "netns", "exec", "middle", building.nf(), "run", kind, *where, "--backend", backend]
         with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             try:
@@ -171,11 +167,17 @@ def load_balancer(backend: str) -> Iterator[int | None]:
                 process.terminate()
 
 
-def flood(flows: int, packets: int, pid: int | None) -> tuple[float, float]:
-    """Return the CPU ns per packet, and the share of the packets that reached the sink."""
+def flood(
+    flows: int, packets: int, pid: int | None, *, address: str = VIP, to: tuple[str, str] = ("middle", "m0")
+) -> tuple[float, float]:
+    """Send packets to an address, and the interface of a namespace.
+
+    Returns:
+        The CPU ns per packet, and the share of the packets that reached the sink.
+    """
     threads = softirq_threads()
     before = received(), sum(map(cpu_ns, threads)), cpu_ns(pid) if pid else 0
-    argv = [building.example("flood"), "eth0", mac("middle", "m0"), VIP, str(flows), str(packets)]
+    argv = [building.example("flood"), "eth0", mac(*to), address, str(flows), str(packets)]
     told = json.loads(run(*argv, namespace="client"))
     time.sleep(0.1)  # drain the queues; the figures do not depend on it
     came = received() - before[0]
