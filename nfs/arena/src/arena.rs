@@ -2,13 +2,10 @@
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        atomic::{AtomicU64, AtomicU8, Ordering},
-        Arc,
-    },
+    sync::{atomic::AtomicU64, Arc},
 };
 
-use crate::{mapping::Mapping, memory::Memory, BLOCK_WORDS};
+use crate::{mapping::Mapping, marks::Marks, memory::Memory, BLOCK_WORDS};
 
 /// The first words of an arena.
 pub(crate) mod header {
@@ -50,14 +47,13 @@ pub struct Region(pub(crate) Arc<RegionInner>);
 pub(crate) struct RegionInner {
     pub(crate) name: String,
     pub(crate) mapping: Mapping,
-    /// One byte per block: set if the block was written since it was last copied.
-    pub(crate) dirty: Box<[AtomicU8]>,
+    pub(crate) dirty: Marks,
 }
 
 impl Region {
     pub(crate) fn new(name: &str, mapping: Mapping) -> Self {
         let blocks = mapping.words().len().div_ceil(BLOCK_WORDS);
-        let dirty = (0..blocks).map(|_| AtomicU8::new(1)).collect();
+        let dirty = Marks::set(blocks);
         Self(Arc::new(RegionInner {
             name: name.to_owned(),
             mapping,
@@ -79,8 +75,7 @@ impl Memory for Region {
 
     #[inline]
     fn touch(&self, index: usize) {
-        // Always stores, without a load first: otherwise a writer could see the old mark, which the copier then clears, and its write would be lost.
-        self.0.dirty[index / BLOCK_WORDS].store(1, Ordering::Release);
+        self.0.dirty.mark(index / BLOCK_WORDS);
     }
 
     #[inline]

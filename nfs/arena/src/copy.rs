@@ -38,7 +38,7 @@ impl Region {
     /// block again, so the last round, with all writers stopped, is consistent.
     pub fn take_block(&self, block: usize, into: &mut Vec<u64>) -> bool {
         // A load first: the swap would take the cache line from the writers, and most blocks are clean.
-        let mark = &self.0.dirty[block];
+        let mark = self.0.dirty.of(block);
         if mark.load(Ordering::Relaxed) == 0 || mark.swap(0, Ordering::AcqRel) == 0 {
             return false;
         }

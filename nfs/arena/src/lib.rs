@@ -14,6 +14,7 @@ mod builder;
 mod clock;
 mod copy;
 mod mapping;
+mod marks;
 mod memory;
 
 pub use arena::{Arena, Region, RegionEntry};

@@ -2,9 +2,10 @@
 
 use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
-    Arc, Mutex, MutexGuard, PoisonError, RwLock,
+    Arc, Mutex, MutexGuard, PoisonError,
 };
 
+use arc_swap::{ArcSwap, Guard};
 use nf_balancing::{checks::Checks, link::Upkeep};
 use nf_runtime::{state::StateBuilder, Refusal};
 
@@ -13,18 +14,20 @@ use crate::{
     snapshot::Snapshot, state::State,
 };
 
+const MILLISECOND: u64 = 1_000_000;
+
 /// The network function `l4lb`.
 pub struct L4lb {
     pub(crate) state: State,
     pub(crate) records: RecordTables,
     pub(crate) offload: Offload,
-    snapshot: RwLock<Arc<Snapshot>>,
+    snapshot: ArcSwap<Snapshot>,
     /// Held while the next snapshot is made.
     changing: Mutex<()>,
     pub(crate) checks: Checks,
     /// See `Pass::flooded`. Every tick evaluates it again.
     pub(crate) flooded: AtomicBool,
-    /// The time of the latest batch or tick.
+    /// The time of the latest tick or, up to a millisecond ago, batch.
     pub(crate) now: AtomicU64,
     pub(crate) aged: AtomicU64,
     pub(crate) upkeep: Upkeep,
@@ -41,7 +44,7 @@ impl L4lb {
             state,
             records,
             offload,
-            snapshot: RwLock::new(Arc::new(empty)),
+            snapshot: ArcSwap::from_pointee(empty),
             changing: Mutex::new(()),
             checks: Checks::default(),
             flooded: AtomicBool::new(false),
@@ -51,9 +54,16 @@ impl L4lb {
         })
     }
 
-    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
-        // The snapshot is replaced as a whole, so it is valid even after a panic.
-        Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
+    /// Returns the snapshot in force. Workers call it for each batch, so it writes to no memory that they share.
+    pub(crate) fn snapshot(&self) -> Guard<Arc<Snapshot>> {
+        self.snapshot.load()
+    }
+
+    /// Notes the time of a batch: to the millisecond, because all workers write it, and each of their packets needs what is beside it.
+    pub(crate) fn see(&self, now: u64) {
+        if now > self.now.load(Ordering::Relaxed) + MILLISECOND {
+            self.now.store(now, Ordering::Relaxed);
+        }
     }
 
     fn change(&self) -> MutexGuard<'_, ()> {
@@ -85,10 +95,7 @@ impl L4lb {
 
     fn publish(&self, snapshot: Snapshot, now: u64) {
         snapshot.network.resolve(&self.state.neighbours, now);
-        *self
-            .snapshot
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+        self.snapshot.store(Arc::new(snapshot));
     }
 
     /// Rebuilds the snapshot from the same configuration after a backend's condition changed.

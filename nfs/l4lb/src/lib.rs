@@ -111,7 +111,7 @@ impl NetworkFunction for L4lb {
         let (packets, out) = batch.parts();
         let count = packets.len();
         self.pass(&snapshot, context, out).run(packets);
-        self.now.store(context.now(), Ordering::Relaxed);
+        self.see(context.now());
         if count > 0 {
             let worker = Worker::of(context);
             self.state.load.spent(worker, context.last_turn(), count);
