@@ -5,10 +5,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "measured/config.rs"]
+mod config;
 mod measured;
 
 use std::hint::black_box;
 
+use config::{config, VIPS};
 use measured::{cpu, median, shuffled, write_frame, ACK, MAC, SYN};
 use nf_l4lb::L4lb;
 use nf_packet::{dissect, Ipv4, Outcome};
@@ -17,40 +20,6 @@ use nf_tables::{Class, Cuckoo, Entry, Ipv4Flow, Lifetimes};
 use serde_json::{json, Value};
 
 const FRAME: usize = 60;
-const VIPS: u16 = 16;
-
-fn config(connections: usize, half_open: u32) -> Value {
-    let mut neighbours = vec![json!({"address": "10.0.0.1", "mac": "02:aa:00:00:00:01"})];
-    let backends: Vec<Value> = (0..32)
-        .map(|index| {
-            let address = format!("10.0.1.{index}");
-            neighbours
-                .push(json!({"address": address, "mac": format!("02:bb:00:00:00:{index:02x}")}));
-            json!({"name": format!("web{index}"), "address": address, "weight": 1 + index % 3})
-        })
-        .collect();
-    let mut vips: Vec<Value> = (0..VIPS)
-        .map(|index| {
-            json!({"name": format!("vip{index}"), "address": format!("192.0.2.{index}"), "port": 80, "protocol": "tcp",
-                "mode": "ipip", "half_open_limit": half_open, "health": {"kind": "tcp", "interval": "600m", "timeout": "600m"}, "backends": backends})
-        })
-        .collect();
-    let few = &backends[..4];
-    vips.push(json!({"name": "nat", "address": "192.0.2.100", "port": 80, "protocol": "tcp", "mode": "nat", "backends": few}));
-    vips.push(json!({"name": "proxied", "address": "192.0.2.101", "port": 81, "protocol": "tcp", "mode": "nat", "snat": true, "proxy_protocol": true, "backends": few}));
-    vips.push(json!({"name": "gue", "address": "192.0.2.102", "port": 53, "protocol": "udp", "mode": "gue", "algorithm": "least-loaded", "backends": few}));
-    let stations: Vec<Value> = (0..4)
-        .map(|index| json!({"name": format!("vm{index}"), "address": format!("10.0.1.{index}"), "inner_mac": format!("02:cc:00:00:00:{index:02x}")}))
-        .collect();
-    vips.push(json!({"name": "vxlan", "address": "192.0.2.103", "port": 53, "protocol": "udp", "mode": "vxlan", "vni": 5000, "backends": stations}));
-    json!({
-        "interfaces": [{"addresses": ["10.0.0.2/16"], "gateways": ["10.0.0.1"]}],
-        "neighbours": neighbours,
-        "tables": {"connections_ipv4": connections, "connections_ipv6": 4096, "backends": 1024, "vips": 64},
-        "vips": vips,
-    })
-}
-
 fn start(connections: usize, half_open: u32) -> Harness<L4lb> {
     let config = serde_json::from_value(config(connections, half_open)).unwrap();
     Harness::new(config).unwrap().with_ports(1)
