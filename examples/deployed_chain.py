@@ -1,4 +1,4 @@
-"""What nfagent's answer says of a chain, for os-ken applications: the ports of its hops, in order.
+"""The ports of a chain's hops, in order, from nfagent's answer, for os-ken applications.
 
 The application gets `EventChain` when the chain is there, and whenever it has changed.
 """

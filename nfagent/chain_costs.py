@@ -1,4 +1,4 @@
-"""What a chain costs: PCIe links that its packets cross, their latency, and CPU, hop by hop."""
+"""The cost of a chain: PCIe links that its packets cross, their latency, and CPU, hop by hop."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Hop:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the cost of a chain depends on.
+    """All that the cost of a chain depends on.
 
     Attributes:
         views: of instances, by id.

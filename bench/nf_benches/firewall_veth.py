@@ -80,7 +80,7 @@ def main() -> None:
             except RuntimeError as error:
                 print(f"... {name}: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
     base = statistics.median(ns for ns, _ in samples["base"])
-    # What is lost on the way in has cost less: it is not to help.
+    # Frames lost on the way in have cost less; they must not help.
     above = {
         name: statistics.median((ns - base) / share for ns, share in found)
         for name, found in samples.items()

@@ -2,7 +2,7 @@
 
 Figures 2 and 8 count and measure real Open vSwitch; 9 counts the bytes of real ESP packets; 10 and 11 are CPU times of
 the functions with UNO's ratios for the sNIC's cores; 14 is a simulation of queues; 15 and 16 run the optimiser. Figure
-13 is `bench/asset_moves`. What is assumed of the hardware is in constants.toml; docs/figures.md judges it all.
+13 is `bench/asset_moves`. Assumptions about the hardware are in constants.toml; docs/figures.md judges it all.
 """
 
 import argparse

@@ -96,7 +96,7 @@ def crossings(nfs: int, offload: bool) -> float:
 def filtering(offloaded: float, flows: int, rounds: int, rules: int = RULES) -> dict[str, float]:
     """Filter traffic by rules, a part of which is on the sNIC; return the hypervisor switch's CPU time.
 
-    A packet is dropped where its rule is. What the sNIC does not filter crosses PCIe.
+    A packet is dropped where its rule is. All that the sNIC does not filter crosses PCIe.
     """
     limit = round(rules * offloaded)
     step = rules // flows

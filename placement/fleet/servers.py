@@ -31,7 +31,7 @@ class Server:
 
 
 class Verdict(StrEnum):
-    """What came of a server; only the first two have a placement."""
+    """The outcome of a server; only the first two have a placement."""
 
     PLACED = "placed"
     UNPROVEN = "unproven"

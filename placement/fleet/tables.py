@@ -32,7 +32,7 @@ WORK = pa.schema(
         pa.field("cpu_seconds", pa.float64(), nullable=False),
     ]
 )
-"""What each server cost to solve; unlike ``PLANS`` it differs from run to run."""
+"""The cost of solving each server; unlike ``PLANS`` it differs from run to run."""
 
 
 def plans(rows: Sequence[Row]) -> pa.Table:

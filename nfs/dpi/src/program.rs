@@ -13,7 +13,7 @@ const NAME: &str = "nf-dpi";
 pub struct NoProgram {
     /// The folders that do not have it.
     without: Vec<PathBuf>,
-    /// What could not be used, and why.
+    /// The file that could not be used, and why.
     unusable: Vec<String>,
 }
 

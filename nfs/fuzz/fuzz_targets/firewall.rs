@@ -1,6 +1,6 @@
 //! Feeds frames of hosts that obey nothing to firewalls with arbitrary rules, while the inspector answers whatever it likes, dies, and the state moves.
 //!
-//! Each frame carries a number behind its packet. What leaves must be a frame that came, unchanged, once, and behind the earlier ones of its flow, or an answer to
+//! Each frame carries a number behind its packet. Each frame that leaves must be one that came, unchanged, once, and behind the earlier ones of its flow, or an answer to
 //! a rejected one; and nothing is left of flows that have ended.
 
 #![no_main]

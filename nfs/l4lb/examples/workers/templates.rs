@@ -28,7 +28,7 @@ pub enum Stage {
     Ended,
 }
 
-/// What a queue has done between `Measured` and `Ended`.
+/// The work of a queue between `Measured` and `Ended`.
 #[derive(Clone, Copy, Default)]
 pub struct Sum {
     pub received: u64,
