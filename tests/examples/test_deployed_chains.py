@@ -37,7 +37,7 @@ class Agent:
                 self.end_headers()
                 self.wfile.write(json.dumps(found).encode())
 
-            def log_message(self, *_: Any) -> None:
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
                 """Say nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
