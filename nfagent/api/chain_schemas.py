@@ -41,7 +41,7 @@ class ChainQuery(Page):
 
 
 class HopCost(Out):
-    """The cost that a hop adds to the chain: ``crossings`` of PCIe links between the hop before and it, and their latency.
+    """The cost that a hop adds to the chain: ``crossings`` of PCIe links from the hop before, and their latency.
 
     ``millicores``: CPU that its process uses. ``mbps``: traffic between the hop before and it, both ways, which each of
     the crossed links carries. null: unknown, or not measured yet.
