@@ -164,8 +164,13 @@ impl Core {
         let is_lenient = is_lenient(incoming, &flow_mod);
         let changes_cookie = |rule: &Rule| new_cookie.is_some_and(|cookie| rule.cookie != cookie);
         let is_rewritten = chosen.iter().any(|rule| is_lenient || changes_cookie(rule));
-        let check =
-            (is_rewritten && is_wider(&flow_mod, &chosen)).then(|| checking(&flow_mod, &chosen));
+        let check = (is_rewritten && is_wider(&flow_mod, &chosen)).then(|| {
+            let of_any_cookie = Filter {
+                cookie_mask: 0,
+                ..filter
+            };
+            checking(&flow_mod, &self.truth.tables.select(&of_any_cookie))
+        });
         if let Some(check) = &check {
             let xid = incoming.origin.xid;
             let frame = sayable(incoming, check)
@@ -237,9 +242,10 @@ fn is_wider(flow_mod: &FlowMod, chosen: &[Arc<Rule>]) -> bool {
         && chosen.iter().any(|rule| rule.matching != flow_mod.matching)
 }
 
-/// Returns a modification that changes nothing: Open vSwitch checks whether its match says what its actions need.
-fn checking(flow_mod: &FlowMod, chosen: &[Arc<Rule>]) -> FlowMod {
-    let cookies: BTreeSet<u64> = chosen.iter().map(|rule| rule.cookie).collect();
+/// Returns a modification that changes none of the rules that its match selects, by a cookie that none has: Open vSwitch checks whether the match says what
+/// the actions need.
+fn checking(flow_mod: &FlowMod, selected: &[Arc<Rule>]) -> FlowMod {
+    let cookies: BTreeSet<u64> = selected.iter().map(|rule| rule.cookie).collect();
     let unused = (0..).find(|cookie| !cookies.contains(cookie));
     FlowMod {
         table_id: first_table(flow_mod),
