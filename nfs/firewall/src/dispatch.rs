@@ -274,6 +274,8 @@ impl<I: Inspection> Pass<'_, I> {
                 if seen.headers.fragment == Fragment::First {
                     self.note_first(packet.bytes(), seen, slot);
                 }
+                // The slot's former flow may have had the same ends, and ended just now with packets that waited.
+                self.let_go(packet, slot);
             }
             Action::Drop => packet.drop_for(reason::DENIED),
             Action::Reject => {
