@@ -382,6 +382,8 @@ class Mover:
 
 
 def _key(protocol: object, *ends: tuple[str, object]) -> Flow:
+    if str(protocol) not in ("6", "17"):
+        ends = tuple((address, 0) for address, _ in ends)
     return (str(protocol).encode(), *sorted(f"{address} {port}".encode() for address, port in ends))
 
 
