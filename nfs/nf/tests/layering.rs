@@ -48,7 +48,10 @@ const CRATES: &[(&str, &[&str])] = &[
     ("limiter", &["packet", "runtime"]),
     ("assets", &["arena", "runtime"]),
     ("dpi", &["arena"]),
-    ("firewall", &["arena", "dpi", "packet", "runtime"]),
+    (
+        "firewall",
+        &["arena", "dpi", "offload", "packet", "runtime"],
+    ),
     ("ipsec", &["arena", "balancing", "packet", "runtime"]),
     (
         "tiara",
