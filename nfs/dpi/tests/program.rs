@@ -65,7 +65,7 @@ fn a_killed_program_is_started_again_and_first_wants_what_was() {
     let question = dns_query("www.example.com");
     inspector.replay(second, packet(1, 0, &question)).unwrap();
     assert!(inspector.replayed(second));
-    let answer = waiting.ask(Request::GiveUp {
+    let answer = waiting.ask_after(Request::GiveUp {
         flow: 2,
         sequence: 9,
     });
