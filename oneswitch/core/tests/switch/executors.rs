@@ -251,7 +251,7 @@ fn stateful() -> [(ActionList, ErrorCode); 3] {
     };
     let unknown = ErrorCode::BAD_ACTION_BAD_EXP_TYPE;
     let mut learn = [0; 22];
-    learn[17] = 1;
+    learn[16] = 1;
     [
         (output(port_no::NORMAL), ErrorCode::BAD_ACTION_BAD_OUT_PORT),
         (

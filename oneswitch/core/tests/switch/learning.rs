@@ -24,7 +24,7 @@ fn learner(cookie: u64) -> Message {
 fn learn_action() -> ActionList {
     let head = [0xff, 0xff, 0, 32, 0, 0, 0x23, 0x20, 0, 16];
     let mut rest = [0; 22];
-    rest[17] = 1;
+    rest[16] = 1;
     ActionList::from_bytes([&head[..], &rest].concat()).unwrap()
 }
 
