@@ -181,7 +181,10 @@ def reports(message: bytes) -> list[str] | None:
 
 
 def _link_state(line: str) -> str:
+    """Return whom a port-status tells which state; other messages, such as forwarded requests, as they are."""
     who, _, rest = line.partition(" rest ")
+    if not rest:
+        return line
     state = struct.unpack_from("!I", bytes.fromhex(rest), 4)[0]
     return f"{who} {'down' if state & of.LINK_DOWN else 'up'}"
 

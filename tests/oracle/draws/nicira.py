@@ -11,7 +11,8 @@ from tests.oracle.draws.model import Draw, Model
 IDS = (0, 5)
 """Of controllers."""
 _IN_PORT = 0xFFF8
-_NOTE, _RESUBMIT_TABLE, _OUTPUT_REG, _EXIT, _CONTROLLER, _CONTROLLER2 = 8, 14, 15, 17, 20, 37
+RESUBMIT_TABLE = 14
+_NOTE, _OUTPUT_REG, _EXIT, _CONTROLLER, _CONTROLLER2 = 8, 15, 17, 20, 37
 _REG0, _ETH_DST, _ETH_SRC = 0x00010004, 0x00000206, 0x00000406
 _MAX_LEN, _ID, _USERDATA, _PAUSE = 0, 1, 3, 4
 _WORD = (0 << 6) | 31
@@ -37,7 +38,7 @@ def action(draw: Draw, later: list[int]) -> bytes:
         case "output_reg":
             return nicira.action(_OUTPUT_REG, struct.pack("!HIH6x", _WORD, _REG0, 0xFFFF))
         case _:
-            return nicira.action(_RESUBMIT_TABLE, struct.pack("!HB3x", _IN_PORT, draw(st.sampled_from(later))))
+            return nicira.action(RESUBMIT_TABLE, struct.pack("!HB3x", _IN_PORT, draw(st.sampled_from(later))))
 
 
 def controller2(number: int, pauses: bool, says: bool) -> bytes:
