@@ -45,7 +45,7 @@ class Pair:
             self.settle()
 
     def settle(self) -> None:
-        """Let both main loops turn until what is in the switches has left them."""
+        """Wait for turns of both main loops, until the switches have sent all packets that they hold."""
         for _ in range(3):
             for switch in (self.snic, self.host):
                 unixctl(Path(switch.control), "version")

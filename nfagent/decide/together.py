@@ -65,7 +65,7 @@ class Together:
         self._plans: dict[str, _Plan] = {}  # by chain
 
     def place(self, instance: Instance) -> str | None:
-        """Return where an instance starts; None: it is in no chain of its own, or there is no place for all of them."""
+        """Return where an instance starts; None: it does not belong to such a chain, or the chain does not fit."""
         chain = chains.owner(self._store.read, instance.id)
         if chain is None or not chain.present:
             return None

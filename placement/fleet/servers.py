@@ -59,7 +59,7 @@ class Row:
         pcie_mbps: per sNIC, Mbps on its PCIe link in both directions.
         moves: number of steps from the present placement.
         placement: per NF its location.
-        reason: why there is no placement.
+        reason: why the server has no placement.
     """
 
     server: str

@@ -215,7 +215,7 @@ impl<'a, I: Inspection> Pass<'a, I> {
         self.state.remove(slot);
     }
 
-    /// Tells whether a flow has ended by time. While a rule of the switch may carry its packets, nobody knows.
+    /// Tells whether a flow has ended by time. While a rule of the switch may carry its packets, the firewall cannot tell.
     #[inline]
     pub fn is_over(&self, hot: &Hot) -> bool {
         let lifetime = self.live.lifetimes[usize::from(hot.connection & 3)];

@@ -91,7 +91,7 @@ impl Deciding<'_> {
             self.state.flows.put_hot(slot, &hot);
             carry
         };
-        // One side alone could fill the table, and inspected bytes that nobody has acknowledged may be replaced by others.
+        // One side alone could fill the table, and the sender may still replace inspected bytes that the other side has not acknowledged.
         let is_answered = hot.connection != connection::UNANSWERED;
         let is_guarded = hot.flags & (flag::GUARDED * 3) != 0;
         (carry.is_denied || is_answered && !is_guarded).then_some(carry)

@@ -56,7 +56,7 @@ pub(super) fn decode(body: &[u8], formats: &Formats) -> Result<Request, Refusal>
             })
         }
         (NX_VENDOR, GROUP_MOD) => Request::Message(groups::decode(&message.body)?),
-        // Controllers do not send it; what is too short for it has another error.
+        // Controllers do not send it; a message too short for it has another error.
         (NX_VENDOR, FORWARDED) if whole >= HEADER_LEN && whole % 8 == 0 => {
             let detail = "a forwarded request";
             return Err(Refusal::new(ErrorCode::BAD_REQUEST_BAD_TYPE, detail));
