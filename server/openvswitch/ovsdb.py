@@ -4,38 +4,22 @@
 waiting for ``cur_cfg`` as an event, and errors that are raised rather than logged.
 """
 
-import errno
 import socket
 import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import ovs.jsonrpc
-import ovs.poller
 import ovs.stream
-import ovs.timeval
-import ovs.util
-from ovs.db.idl import SchemaHelper
 from ovsdbapp import exceptions as ovsdbapp_errors
 from ovsdbapp.backend.ovs_idl import connection, idlutils, transaction
 from ovsdbapp.schema.open_vswitch import impl_idl
 
 from server.config import TlsConfig
 from server.errors import DatabaseRefusedError, DatabaseUnreachableError, SwitchNotApplyingError
+from server.openvswitch.schema import OPEN_VSWITCH, schema
 
 Row = Any
 Command = Any
-
-_SCHEMA = "Open_vSwitch"
-# The columns of `server.openvswitch.bridges`: the rest, statistics above all, is most of a database.
-_COLUMNS = {
-    "Open_vSwitch": ("bridges", "cur_cfg", "next_cfg"),
-    "Bridge": ("name", "ports", "controller", "datapath_type", "external_ids", "fail_mode", "protocols"),
-    "Port": ("name", "interfaces", "external_ids", "qos"),
-    "Interface": ("name", "type", "options", "ofport", "ofport_request", "mtu_request", "error"),
-    "Controller": ("target", "external_ids"),
-    "QoS": ("type", "external_ids"),
-}
 
 
 class SwitchDatabase:
@@ -68,11 +52,8 @@ class SwitchDatabase:
         self.remote = remote
         self._timeout_s = timeout_s
         self._probe(tls)
+        idl = _NotifyingIdl(remote, schema())
         try:
-            schema = _fetch_schema(remote, timeout_s)
-            for table, columns in _COLUMNS.items():
-                schema.register_columns(table, list(columns))
-            idl = _NotifyingIdl(remote, schema)
             if ports is not None:
                 for table in ("Port", "Interface"):  # `add_port` and plumbing give both the same name
                     idl.cond_change(table, [["name", "==", name] for name in ports])
@@ -80,10 +61,10 @@ class SwitchDatabase:
             idl.changed = threading.Condition(self._connection.lock)
             self.api = _Api(self._connection)
             self._connection.start()
-        except (ovsdbapp_errors.TimeoutException, TimeoutError) as error:  # the first of these has no text
-            raise self._unreachable(f"no answer within {timeout_s:g} s") from error
         except Exception as error:  # ovs and ovsdbapp raise it for any answer of the server
-            raise self._unreachable(str(error)) from error
+            idl.close()
+            is_late = isinstance(error, ovsdbapp_errors.TimeoutException | TimeoutError)  # the former has no text
+            raise self._unreachable(f"no answer within {timeout_s:g} s" if is_late else str(error)) from error
         self._changed = idl.changed
         self._ensure_root_row()
 
@@ -140,7 +121,7 @@ class SwitchDatabase:
 
         def applied() -> bool:
             # While a connection is lost there are no rows.
-            return any(root.cur_cfg >= max(next_cfg, root.next_cfg) for root in self.rows("Open_vSwitch"))
+            return any(root.cur_cfg >= max(next_cfg, root.next_cfg) for root in self.rows(OPEN_VSWITCH))
 
         if not self.wait_for(applied):
             raise SwitchNotApplyingError(
@@ -175,43 +156,22 @@ class SwitchDatabase:
     def _ensure_root_row(self) -> None:
         """Create the root row, as ``ovs-vsctl init`` does: a database straight from ovsdb-tool lacks it."""
         with self.lock:
-            empty = not self.rows("Open_vSwitch")
+            empty = not self.rows(OPEN_VSWITCH)
         if empty:
-            self.commit([self.api.db_create("Open_vSwitch")], apply=False)
-
-
-def _fetch_schema(remote: str, timeout_s: float) -> SchemaHelper:
-    """Do the same as ovsdbapp's ``get_schema_helper``, which waits without end for an unresponsive server."""
-    deadline = ovs.timeval.msec() + round(timeout_s * 1000)
-    error, stream = ovs.stream.Stream.open_block(ovs.stream.Stream.open(remote), round(timeout_s * 1000))
-    if error:
-        raise OSError(error, ovs.util.ovs_retval_to_string(error))
-    rpc = ovs.jsonrpc.Connection(stream)
-    try:
-        request = ovs.jsonrpc.Message.create_request("get_schema", [_SCHEMA])
-        rpc.send(request)
-        error, reply = rpc.recv()
-        while error in (0, errno.EAGAIN) and (reply is None or reply.id != request.id):
-            if ovs.timeval.msec() >= deadline:
-                raise TimeoutError
-            rpc.run()
-            poller = ovs.poller.Poller()
-            rpc.wait(poller)
-            rpc.recv_wait(poller)
-            poller.timer_wait_until(deadline)
-            poller.block()
-            error, reply = rpc.recv()
-    finally:
-        rpc.close()
-    if reply is None or reply.error:
-        raise OSError(f"no schema {_SCHEMA}: {reply.error if reply else ovs.util.ovs_retval_to_string(error)}")
-    return idlutils.create_schema_helper(reply.result)
+            self.commit([self.api.db_create(OPEN_VSWITCH)], apply=False)
 
 
 class _NotifyingIdl(connection.OvsdbIdl):
     """Wakes threads that wait for a change. ``notify`` runs with the connection's lock held, as ``changed`` needs."""
 
     changed: threading.Condition | None = None
+
+    def send_request(self, request: Any) -> Any:
+        """Ask the server about its databases without their schemas, 18 kB that the library reads and nobody needs."""
+        if request.method == "monitor_cond" and request.params[0] == "_Server":
+            for monitor in request.params[2]["Database"]:
+                monitor["columns"].remove("schema")
+        return super().send_request(request)
 
     def notify(self, event: str, row: Row, updates: Row | None = None) -> None:  # noqa: ARG002
         if self.changed is not None:

@@ -314,10 +314,11 @@ def test_one_of_two_simultaneous_starts_succeeds(lab_dir: Path) -> None:
 
 
 def test_a_failed_start_leaves_nothing(lab_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    schema = lab_dir / "schema"
-    schema.mkdir()
-    (schema / "vswitch.ovsschema").write_text('{"name":"Open_vSwitch","version":"0.0.1","tables":{}}')
-    monkeypatch.setenv("OVS_PKGDATADIR", str(schema))
+    broken = lab_dir / "broken-programs" / "ovs-vswitchd"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{broken.parent}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(StartError):
         Lab(LabSpec.star(0, 1), "broken").start()
     assert not (lab_dir / "broken").exists()
