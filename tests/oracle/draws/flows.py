@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from tests.oracle import openflow as of
 from tests.oracle import pools, rules
+from tests.oracle.draws import freezing
 from tests.oracle.draws.model import Draw, Model
 from tests.oracle.openflow import FlowMod, Oxm
 
@@ -19,10 +20,7 @@ def add_flow(draw: Draw, model: Model) -> bytes:
     flags = draw(st.sampled_from((0, 0, of.SEND_FLOW_REM, of.RESET_COUNTS, of.CHECK_OVERLAP, 1 | 4, 1 | 8 | 16)))
     if not flags & of.CHECK_OVERLAP:
         priority = model.without_overlap(table, priority, fields)
-    instructions = draw(
-        rules.instructions(table, fields, tuple(model.groups), tuple(sorted(model.meters)), model.stateful)
-    )
-    model.note(instructions)
+    instructions = _instructions(draw, model, table, fields)
     rule = FlowMod(
         *(of.ADD, table, priority, fields, instructions, draw(st.sampled_from(pools.COOKIES))),
         flags=flags,
@@ -30,6 +28,12 @@ def add_flow(draw: Draw, model: Model) -> bytes:
     )
     model.rules.append(rule)
     return rule.encode(model.next_xid())
+
+
+def _instructions(draw: Draw, model: Model, table: int, fields: tuple[Oxm, ...]) -> bytes:
+    groups, meters = tuple(model.groups), tuple(sorted(model.meters))
+    drawn = draw(rules.instructions(min(table, 3), fields, groups, meters, model.stateful))
+    return model.note(freezing.instructions(model, table, drawn))
 
 
 def change_flows(draw: Draw, model: Model) -> bytes:
@@ -47,9 +51,7 @@ def change_flows(draw: Draw, model: Model) -> bytes:
         chosen = draw(filters())
     instructions = b""
     if command in (of.MODIFY, of.MODIFY_STRICT):
-        groups, meters = tuple(model.groups), tuple(sorted(model.meters))
-        instructions = draw(rules.instructions(min(table, 3), fields, groups, meters, model.stateful))
-        model.note(instructions)
+        instructions = _instructions(draw, model, table, fields)
     return FlowMod(
         *(command, table, like.priority if like else draw(st.sampled_from(pools.PRIORITIES)), fields, instructions),
         *(cookie, cookie_mask),

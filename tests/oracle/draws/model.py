@@ -48,6 +48,8 @@ class Model:
     """The one that sends the messages that are drawn now."""
     versions: tuple[int, ...] = (of.VERSION,)
     """The versions that controllers may speak in this run; some read some rules of others otherwise."""
+    keeps_sets: bool = False
+    """Whether packets may keep an action set for later lookups, and not freeze behind the first one (`freezing`)."""
     pauses: bool = False
     has_frames: bool = False
     """Whether the last step was frames."""

@@ -8,7 +8,7 @@ from tests.oracle import frames, pools, rules
 from tests.oracle import openflow as of
 from tests.oracle.dialects import messages10 as m
 from tests.oracle.dialects import nicira as nx
-from tests.oracle.draws import nicira
+from tests.oracle.draws import freezing, nicira
 from tests.oracle.draws.model import Draw, Model
 from tests.oracle.draws.packets import PACKET_OUT_PORTS, packet
 from tests.oracle.openflow import FlowMod, Oxm
@@ -181,7 +181,7 @@ def add_flow(draw: Draw, model: Model) -> bytes:
     table = draw(st.sampled_from((0, 0, *pools.TABLES))) if model.sender.names_tables else 0
     priority = like.priority if like else draw(st.sampled_from(pools.PRIORITIES))
     flags = draw(st.sampled_from((0, 0, m.SEND_FLOW_REM, m.SEND_FLOW_REM, m.CHECK_OVERLAP)))
-    done = _of_rule(draw, model, fields, table)
+    done = freezing.actions(model, table, _of_rule(draw, model, fields, table))
     if not in_nxm and draw(st.integers(0, 19)) == 0:
         # Of two errors in a message, which one is told is not compared.
         flags, done = flags | draw(st.sampled_from((m.EMERGENCY, 8))), m.output(1)
@@ -217,9 +217,11 @@ def change_flows(draw: Draw, model: Model) -> bytes:
     out_port = draw(st.sampled_from((m.NONE, m.NONE, m.NONE, *pools.PORTS, of.CONTROLLER, of.FLOOD)))
     # Known difference: such ports of rules with a protocol are spelled otherwise over later versions.
     sets_ports = command != of.MODIFY or "ip_proto" in [name for name, _, _ in fields]
+    done = _of_rule(draw, model, fields, table, sets_ports=sets_ports) if modifies else b""
+    in_table = table if model.sender.names_tables else of.ALL_TABLES
     return m.FlowMod10(
         *(command, priority, fields),
-        _of_rule(draw, model, fields, table, sets_ports=sets_ports) if modifies else b"",
+        freezing.actions(model, in_table, done),
         cookie=draw(st.sampled_from((*pools.COOKIES, of.MASK64))),
         flags=draw(st.sampled_from((0, 0, m.SEND_FLOW_REM, m.CHECK_OVERLAP))),
         out_port=out_port,

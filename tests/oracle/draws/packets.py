@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from tests.oracle import frames, pools, rules
 from tests.oracle import openflow as of
+from tests.oracle.draws import freezing
 from tests.oracle.draws.model import Draw, Model
 
 # With what rules push, still within the MTU: a dummy device that drops a frame drops the rest of its batch.
@@ -54,7 +55,8 @@ def _labels(draw: Draw, values: dict[str, int]) -> list[int]:
 
 def packet_out(draw: Draw, model: Model) -> bytes:
     """Draw a packet-out."""
-    actions = model.note(draw(rules.actions(groups=tuple(model.groups), stateful=model.stateful)))
+    drawn = draw(rules.actions(groups=tuple(model.groups), stateful=model.stateful))
+    actions = model.note(freezing.actions(model, 0, drawn))
     in_port = draw(st.sampled_from(PACKET_OUT_PORTS))
     if draw(st.integers(0, 2)) == 0:
         actions += of.output(of.TABLE)

@@ -127,3 +127,4 @@ def begin(draw: Draw, model: Model) -> None:
     model.versions = draw(st.sampled_from(((1,), _EVERY, _EVERY, _LATER, _LATER)))
     model.senders = {number: Sender(draw(st.sampled_from(model.versions))) for number in range(CONTROLLERS)}
     model.sender = model.senders[0]
+    model.keeps_sets = not model.is_old and draw(st.booleans())
