@@ -41,7 +41,8 @@ mod phase {
 pub struct Probe {
     /// [`phase`]
     phase: u8,
-    reserved: u8,
+    /// 1 if the check has had its second time.
+    is_extended: u8,
     /// Consecutive checks whose result contradicts the backend's health.
     streak: u16,
     local_port: u16,
@@ -106,6 +107,10 @@ impl Check<'_> {
         if *record.health == UNKNOWN && self.seeks(probe, now) {
             probe.deadline = probe.deadline.max(now + self.settings.timeout.nanos());
         }
+        if now >= probe.deadline && self.was_held_up(probe, now) {
+            probe.is_extended = 1;
+            probe.deadline = now + self.settings.timeout.nanos();
+        }
         if now >= probe.deadline {
             // The backend may or may not have received the request, and accepts a reset only at exactly the next sequence number (RFC 5961, 3.2).
             let first = probe.sequence.wrapping_add(1);
@@ -120,7 +125,7 @@ impl Check<'_> {
         if now < probe.resend {
             return Step::default();
         }
-        probe.resend = now + (self.settings.timeout.nanos() / 3).max(1);
+        probe.resend = now + self.pause();
         Step::sends(match probe.phase {
             phase::SYN_SENT => probe.syn(),
             _ => self.request(probe),
@@ -133,11 +138,23 @@ impl Check<'_> {
         probe.phase == phase::SYN_SENT && now < begun + FIRST_CONTACT
     }
 
+    /// Tells whether the function itself did not run when a retransmission was due (its process was stopped, or had no CPU, or moved), so that the answer may
+    /// still wait at its port. True once in a check: a function that seldom runs must find a dead backend, too.
+    fn was_held_up(&self, probe: &Probe, now: u64) -> bool {
+        probe.is_extended == 0 && now > probe.resend + self.pause()
+    }
+
+    /// Returns the time between two transmissions.
+    fn pause(&self) -> u64 {
+        (self.settings.timeout.nanos() / 3).max(1)
+    }
+
     fn start(&self, probe: &mut Probe, now: u64) {
         let pair = FIRST_PORT + (self.number % PAIRS) * 2;
         let second = u16::from(probe.local_port == pair);
         let seed = [now.to_le_bytes(), u64::from(self.number).to_le_bytes()].concat();
         probe.phase = phase::SYN_SENT;
+        probe.is_extended = 0;
         probe.local_port = pair + second;
         probe.sequence = xxh3_64(&seed) as u32;
         probe.deadline = now + self.settings.timeout.nanos();

@@ -58,6 +58,17 @@ impl Checked {
         self.with(|check, record| check.step(record, now))
     }
 
+    /// Runs for so long without an answer, as a function does, until the check ends. Returns the last step.
+    fn run(&mut self, nanos: u64) -> Step {
+        let end = self.now + nanos;
+        let mut step = Step::default();
+        while self.now < end {
+            self.now = end.min(self.now + SECOND / 100);
+            step = self.step();
+        }
+        step
+    }
+
     /// Starts the next check. Returns the sequence number of its SYN.
     fn start(&mut self) -> u32 {
         self.now += 5 * SECOND;
@@ -167,8 +178,7 @@ fn a_check_without_an_answer_ends_with_resets_where_the_backend_may_be() {
     let length = only(backend.answer((BACKEND, first), SYN | ACK, b""))
         .payload
         .len() as u32;
-    backend.now += 3 * SECOND;
-    let step = backend.step();
+    let step = backend.run(3 * SECOND);
     let ends: Vec<(u8, u32)> = step
         .segments
         .iter()
@@ -208,8 +218,37 @@ fn a_first_check_waits_for_a_first_contact() {
     assert!((3 * SECOND..4 * SECOND).contains(&took), "{took} ns");
     // The next check has its timeout only.
     silent.start();
-    silent.now += SECOND / 4;
-    assert_eq!(silent.step().segments.len(), 2);
+    assert_eq!(silent.run(SECOND / 4).segments.len(), 2);
+}
+
+/// A process that was stopped, or had no CPU, finds the deadline passed and the answer still at its port.
+#[test]
+fn a_function_that_did_not_run_asks_again_before_it_judges() {
+    let held_up = || {
+        let mut backend = Checked::new("http");
+        let first = backend.start().wrapping_add(1);
+        backend.now += 60 * SECOND;
+        let syn = only(backend.step());
+        assert_eq!((syn.flags, syn.sequence), (SYN, first.wrapping_sub(1)));
+        (first, backend)
+    };
+    let (first, mut living) = held_up();
+    let request = only(living.answer((BACKEND, first), SYN | ACK, b""));
+    living.run(3 * SECOND - SECOND / 100);
+    let end = first.wrapping_add(request.payload.len() as u32);
+    let step = living.answer((BACKEND + 1, end), ACK | PSH, b"HTTP/1.1 200 OK\r\n");
+    assert!(step.has_changed && living.health == UP);
+
+    let (_, mut silent) = held_up();
+    assert!(silent.run(3 * SECOND).has_changed && silent.health == DOWN);
+    // Also where the function runs so seldom that each deadline has passed.
+    let (_, mut seldom) = held_up();
+    seldom.now += 60 * SECOND;
+    assert!(seldom.step().has_changed && seldom.health == DOWN);
+    // Each check has its own second time.
+    seldom.start();
+    seldom.now += 60 * SECOND;
+    assert_eq!(only(seldom.step()).flags, SYN);
 }
 
 #[test]
