@@ -12,6 +12,18 @@ use std::process::ExitCode;
 use nf_dpi::Child;
 
 fn main() -> ExitCode {
+    // Before the standard input is read: a person asks this.
+    match std::env::args_os().nth(1) {
+        None => {}
+        Some(asked) if asked == "--version" || asked == "-V" => {
+            println!("nf-dpi {}", env!("CARGO_PKG_VERSION"));
+            return ExitCode::SUCCESS;
+        }
+        Some(other) => {
+            eprintln!("nf-dpi: unexpected argument {}, expected --version or none; nf starts this program by itself", other.to_string_lossy());
+            return ExitCode::from(2);
+        }
+    }
     let child = match Child::receive() {
         Ok(child) => child,
         Err(reason) => {
