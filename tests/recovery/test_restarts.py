@@ -1,6 +1,11 @@
 """oneswitchd, the switches and their databases stop and start in any order; packets keep flowing meanwhile."""
 
 import itertools
+import os
+import select
+import signal
+import socket
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +20,11 @@ RULES = (
     "table=2,cookie=5,actions=flood",
     "table=2,in_port=4,cookie=6,hard_timeout=600,actions=meter:1,write_actions(output:1),goto_table:3",
 )
+
+
+_HELLO, _PORT_DESC = bytes.fromhex("0400000800000001"), bytes.fromhex("0412001000000002000d000000000000")
+_MOMENT_S = 0.2
+"""Within the time that controllers wait for switches, but long enough for an answer."""
 
 
 def fill(server: Server) -> None:
@@ -70,6 +80,32 @@ def test_a_restart_rewrites_only_differences(server: Server) -> None:
     server.oneswitchd.wait_up()
     assert server.tables() == before
     assert server.repairs() == 3
+
+
+def test_controllers_wait_until_the_switches_have_told_their_ports(server: Server) -> None:
+    """A controller may read the addresses of ports only once."""
+    server.kill("oneswitchd")
+    Path(str(server.oneswitchd.config.oneswitchd.journal)).unlink()
+    pid = next(each.processes["ovs-vswitchd"] for each in server.lab.state.switches if each.name == "snic0")
+    with socket.socket(socket.AF_UNIX) as controller:
+        controller.settimeout(10.0)
+        path = server.oneswitchd.management.removeprefix("unix:")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            server.start("oneswitchd")
+            assert eventually(lambda: controller.connect_ex(path) == 0)
+            controller.sendall(_HELLO + _PORT_DESC)
+            assert not select.select([controller], [], [], _MOMENT_S)[0], "it was admitted before"
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        received = b""
+        while len(received) < 8 or len(received) < int.from_bytes(received[2:4]) + 16:
+            received += controller.recv(65_536)
+    hello = int.from_bytes(received[2:4])
+    ports = received[hello + 16 :]
+    addresses = [ports[at + 8 : at + 14] for at in range(0, len(ports), 64)]
+    assert len(addresses) == len(server.oneswitchd.client.ports())
+    assert bytes(6) not in addresses
 
 
 def test_timeouts_continue_across_a_restart(server: Server) -> None:

@@ -23,8 +23,10 @@ use crate::state::{self, Saver, StateFile};
 use crate::stream::Listener;
 use crate::tls::Tls;
 
-/// How long controllers wait after a restart for missing switches.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long controllers wait after a start for missing switches, whose ports have no addresses yet.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The same time if there was a journal: switches that are in sync have its rules.
+const PATIENCE_AFTER_RESTART: Duration = Duration::from_secs(2);
 
 /// Runs the daemon until a signal ends it.
 ///
@@ -83,8 +85,8 @@ async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
     let mut engine = tokio::spawn(engine.run(queue));
     let context = Context::new(events.clone(), tls);
     let patience = match restored {
-        Some(_) => PATIENCE,
-        None => Duration::ZERO,
+        Some(_) => PATIENCE_AFTER_RESTART,
+        None => PATIENCE,
     };
     let mut tasks = tokio::task::JoinSet::new();
     for (index, switch) in config.switches.iter().enumerate() {
@@ -160,7 +162,7 @@ fn begin_journal(
     Journal::begin(path, core, Instant::now()).map(Some)
 }
 
-/// Admits controllers: when all switches are in sync again, or after a time limit.
+/// Admits controllers: when all switches are in sync, or after a time limit.
 async fn after(
     mut in_step: watch::Receiver<bool>,
     patience: Duration,
