@@ -162,17 +162,36 @@ impl Core {
                 }
                 self.change_unseen(unseen, &facts, now);
             }
-            Some(holder) => {
-                // It is refused, whatever its actions.
-                let changed = match checkable(changed.as_deref().unwrap_or(incoming.frame)) {
-                    Some(sayable) if is_newer => Some(sayable),
-                    _ => changed,
-                };
-                self.transmit(incoming, changed, request, Changes::default(), holder, now);
-                self.switches
-                    .verdicts
-                    .expect_refusal(ErrorCode::FLOW_MOD_FAILED_OVERLAP);
-            }
+            Some(holder) => self.operate_refused(incoming, changed, request, is_newer, holder, now),
+        }
+    }
+
+    /// Transmits a message to a switch with a rule that it overlaps. That switch may refuse it for another reason first.
+    fn operate_refused(
+        &mut self,
+        incoming: Incoming<'_>,
+        changed: Option<Vec<u8>>,
+        request: Request,
+        is_newer: bool,
+        holder: SwitchSet,
+        now: Instant,
+    ) {
+        let is_linked = is_newer && self.unlinked(Link::Version15).is_empty();
+        let changed = match checkable(changed.as_deref().unwrap_or(incoming.frame)) {
+            Some(sayable) if is_newer && !is_linked => Some(sayable),
+            _ => changed,
+        };
+        if is_linked {
+            self.switches.speak_newer(true);
+        }
+        self.transmit(incoming, changed, request, Changes::default(), holder, now);
+        self.switches
+            .verdicts
+            .expect_refusal(ErrorCode::FLOW_MOD_FAILED_OVERLAP);
+        // All messages of a bundle go over one connection.
+        if is_linked && !self.switches.is_collecting() {
+            self.switches.speak_newer(false);
+            self.hold_behind_operation();
         }
     }
 
