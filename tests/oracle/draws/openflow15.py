@@ -126,7 +126,7 @@ def group_mod(draw: Draw, model: Model, own: BucketActions | None = None) -> tup
     message = groups.change_groups(draw, model, own)
     command, kind = int.from_bytes(message[8:10]), message[10]
     chosen = draw(st.sampled_from(_SELECTIONS)) if kind == of.SELECT_GROUP and command < of.DELETE_GROUP else b""
-    body = m.numbered(message[8:], _numbers(draw), chosen, bytes if own else m.actions)
+    body = m.numbered(message[8:], _numbers(draw), chosen, bytes if own else lambda data: _in_bucket(model, data))
     return int.from_bytes(message[4:8]), body
 
 
@@ -161,8 +161,14 @@ def _bucket(draw: Draw, model: Model, group: int, kind: int, number: int, own: B
         done = model.note(draw(own(chain, odd=False)))
     else:
         usual = rules.actions((), most=2, groups=chain, odd=False, table=max(pools.TABLES), stateful=model.stateful)
-        done = _own(draw, model, odd=False) + m.actions(model.note(draw(usual)))
+        done = _in_bucket(model, _own(draw, model, odd=False) + model.note(draw(usual)))
     return m.bucket(number, done, m.watching(kind, weight, watched, of.ANY))
+
+
+def _in_bucket(model: Model, data: bytes) -> bytes:
+    """Translate a bucket's actions to this version; without masks if a controller may read them over OpenFlow 1.0."""
+    translated = m.actions(data)
+    return m.without_masks(translated) if model.is_spoken(1) else translated
 
 
 # ---- other messages
