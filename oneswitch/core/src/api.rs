@@ -56,6 +56,8 @@ pub enum Destination {
     Version10(SwitchIndex),
     /// The connection of OpenFlow 1.5 to it.
     Properties(SwitchIndex),
+    /// The connection of OpenFlow 1.4 to `edge` of a switch.
+    PortCounters(SwitchIndex),
 }
 
 /// The executor value for a port's own home; no switch has this name.

@@ -18,6 +18,7 @@ pub mod offload;
 pub mod openflow10;
 pub mod openflow14;
 pub mod openflow15;
+pub mod port_counters;
 pub mod port_mods;
 pub mod restarts;
 pub mod southbound;

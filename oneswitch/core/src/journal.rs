@@ -1,3 +1,4 @@
 pub mod moves;
+pub mod port_counters;
 pub mod records;
 pub mod restore;

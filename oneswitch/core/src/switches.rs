@@ -12,6 +12,7 @@ pub mod newer;
 pub mod offload;
 pub mod paths;
 pub mod port_config;
+pub mod port_counters;
 pub mod properties;
 pub mod reads;
 pub mod rounds;
@@ -56,6 +57,7 @@ pub struct Switches {
     audit: Option<Audit>,
     pub properties: properties::GroupProperties,
     pub version10: version10::Version10,
+    pub port_counters: port_counters::PortCounters,
 }
 
 impl Switches {
@@ -76,6 +78,7 @@ impl Switches {
             audit: None,
             properties: properties::GroupProperties::default(),
             version10: version10::Version10::default(),
+            port_counters: port_counters::PortCounters::default(),
         }
     }
 }

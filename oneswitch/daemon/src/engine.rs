@@ -76,6 +76,8 @@ pub struct Engine {
     /// The connections of OpenFlow 1.0, by switch; and those that are told the properties of groups.
     version10: HashMap<SwitchIndex, u64>,
     properties: HashMap<SwitchIndex, u64>,
+    /// Those of OpenFlow 1.4 to each `edge`.
+    port_counters: HashMap<SwitchIndex, u64>,
     /// Signalled when all switches are in sync for the first time.
     in_step: Option<watch::Sender<bool>>,
 }
@@ -107,6 +109,7 @@ impl Engine {
             subscriptions: Subscriptions::default(),
             version10: HashMap::new(),
             properties: HashMap::new(),
+            port_counters: HashMap::new(),
             in_step: None,
         }
     }
@@ -268,6 +271,11 @@ impl Engine {
                 self.properties.insert(*switch, connection);
                 self.core.properties_up(*switch, now);
             }
+            Peer::PortCounters(switch) => {
+                _ = handle.write(openflow10::decline_misses(version));
+                self.port_counters.insert(*switch, connection);
+                self.core.port_counters_up(*switch, now);
+            }
             Peer::Collector(_, id) => _ = handle.write(self.core.collector_up(version, *id)),
         }
         self.set_link(&peer, Link::Connected);
@@ -350,6 +358,14 @@ impl Engine {
                 }
                 session.handle.resume();
             }
+            Peer::PortCounters(switch) => {
+                for (header, frame) in messages(&bytes) {
+                    if !is_echo(header) {
+                        self.core.port_counters_told(switch, frame, now);
+                    }
+                }
+                session.handle.resume();
+            }
             Peer::Collector(switch, id) => {
                 for (_, frame) in messages(&bytes) {
                     self.core.collected(switch, id, frame);
@@ -424,6 +440,7 @@ impl Engine {
                 .and_then(|slot| slot.connection),
             Destination::Version10(switch) => self.version10.get(&switch).copied(),
             Destination::Properties(switch) => self.properties.get(&switch).copied(),
+            Destination::PortCounters(switch) => self.port_counters.get(&switch).copied(),
         };
         // The core learns from an own event that a peer has disconnected since it wrote this.
         let Some(connection) = connection else { return };
@@ -462,6 +479,10 @@ impl Engine {
                 self.properties.remove(&switch);
                 self.core.properties_down(switch, now);
             }
+            Peer::PortCounters(switch) => {
+                self.port_counters.remove(&switch);
+                self.core.port_counters_down(switch);
+            }
             Peer::Collector(switch, id) => self.core.collector_down(switch, id),
         }
         Some(session)
@@ -477,6 +498,7 @@ impl Engine {
             | Peer::Misses(_)
             | Peer::Version10(_)
             | Peer::Properties(_)
+            | Peer::PortCounters(_)
             | Peer::Collector(..) => return,
             Peer::Switch(switch, bridge) => Dialled::Switch(*switch, *bridge),
         };

@@ -130,7 +130,9 @@ pub enum Peer {
     Version10(SwitchIndex),
     /// The same bridge, which gets the properties of groups.
     Properties(SwitchIndex),
-    /// The same bridge, which sends the packet-ins of actions with this id.
+    /// The bridge `edge` over OpenFlow 1.4, which tells the counters of ports.
+    PortCounters(SwitchIndex),
+    /// The bridge `virt`, which sends the packet-ins of actions with this id.
     Collector(SwitchIndex, u16),
 }
 

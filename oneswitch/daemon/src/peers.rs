@@ -24,6 +24,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// First pause between two attempts; it doubles up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Pause between two attempts at a further connection to a bridge: messages of controllers wait for one for 1 second only.
+const PAUSE_BESIDE: Duration = Duration::from_millis(400);
 /// A session of at least this length resets the pauses: shorter ones count as failed attempts.
 const LASTING: Duration = Duration::from_secs(1);
 
@@ -81,10 +83,10 @@ pub async fn dial_switch(
     .await;
 }
 
-/// Keeps connections to `virt` of a switch for what is told only there, while controllers want it.
+/// Keeps further connections to `virt` and `edge` of a switch for what is told only there, while controllers want it.
 pub async fn dial_beside(
     context: Context,
-    target: Active,
+    [target, edge]: [Active; 2],
     name: String,
     switch: SwitchIndex,
     subscribed: Subscribed,
@@ -113,6 +115,14 @@ pub async fn dial_beside(
         format!("switch {name}, bridge virt ({target}): cannot be told the properties of groups"),
         Peer::Properties(switch),
         subscribed.properties,
+        |wanted| *wanted,
+    ));
+    tasks.spawn(keep_while(
+        context.clone(),
+        edge.clone(),
+        format!("switch {name}, bridge edge ({edge}): some counters of ports do not come"),
+        Peer::PortCounters(switch),
+        subscribed.port_counters,
         |wanted| *wanted,
     ));
     let mut ids = subscribed.ids;
@@ -157,7 +167,7 @@ async fn keep_while<T>(
             warn!(target: "southbound", "{trouble}, retrying: {}", reason.as_deref().unwrap_or_default());
         }
         last_error = reason;
-        sleep(LONGEST_PAUSE).await;
+        sleep(PAUSE_BESIDE).await;
     }
 }
 

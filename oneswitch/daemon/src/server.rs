@@ -101,7 +101,7 @@ async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
         }
         tasks.spawn(dial_beside(
             context.clone(),
-            switch.virt.clone(),
+            [switch.virt.clone(), switch.edge.clone()],
             switch.name.clone(),
             index,
             subscribed.clone(),

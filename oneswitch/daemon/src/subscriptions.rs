@@ -1,5 +1,5 @@
-//! Features that need connections of their own to Open vSwitch: packets that meet no rule, what only OpenFlow 1.0 says, properties of groups, and
-//! packet-ins by their id.
+//! Features that need connections of their own to Open vSwitch: packets that meet no rule, what only OpenFlow 1.0 says, properties of groups,
+//! counters of ports, and packet-ins by their id.
 
 use std::collections::BTreeSet;
 
@@ -17,6 +17,8 @@ pub struct Subscriptions {
     version10: watch::Sender<bool>,
     /// Properties of groups, which it gets.
     properties: watch::Sender<bool>,
+    /// Counters of ports, which `edge` tells.
+    port_counters: watch::Sender<bool>,
     /// Packet-ins of actions with these ids.
     ids: watch::Sender<BTreeSet<u16>>,
 }
@@ -27,6 +29,7 @@ pub struct Subscribed {
     pub misses: watch::Receiver<bool>,
     pub version10: watch::Receiver<bool>,
     pub properties: watch::Receiver<bool>,
+    pub port_counters: watch::Receiver<bool>,
     pub ids: watch::Receiver<BTreeSet<u16>>,
 }
 
@@ -36,6 +39,7 @@ impl Subscriptions {
         replace(&self.misses, core.wants_misses());
         replace(&self.version10, core.wants_version10());
         replace(&self.properties, core.wants_group_properties());
+        replace(&self.port_counters, core.wants_port_counters());
         replace(&self.ids, core.collected_ids());
     }
 
@@ -45,6 +49,7 @@ impl Subscriptions {
             Peer::Misses(_) => !*self.misses.borrow(),
             Peer::Version10(_) => !*self.version10.borrow(),
             Peer::Properties(_) => !*self.properties.borrow(),
+            Peer::PortCounters(_) => !*self.port_counters.borrow(),
             Peer::Collector(_, id) => !self.ids.borrow().contains(id),
             Peer::Controller { .. } | Peer::Switch(..) => false,
         }
@@ -55,6 +60,7 @@ impl Subscriptions {
             misses: self.misses.subscribe(),
             version10: self.version10.subscribe(),
             properties: self.properties.subscribe(),
+            port_counters: self.port_counters.subscribe(),
             ids: self.ids.subscribe(),
         }
     }

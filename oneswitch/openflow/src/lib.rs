@@ -61,8 +61,8 @@ pub use meter::{meter_flags, meter_no, MeterBand, MeterMod, MeterModCommand};
 pub use multipart::{
     described_before_15, encode_multipart_reply, multipart_kind, BucketCounter, EntryMessages,
     FlowStats, FlowStatsMessages, FlowStatsRequest, GroupDesc, GroupFeatures, GroupStats,
-    MeterBandStats, MeterConfig, MeterFeatures, MeterStats, Multipart, MultipartReply,
-    MultipartRequest, PortStats, QueueStats, SwitchDesc, TableStats,
+    IntelPortStats, MeterBandStats, MeterConfig, MeterFeatures, MeterStats, Multipart,
+    MultipartReply, MultipartRequest, PortStats, QueueStats, SwitchDesc, TableStats, RFC2819,
 };
 pub use oxm::{Match, OxmField, OxmFields, VID_PRESENT};
 pub use packet::{PacketIn, PacketOut};

@@ -6,6 +6,7 @@
 
 pub(crate) mod bundles;
 mod messages;
+mod port_stats;
 pub(crate) mod replies;
 pub(crate) mod requests;
 mod tables;
@@ -13,8 +14,9 @@ mod tables;
 use crate::multipart::{Multipart, MultipartRequest};
 use crate::session::AsyncMasks;
 
+pub use port_stats::decode_port_stats;
 pub(crate) use replies::set_async;
-pub use replies::{encode, encode_async_config};
+pub use replies::{encode, encode_async_config, encode_port_stats, encode_port_stats_request};
 pub use requests::{decode, is_write};
 pub use tables::{
     encode_table_desc, encode_table_status, Table, TableChange, TableConfig, Vacancy, VacancyEvent,

@@ -55,9 +55,42 @@ fn a_long_reply_is_split_between_ports() {
     let reply = Message::MultipartReply(Multipart::last(MultipartReply::PortStats(ports)));
     let frames = openflow14::encode(&encode(7, &reply).unwrap(), PacketInFormat::Standard);
     let more: Vec<u8> = frames.iter().map(|frame| frame[11]).collect();
-    assert_eq!(more, [1, 0]);
+    assert_eq!(more, [1, 1, 0]);
     let entries: usize = frames.iter().map(|frame| frame.len() - 16).sum();
-    assert_eq!(entries, 560 * 120);
+    assert_eq!(entries, 560 * 304);
+}
+
+/// Arbitrary counters of a port, those of Intel's properties included.
+fn counted() -> impl Strategy<Value = PortStats> {
+    let name = vec(any::<u8>(), 0..40).prop_map(Vec::into_boxed_slice);
+    let counters = vec((name, any::<u64>()), 0..5);
+    let intel = (vec(any::<u64>(), RFC2819), counters).prop_map(|(rfc2819, custom)| {
+        let rfc2819 = rfc2819.try_into().unwrap();
+        Box::new(IntelPortStats { rfc2819, custom })
+    });
+    (any::<u32>(), any::<u64>(), any::<u64>(), intel).prop_map(
+        |(port_no, tx_errors, collisions, intel)| PortStats {
+            port_no,
+            tx_errors,
+            collisions,
+            duration_nsec: port_no / 2,
+            intel: Some(intel),
+            ..PortStats::default()
+        },
+    )
+}
+
+/// Counters that are unknown are told as those that are not counted; there is no list of custom ones then.
+#[test]
+fn a_port_without_intels_counters_has_uncounted_ones() {
+    let frames = openflow14::encode_port_stats(7, &[PortStats::default()]);
+    let (ports, more) = openflow14::decode_port_stats(&frames.concat()).unwrap();
+    let intel = ports[0].intel.as_ref().unwrap();
+    assert_eq!(
+        (intel.rfc2819, intel.custom.len()),
+        ([u64::MAX; RFC2819], 0)
+    );
+    assert!(!more);
 }
 
 proptest! {
@@ -77,6 +110,19 @@ proptest! {
                 prop_assert_eq!(error[0], openflow14::VERSION);
             }
         }
+    }
+
+    #[test]
+    fn arbitrary_statistics_of_ports_do_not_panic(entries in vec(any::<u8>(), 0..400)) {
+        let body = [&[0, 4, 0, 0, 0, 0, 0, 0][..], &entries].concat();
+        let _ = openflow14::decode_port_stats(&frame(kind::MULTIPART_REPLY, &body));
+    }
+
+    #[test]
+    fn statistics_of_ports_are_read_as_written(ports in vec(counted(), 0..4)) {
+        let frames = openflow14::encode_port_stats(7, &ports);
+        prop_assert_eq!(frame_length(&frames[0]).unwrap(), Some(frames[0].len()));
+        prop_assert_eq!(openflow14::decode_port_stats(&frames[0]), Ok((ports, false)));
     }
 
     /// Every message of 1.3 becomes whole messages of 1.4.

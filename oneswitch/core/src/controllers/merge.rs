@@ -13,6 +13,7 @@ use crate::server::ports::Location;
 use crate::switches::reads::{Parts, Shown};
 use crate::wire::wire;
 use foldhash::HashMap;
+use openflow13::openflow14::encode_port_stats;
 use openflow13::{
     encode_multipart_reply, group_no, meter_no, port_no, Buckets, GroupDesc, GroupFeatures,
     GroupStats, Message, MeterConfig, MeterFeatures, MeterStats, Multipart, MultipartReply,
@@ -109,6 +110,23 @@ impl View<'_> {
         encode_multipart_reply(xid, &reply).into()
     }
 
+    /// Does as [`Self::merge`], in OpenFlow 1.4 if that says more.
+    pub fn reply(
+        &self,
+        request: &MultipartRequest,
+        answers: Answers,
+        xid: u32,
+        now: Instant,
+    ) -> Reply {
+        match (request, &answers.shown) {
+            (MultipartRequest::PortStats { port }, Shown::Importance) => {
+                let ports = self.merge_ports(*port, answers.parts, &answers.offloaded);
+                encode_port_stats(xid, &ports).into()
+            }
+            _ => self.merge(request, answers, xid, now),
+        }
+    }
+
     fn description(&self) -> SwitchDesc {
         SwitchDesc {
             manufacturer: b"OneSwitch".as_slice().into(),
@@ -196,8 +214,15 @@ impl View<'_> {
                         sum = combine_ports(&sum, &combine_ports(stats, before, minus), plus);
                     }
                 }
-                if let Some(stats) = at(&port.home) {
+                let stats = at(&port.home);
+                if let Some(stats) = stats {
                     sum = combine_ports(&sum, stats, shown);
+                }
+                // What its interface does not count is not shown.
+                let intel = stats.and_then(|stats| stats.intel.as_ref());
+                sum.intel = sum.intel.filter(|_| intel.is_some());
+                if let (Some(sum), Some(intel)) = (&mut sum.intel, intel) {
+                    sum.custom.truncate(intel.custom.len());
                 }
                 sum
             })

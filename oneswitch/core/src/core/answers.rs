@@ -26,6 +26,9 @@ impl Core {
         request: Multipart<MultipartRequest>,
         now: Instant,
     ) {
+        if self.holds_until_counters_come(incoming, &request.body, now) {
+            return;
+        }
         let is_monitor = matches!(request.body, MultipartRequest::FlowMonitor(_));
         if is_monitor && self.holds_monitor_message(incoming) {
             return;
@@ -58,7 +61,7 @@ impl Core {
                 offloaded: Sums::new(),
                 shown: Shown::in_version(incoming.version()),
             };
-            let reply = self.view().merge(&request, answers, origin.xid, now);
+            let reply = self.view().reply(&request, answers, origin.xid, now);
             return self.fill_reply(origin.controller, slot, reply);
         }
         let reserved = self.view().answer_size(&request) + incoming.sent.len();
@@ -304,7 +307,7 @@ impl Core {
                     offloaded: offloaded.unwrap_or_default(),
                     shown: question.shown,
                 };
-                self.view().merge(&question.request, answers, xid, now)
+                self.view().reply(&question.request, answers, xid, now)
             }
         };
         self.truth.tables.end_reading();

@@ -1,4 +1,4 @@
-//! Connections of other versions than OpenFlow 1.3 to each `virt`: messages of controllers that need them wait for them.
+//! Connections of other versions than OpenFlow 1.3 to the bridges: messages of controllers that need them wait for them.
 
 use crate::api::SwitchIndex;
 use crate::controllers::Incoming;
@@ -18,6 +18,8 @@ pub enum Link {
     Version10,
     /// OpenFlow 1.5, for messages (switches/newer.rs), and properties of copies of groups (switches/properties.rs).
     Version15,
+    /// OpenFlow 1.4 to `edge`, for counters of ports (switches/port_counters.rs).
+    PortCounters,
 }
 
 #[derive(Debug, Default)]
@@ -25,7 +27,7 @@ pub struct Links {
     /// Messages of controllers wait for these since then.
     awaited: Option<(Link, Instant)>,
     /// Switches that messages have waited for in vain, for each kind of connection.
-    given_up: [SwitchSet; 2],
+    given_up: [SwitchSet; 3],
 }
 
 impl Links {
@@ -74,7 +76,7 @@ impl Core {
         self.settle(now);
     }
 
-    fn link_up(&mut self, link: Link, switch: SwitchIndex, now: Instant) {
+    pub(in crate::core) fn link_up(&mut self, link: Link, switch: SwitchIndex, now: Instant) {
         self.links.given_up[link as usize].remove(switch);
         let is_awaited = self.links.awaited.is_some_and(|(of, _)| of == link);
         if is_awaited && self.unlinked(link).is_empty() {
@@ -93,6 +95,7 @@ impl Core {
         match link {
             Link::Version10 => self.switches.version10.are_needed = true,
             Link::Version15 => self.switches.properties.are_needed = true,
+            Link::PortCounters => self.switches.port_counters.are_needed = true,
         }
         let lacking = self.unlinked(link);
         let is_hopeless = lacking.minus(self.links.given_up[link as usize]).is_empty();
@@ -105,9 +108,15 @@ impl Core {
         true
     }
 
-    /// Returns the switches that execute rules and lack such a connection.
+    /// Returns the switches that need such a connection and lack it: those that execute rules, or all, whose ports have counters.
     pub(in crate::core) fn unlinked(&self, link: Link) -> SwitchSet {
         let linked = match link {
+            Link::PortCounters => {
+                let edges = (0..self.switches.list.len()).map(|at| (at, &self.switches.list[at]));
+                let up = edges.filter(|(_, s)| s.edge.is_up()).map(|(at, _)| at);
+                let up: SwitchSet = up.collect();
+                return up.minus(self.switches.port_counters.links);
+            }
             Link::Version10 => self.switches.version10.rounds.links(),
             Link::Version15 => self.switches.properties.rounds.links(),
         };
@@ -123,6 +132,7 @@ impl Core {
             let (version, protocol) = match link {
                 Link::Version10 => ("1.0", "OpenFlow10"),
                 Link::Version15 => ("1.5", "OpenFlow15"),
+                Link::PortCounters => ("1.4", "OpenFlow14"),
             };
             error!(target: "northbound", %switches, "refuses {what}: no connection of OpenFlow {version} to the bridge virt of these switches; if its protocols are set there, add {protocol}");
         }

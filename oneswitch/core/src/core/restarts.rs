@@ -100,6 +100,10 @@ impl Core {
         if let Some(settings) = replayed.settings {
             self.adopt_settings(&settings);
         }
+        self.switches.port_counters.are_needed = !replayed.port_counters.is_empty();
+        for saved in replayed.port_counters {
+            saved.restore(&mut self.server);
+        }
         self.server
             .derive_executors_with(self.truth.moves_in_port());
         // Watch rules whose copies have no idle timers of their own again.

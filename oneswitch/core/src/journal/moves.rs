@@ -65,6 +65,7 @@ impl SavedMove {
             },
             counted_before: moving
                 .counted_before
+                .clone()
                 .map(|mut stats| counters(&mut stats).map(|counter| *counter)),
         }
     }

@@ -11,6 +11,7 @@
 //! after a kill, from a damaged length.
 
 use crate::journal::moves::{self, array};
+use crate::journal::port_counters;
 use crate::layout::messages::messages_of_group;
 use crate::layout::translate::removal_of;
 use crate::model::groups::Group;
@@ -58,6 +59,8 @@ pub mod kind {
     pub const TABLES: u8 = 9;
     /// As [`RULE`], for a rule that a switch has learned.
     pub const LEARNED: u8 = 10;
+    /// Counters of ports that only OpenFlow 1.4 has; see [`crate::journal::port_counters`].
+    pub const PORT_COUNTERS: u8 = 11;
 }
 
 /// A damaged journal.
@@ -110,6 +113,7 @@ pub struct Journal {
     pub moves: Vec<u8>,
     pub retired: Vec<u8>,
     pub tables: Vec<u8>,
+    pub port_counters: Vec<u8>,
 }
 
 impl Journal {
@@ -171,7 +175,8 @@ impl Journal {
         }
     }
 
-    /// Records the settings, the current moves, the quarantined flow-ids and the configurations of tables, if they have changed.
+    /// Records the settings, the current moves, the quarantined flow-ids, the configurations of tables and counters of ports, if they have
+    /// changed.
     pub fn settle(
         &mut self,
         truth: &Truth,
@@ -186,11 +191,13 @@ impl Journal {
         let moves = moves::of_server(server, &switch_name);
         let retired = server.ports.quarantine.ids();
         let retired = retired.flat_map(u16::to_be_bytes).collect();
+        let port_counters = port_counters::of_server(server);
         let kept = [
             (kind::SETTINGS, settings.encode(), &mut self.settings),
             (kind::MOVES, moves, &mut self.moves),
             (kind::RETIRED, retired, &mut self.retired),
             (kind::TABLES, truth.table_configs.encode(), &mut self.tables),
+            (kind::PORT_COUNTERS, port_counters, &mut self.port_counters),
         ];
         for (kind, is, was) in kept {
             if is != *was {

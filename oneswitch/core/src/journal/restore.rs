@@ -2,6 +2,7 @@
 
 use crate::api::Restored;
 use crate::journal::moves::{self, array, SavedMove};
+use crate::journal::port_counters::{self, SavedCounters};
 use crate::journal::records::{
     checksum, key_of, kind, put_change, put_group, put_meter, put_rule, Clock, Journal,
     JournalError, Settings, FRAMING, HEAD, LENGTH_MAX, MAGIC,
@@ -55,6 +56,7 @@ impl Journal {
         self.moves.clear();
         self.retired.clear();
         self.tables.clear();
+        self.port_counters.clear();
         out
     }
 
@@ -72,6 +74,7 @@ pub struct Replayed {
     pub settings: Option<Settings>,
     pub moves: Vec<SavedMove>,
     pub retired: Vec<u8>,
+    pub port_counters: Vec<SavedCounters>,
     pub restored: Restored,
 }
 
@@ -85,6 +88,7 @@ pub fn replay(journal: &[u8], clock: Clock) -> Result<Replayed, JournalError> {
         settings: None,
         moves: Vec::new(),
         retired: Vec::new(),
+        port_counters: Vec::new(),
         clock,
     };
     let mut restored = Restored::default();
@@ -106,6 +110,7 @@ pub fn replay(journal: &[u8], clock: Clock) -> Result<Replayed, JournalError> {
         settings: reader.settings,
         moves: reader.moves,
         retired: reader.retired,
+        port_counters: reader.port_counters,
         restored,
     })
 }
@@ -159,6 +164,7 @@ struct Replay {
     settings: Option<Settings>,
     moves: Vec<SavedMove>,
     retired: Vec<u8>,
+    port_counters: Vec<SavedCounters>,
     clock: Clock,
 }
 
@@ -214,6 +220,10 @@ impl Replay {
                 let configs = TableConfigs::decode(input);
                 self.truth.table_configs =
                     configs.ok_or("the configurations of tables cannot be read")?;
+            }
+            kind::PORT_COUNTERS => {
+                let saved = port_counters::decode(input);
+                self.port_counters = saved.ok_or("counters of ports cannot be read")?;
             }
             _ => return Err("a record of unknown kind"),
         }

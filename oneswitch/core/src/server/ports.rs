@@ -163,7 +163,7 @@ impl VirtualPort {
 
     /// Returns its base with the packets of offload rules.
     pub fn base_with(&self, offloaded: Carried) -> PortStats {
-        let mut base = self.base;
+        let mut base = self.base.clone();
         let Carried { delivered, sent } = offloaded;
         for (counter, more) in [
             (&mut base.rx_packets, sent.packets),

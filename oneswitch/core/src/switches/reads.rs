@@ -9,6 +9,7 @@ use crate::server::executors::Executors;
 use crate::server::ports::Location;
 use crate::switch_set::SwitchSet;
 use crate::switches::fold::Folded;
+use crate::switches::port_counters::AskedNewer;
 use crate::switches::verdict::Origin;
 use crate::wire::wire;
 use foldhash::{HashMap, HashSet};
@@ -66,12 +67,23 @@ pub enum Purpose {
     },
 }
 
-/// The parts of rules that a controller's version shows beside those of OpenFlow 1.3.
+impl Purpose {
+    /// Tells whether the counters of ports that only OpenFlow 1.4 has are for it, too.
+    fn shows_all_counters(&self) -> bool {
+        match self {
+            Self::Controller(question) => matches!(question.shown, Shown::Importance),
+            purpose => matches!(purpose, Self::MoveBaseline(..) | Self::FoldPort(_)),
+        }
+    }
+}
+
+/// What a controller's version shows beside what OpenFlow 1.3 does: of rules, and the counters of ports that only OpenFlow 1.4 has.
 #[derive(Clone, Debug)]
 pub enum Shown {
     Nothing,
     /// The actions that only OpenFlow 1.0 shows as they were written.
     Written,
+    /// The importance of rules, and all counters of ports.
     Importance,
     /// The ages, in the form of Nicira's statistics; those of rules that no switch has told are unknown.
     Ages(HashMap<RuleKey, u16>),
@@ -154,6 +166,8 @@ pub(in crate::switches) struct Read {
     bridge: Bridge,
     pub asked: SwitchSet,
     waiting: SwitchSet,
+    /// Those that are asked over OpenFlow 1.4.
+    newer: Option<AskedNewer>,
     /// Bytes of the answers so far.
     answered: usize,
     parts: Parts,
@@ -197,9 +211,14 @@ impl Switches {
         request: MultipartRequest,
     ) -> u64 {
         let xid = self.fresh_xid();
+        let newer = match purpose.shows_all_counters() {
+            true => self.ask_newer(xid, (bridge, from), &request),
+            false => None,
+        };
+        let others = newer.map_or(from, |newer| from.minus(newer.switches));
         let messages = in_messages(request);
         for message in messages.map(|part| wire(xid, &Message::MultipartRequest(part))) {
-            for switch in from.iter() {
+            for switch in others.iter() {
                 self.outbox
                     .put(Destination::Switch(switch, bridge), &message);
             }
@@ -213,6 +232,7 @@ impl Switches {
                 bridge,
                 asked: from,
                 waiting: from,
+                newer,
                 answered: 0,
                 parts: Vec::new(),
                 missed: SwitchSet::EMPTY,
@@ -317,6 +337,30 @@ impl Switches {
             error: read.error,
             last: switch,
         })
+    }
+
+    /// Returns the requests that a switch is to answer over OpenFlow 1.4.
+    pub(super) fn asked_newer(&self, switch: SwitchIndex) -> Vec<u32> {
+        let is_asked = |read: &Read| {
+            let newer = read.newer.filter(|newer| newer.switches.contains(switch));
+            newer.is_some() && read.waiting.contains(switch)
+        };
+        let reads = self.reads.iter();
+        let asked = reads.filter(|(_, read)| is_asked(read));
+        asked.map(|(xid, _)| *xid).collect()
+    }
+
+    /// Drops what a switch has told over OpenFlow 1.4; returns the number of the port that it is asked for.
+    pub(super) fn takes_back_newer(&mut self, switch: SwitchIndex, xid: u32) -> Option<u32> {
+        let read = self.reads.get_mut(&xid)?;
+        let newer = read.newer.as_mut()?;
+        let was_asked = newer.switches.contains(switch) && read.waiting.contains(switch);
+        newer.switches.remove(switch);
+        let port = newer.port;
+        if was_asked {
+            read.parts.retain(|(from, _)| *from != switch);
+        }
+        was_asked.then_some(port)
     }
 
     /// Drops switches' answers for a disconnected controller.

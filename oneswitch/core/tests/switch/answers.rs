@@ -50,7 +50,7 @@ impl FakeBridge {
                 let numbers = self.ports.keys().copied().filter(asked);
                 let stats = |n| PortStats {
                     port_no: n,
-                    ..self.port_stats.get(&n).copied().unwrap_or_default()
+                    ..self.port_stats.get(&n).cloned().unwrap_or_default()
                 };
                 MultipartReply::PortStats(numbers.map(stats).collect())
             }

@@ -39,6 +39,8 @@ pub struct Lab {
     /// Whether they answer there.
     pub answers_newer: bool,
     newer: Vec<(usize, Vec<u8>)>,
+    /// Questions about ports to `edge` over OpenFlow 1.4 that are not answered yet.
+    pub asked_newer: Vec<(usize, Vec<u8>)>,
     shared_state: SharedState,
     /// As the daemon keeps it.
     pub journal: Vec<u8>,
@@ -175,6 +177,7 @@ impl Lab {
             version10: Vec::new(),
             answers_newer: false,
             newer: Vec::new(),
+            asked_newer: Vec::new(),
         }
     }
 
@@ -308,6 +311,7 @@ impl Lab {
                         }
                         self.properties.push((switch, frame));
                     }
+                    Destination::PortCounters(switch) => self.asked_newer.push((switch, frame)),
                     Destination::Switch(switch, bridge) => {
                         let fake = self.bridge(switch, bridge);
                         assert!(fake.connected, "sent to a switch that is down");
@@ -418,7 +422,7 @@ impl Lab {
     /// Where every switch has answered, nothing is kept for controllers.
     fn check_budgets(&self) {
         let owes = |s: &Fake| s.virt.slow || s.edge.slow;
-        if self.switches.iter().any(owes) {
+        if self.switches.iter().any(owes) || !self.asked_newer.is_empty() {
             return;
         }
         for id in self.inboxes.keys().map(|id| ControllerId(*id)) {

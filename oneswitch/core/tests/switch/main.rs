@@ -27,6 +27,7 @@ mod offload_random;
 mod offload_writers;
 mod openflow10;
 mod openflow14;
+mod port_counters;
 mod ports;
 mod properties;
 mod questions;

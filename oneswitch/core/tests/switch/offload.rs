@@ -137,7 +137,7 @@ impl Lab {
         let answers = self.ask(99, &asked);
         let stats = answers.iter().find_map(|(_, message)| match message {
             Message::MultipartReply(reply) => match &reply.body {
-                MultipartReply::PortStats(stats) => stats.first().copied(),
+                MultipartReply::PortStats(stats) => stats.first().cloned(),
                 _ => None,
             },
             _ => None,

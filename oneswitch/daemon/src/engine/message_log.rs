@@ -21,6 +21,7 @@ pub fn log_messages(direction: &str, connection: u64, peer: &Peer, bytes: &[u8])
         Peer::Misses(switch) => format!("switch {switch} misses"),
         Peer::Version10(switch) => format!("switch {switch} version10"),
         Peer::Properties(switch) => format!("switch {switch} properties"),
+        Peer::PortCounters(switch) => format!("switch {switch} port counters"),
         Peer::Collector(switch, id) => format!("switch {switch} id {id}"),
     };
     for (header, frame) in messages(bytes) {

@@ -12,6 +12,8 @@ const COLLECTING: u32 = 1 << VERSION | 1 << openflow14::VERSION;
 const OLD: u32 = 1 << openflow10::VERSION;
 /// The version on connections for the properties of groups, which earlier versions lack.
 const GROUPS: u32 = 1 << openflow15::VERSION;
+/// The version on connections for the counters of ports; earlier ones have fewer.
+const PORT_COUNTERS: u32 = 1 << openflow14::VERSION;
 /// The versions that controllers may choose from.
 const NORTHBOUND: u32 =
     1 << openflow10::VERSION | 1 << VERSION | 1 << openflow14::VERSION | 1 << openflow15::VERSION;
@@ -33,6 +35,7 @@ pub fn supported(peer: &Peer) -> u32 {
         Peer::Collector(..) => COLLECTING,
         Peer::Misses(_) | Peer::Version10(_) => OLD,
         Peer::Properties(_) => GROUPS,
+        Peer::PortCounters(_) => PORT_COUNTERS,
     }
 }
 

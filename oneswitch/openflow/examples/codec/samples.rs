@@ -187,7 +187,8 @@ pub fn replies() -> Object {
     } };
     let port = numbered! { PortStats {
         port_no, rx_packets, tx_packets, rx_bytes, tx_bytes, rx_dropped, tx_dropped, rx_errors,
-        tx_errors, rx_frame_err, rx_over_err, rx_crc_err, collisions, duration_sec, duration_nsec
+        tx_errors, rx_frame_err, rx_over_err, rx_crc_err, collisions, duration_sec, duration_nsec;
+        intel: None
     } };
     let table = numbered! { TableStats { active_count, lookup_count, matched_count; table_id: 3 } };
     let group = numbered! { GroupStats {

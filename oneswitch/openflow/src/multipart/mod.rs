@@ -10,7 +10,9 @@ pub use groups::{described_before_15, BucketCounter, GroupDesc, GroupFeatures, G
 pub use meters::{MeterBandStats, MeterConfig, MeterFeatures, MeterStats};
 pub use reply::{encode_multipart_reply, EntryMessages, FlowStatsMessages, MultipartReply};
 pub use request::{FlowStatsRequest, MultipartRequest};
-pub use stats::{FlowStats, PortStats, QueueStats, SwitchDesc, TableStats};
+pub use stats::{
+    FlowStats, IntelPortStats, PortStats, QueueStats, SwitchDesc, TableStats, RFC2819,
+};
 
 use crate::error::{ErrorCode, Refusal};
 use crate::wire::{Put, Reader};

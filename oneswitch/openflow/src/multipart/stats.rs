@@ -191,8 +191,21 @@ impl Entry for TableStats {
     }
 }
 
+/// The number of counters of RFC 2819 that Open vSwitch tells.
+pub const RFC2819: usize = 21;
+
+/// The counters of a port that only OpenFlow 1.4 and later have, as properties of
+/// Intel's (include/openflow/intel-ext.h of Open vSwitch); all ones: not counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IntelPortStats {
+    /// Those of RFC 2819, in the order of `intel_port_stats_rfc2819`.
+    pub rfc2819: [u64; RFC2819],
+    /// Those that its kind of device names itself; a name has at most 255 bytes.
+    pub custom: Vec<(Box<[u8]>, u64)>,
+}
+
 /// `ofp_port_stats`; all ones: not counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct PortStats {
     pub port_no: u32,
@@ -212,29 +225,23 @@ pub struct PortStats {
     pub duration_sec: u32,
     /// Nanoseconds beyond them.
     pub duration_nsec: u32,
+    /// Further counters, if they are known; the messages of OpenFlow 1.3 lack them.
+    pub intel: Option<Box<IntelPortStats>>,
 }
 
 impl Entry for PortStats {
     fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
         let port_no = reader.u32()?;
         reader.skip(4)?;
-        Ok(Self {
+        let mut stats = Self {
             port_no,
-            rx_packets: reader.u64()?,
-            tx_packets: reader.u64()?,
-            rx_bytes: reader.u64()?,
-            tx_bytes: reader.u64()?,
-            rx_dropped: reader.u64()?,
-            tx_dropped: reader.u64()?,
-            rx_errors: reader.u64()?,
-            tx_errors: reader.u64()?,
-            rx_frame_err: reader.u64()?,
-            rx_over_err: reader.u64()?,
-            rx_crc_err: reader.u64()?,
-            collisions: reader.u64()?,
-            duration_sec: reader.u32()?,
-            duration_nsec: reader.u32()?,
-        })
+            ..Self::default()
+        };
+        stats.pull_traffic(reader)?;
+        stats.pull_ethernet_errors(reader)?;
+        stats.duration_sec = reader.u32()?;
+        stats.duration_nsec = reader.u32()?;
+        Ok(stats)
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -248,6 +255,36 @@ impl Entry for PortStats {
 }
 
 impl PortStats {
+    /// Reads the counters that every kind of port has.
+    pub(crate) fn pull_traffic(&mut self, reader: &mut Reader<'_>) -> Result<(), Refusal> {
+        for count in [
+            &mut self.rx_packets,
+            &mut self.tx_packets,
+            &mut self.rx_bytes,
+            &mut self.tx_bytes,
+            &mut self.rx_dropped,
+            &mut self.tx_dropped,
+            &mut self.rx_errors,
+            &mut self.tx_errors,
+        ] {
+            *count = reader.u64()?;
+        }
+        Ok(())
+    }
+
+    /// Reads the counters that OpenFlow 1.4 puts into a property.
+    pub(crate) fn pull_ethernet_errors(&mut self, reader: &mut Reader<'_>) -> Result<(), Refusal> {
+        for count in [
+            &mut self.rx_frame_err,
+            &mut self.rx_over_err,
+            &mut self.rx_crc_err,
+            &mut self.collisions,
+        ] {
+            *count = reader.u64()?;
+        }
+        Ok(())
+    }
+
     /// Writes the counters that every kind of port has.
     pub(crate) fn put_traffic(&self, out: &mut Vec<u8>) {
         for count in [

@@ -12,7 +12,7 @@ use crate::session::{AsyncMasks, Experimenter};
 use crate::wire::{patch_length, patch_u16, Put};
 use crate::{extension, ONF_VENDOR};
 
-use super::{bundles, kind, multipart_kind, VERSION};
+use super::{bundles, kind, multipart_kind, port_stats, VERSION};
 
 /// Largest message.
 const MAX_MESSAGE: usize = 65_535;
@@ -86,9 +86,12 @@ pub fn encode(frame: &[u8], packet_ins: PacketInFormat) -> Vec<Vec<u8>> {
                 MultipartReply::PortDesc(ports) => {
                     multipart(xid, stats::PORT_DESC, more, ports.iter().map(port))
                 }
-                MultipartReply::PortStats(ports) => {
-                    multipart(xid, stats::PORT_STATS, more, ports.iter().map(port_stats))
-                }
+                MultipartReply::PortStats(ports) => multipart(
+                    xid,
+                    stats::PORT_STATS,
+                    more,
+                    ports.iter().map(port_stats::entry),
+                ),
                 MultipartReply::Queue(queues) => {
                     multipart(xid, stats::QUEUE, more, queues.iter().map(queue_stats))
                 }
@@ -200,18 +203,24 @@ fn port_status(status: &PortStatus) -> Vec<u8> {
     message(k::PORT_STATUS, 0, &body)
 }
 
-/// Encodes `ofp14_port_stats` with its Ethernet property.
-fn port_stats(port: &PortStats) -> Vec<u8> {
-    let mut out = Vec::new();
-    out.put_u16(120);
-    out.zeros(2);
-    out.put_u32(port.port_no);
-    out.put_u32(port.duration_sec);
-    out.put_u32(port.duration_nsec);
-    port.put_traffic(&mut out);
-    out.put(&[0, 0, 0, 40, 0, 0, 0, 0]);
-    port.put_ethernet_errors(&mut out);
-    out
+/// Encodes a request for the statistics of a port, or of all ports.
+pub fn encode_port_stats_request(xid: u32, port: u32) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.put_u16(stats::PORT_STATS);
+    body.zeros(6);
+    body.put_u32(port);
+    body.zeros(4);
+    message(k::MULTIPART_REQUEST, xid, &body)
+}
+
+/// Encodes the reply to such a request.
+pub fn encode_port_stats(xid: u32, ports: &[PortStats]) -> Vec<Vec<u8>> {
+    multipart(
+        xid,
+        stats::PORT_STATS,
+        false,
+        ports.iter().map(port_stats::entry),
+    )
 }
 
 /// Encodes the entry of 1.3 behind its length and an empty list of properties.

@@ -64,7 +64,8 @@ fn with_meter_first(list: Instructions) -> Instructions {
 fn port_stats() -> impl Strategy<Value = PortStats> {
     arbitrary! { PortStats {
         port_no, duration_sec, duration_nsec, rx_packets, tx_packets, rx_bytes, tx_bytes, rx_dropped,
-        tx_dropped, rx_errors, tx_errors, rx_frame_err, rx_over_err, rx_crc_err, collisions
+        tx_dropped, rx_errors, tx_errors, rx_frame_err, rx_over_err, rx_crc_err, collisions;
+        intel: Just(None)
     } }
 }
 
