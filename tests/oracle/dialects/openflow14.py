@@ -63,7 +63,9 @@ class OpenFlow14(OpenFlow13):
                 kind, size = struct.unpack_from("!HH", data, at)
                 if kind == 0:
                     counters += struct.unpack_from("!4x4Q", data, at + 4)
-                elif kind != _EXPERIMENTER:  # known difference: custom statistics
+                elif kind == _EXPERIMENTER:
+                    counters += intel_counters(data[at : at + size]).values()
+                else:
                     counters += (kind, int.from_bytes(data[at : at + size]))
                 at += size + -size % 8
             if number != of.LOCAL:
@@ -98,6 +100,24 @@ class OpenFlow14(OpenFlow13):
         if subtype == of.BUNDLE_CONTROL:
             return self.message(BUNDLE_CONTROL, number, body)
         return self.message(BUNDLE_ADD, number, body[:8] + self.translated(body[8:]))
+
+
+def intel_counters(data: bytes) -> dict[str, int]:
+    """Return the counters of one of Intel's properties of a port, by their names."""
+    vendor, kind = struct.unpack_from("!II", data, 4)
+    match vendor, kind:
+        case 0xAA01, 1:
+            return {f"RFC 2819 {index}": count for index, count in enumerate(struct.unpack("!21Q", data[16:]))}
+        case 0xAA01, 2:
+            found: dict[str, int] = {}
+            at = 16
+            for _ in range(int.from_bytes(data[14:16])):
+                end = at + 1 + data[at]
+                found[data[at + 1 : end].decode()] = int.from_bytes(data[end : end + 8])
+                at = end + 8
+            return found
+        case _:
+            return {data.hex(): 0}
 
 
 def sized(data: bytes) -> list[str]:
