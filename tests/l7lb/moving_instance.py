@@ -11,8 +11,8 @@ import contextlib
 import os
 import secrets
 import sys
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -103,13 +103,11 @@ class MovingInstance:
                 listen = f"unix:{self._home}/state-{self._epoch}.sock"
                 held = new.ask("hold", mode="copy", secret=secret, listen=listen, rings=rings, **epoch)
                 old.ask("precopy", to=held["address"], fit_bytes=1 << 16, **epoch)
-            frozen = time.monotonic()
-            old.ask("freeze", **epoch)
-            if how == "copy":
-                old.ask("delta", **epoch)
-            new.ask("commit", **epoch)
-            self.longest_freeze_s = max(self.longest_freeze_s, time.monotonic() - frozen)
-            old.ask("commit", **epoch)
+            with ThreadPoolExecutor(1) as beside:
+                taken = beside.submit(new.ask, "commit", **epoch)
+                given = old.ask("give", **epoch)
+                taken.result()
+            self.longest_freeze_s = max(self.longest_freeze_s, given["freeze_us"] / 1e6)
             self._flip(old.place, new.place, secret)
             drained = old.ask("drain", paths=len(_MACS), **epoch)
             assert drained["lost"] == 0, drained

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,16 @@ SECRET = "5e" * 32
 def last_marker(epoch: int) -> bytes:
     """Build the marker of path 0."""
     return marker(MAC.hex(":"), SECRET, epoch, 0)
+
+
+def hand_over(old: "Instance", new: "Instance", epoch: int, how: str) -> None:
+    """Have two instances hand over; raise the error of the old one first, or else of the new one."""
+    with ThreadPoolExecutor(1) as beside:
+        # If the old one dies, the new one notices that only by the connection of a copy.
+        limit: dict[str, Any] = {"timeout_ms": 1500} if how == "memfd" else {}
+        taken = beside.submit(new.ask, "commit", epoch=epoch, **limit)
+        old.ask("give", epoch=epoch)
+        taken.result()
 
 
 class Instance:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.nfs.instances import MAC, SECRET, Instance, last_marker
+from tests.nfs.instances import MAC, SECRET, Instance, hand_over, last_marker
 
 LONGEST = 9014
 PACKETS = 2000
@@ -324,10 +324,7 @@ class Mover:
         how = self.chance.choice(("memfd", "copy"))
         steps: list[Callable[[], Any]] = [
             lambda: self._hold(old, new, how),
-            lambda: old.ask("freeze", **epoch),
-            *([lambda: old.ask("delta", **epoch)] if how == "copy" else []),
-            lambda: new.ask("commit", **epoch),
-            lambda: old.ask("commit", **epoch),
+            lambda: hand_over(old, new, self.number, how),
             self._flip,
             lambda: old.ask("drain", paths=1, **epoch),
             lambda: new.ask("handover", **epoch),

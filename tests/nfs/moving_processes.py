@@ -24,14 +24,14 @@ from typing import Any
 
 from lab.listening import Field, listen, overflowed
 from nfagent.errors import ControlError
-from tests.nfs.instances import MAC, SECRET, Instance, last_marker
+from tests.nfs.instances import MAC, SECRET, Instance, hand_over, last_marker
 
 GATEWAY = bytes.fromhex("040404040404")
 FLOWS = 50
 INNER = 14 + 20
 """The offset of the inner packet in a tunnel's frame."""
-STEPS = ("prepare", "hold", "freeze", "delta", "commit new", "commit old", "flip", "drain", "handover")
-COMMITTED = STEPS.index("commit new")
+STEPS = ("prepare", "hold", "give", "flip", "drain", "handover")
+GIVE = STEPS.index("give")
 
 
 def config() -> dict[str, Any]:
@@ -142,6 +142,7 @@ class Move:
         self.new = self._instance("new", 1, "--hold")
         self.third: Instance | None = None
         self.traffic = Traffic(self.cables[0])
+        self.outcome = "done"
         self.prepared: dict[str, Any] = {}
         self.fds: list[int] = []
 
@@ -181,14 +182,8 @@ class Move:
                 self.prepared, self.fds = self.old.ask("prepare", secret=SECRET, **epoch)
             case "hold":
                 self._hold(self.new)
-            case "freeze":
-                self.old.ask("freeze", **epoch)
-            case "delta" if self.how == "copy":
-                self.old.ask("delta", **epoch)
-            case "commit new":
-                self.new.ask("commit", **epoch)
-            case "commit old":
-                self.old.ask("commit", **epoch)
+            case "give":
+                hand_over(self.old, self.new, 1, self.how)
             case "flip":
                 self.traffic.flip(self.cables[1])
             case "drain":
@@ -196,6 +191,12 @@ class Move:
                 self.old.ask("drain", paths=1, **epoch)
             case "handover":
                 self.new.ask("handover", **epoch)
+
+    def _is_given(self) -> bool:
+        """Tell, as the agent does, whether the right to send was given; the dead instance cannot tell."""
+        survivor = self.old if self.victim == "new" else self.new
+        told, _ = survivor.ask("status")
+        return told["migration"]["phase"] in ("given", "relayed-to")
 
     def _hold(self, target: Instance) -> None:
         rings = self.prepared["rings"]
@@ -208,17 +209,18 @@ class Move:
         self.old.ask("precopy", epoch=1, to=held["address"], fit_bytes=4096)
 
     def _recover(self) -> None:
-        committed = self.step >= COMMITTED
+        committed = self.step > GIVE or (self.step == GIVE and self._is_given())
+        self.outcome = "committed" if committed else "rolled back"
         if self.victim == "new" and not committed:
             self.old.ask("thaw", epoch=1)
         elif self.victim == "old" and not committed:
             self.new.kill()
-            state, rings = self.fds
-            options = ("--arena-fd", str(state), "--rings-fd", str(rings))
-            self.third = self._instance("third", 2, *options, fds=(state, rings))
-            self.traffic.flip(self.cables[2])
+            self._adopt()
+        elif self.victim == "new" and self.how == "copy":
+            self.old.kill()  # it relays to nobody; only its state of the hand-over is left
+            self._adopt()
         elif self.victim == "old":
-            self.new.ask("commit", epoch=1)
+            self.new.ask("commit", epoch=1, given=True)
             self.traffic.flip(self.cables[1])
             self.new.ask("orphaned", epoch=1)
             self.new.ask("handover", epoch=1)
@@ -227,7 +229,6 @@ class Move:
             self._hold(self.third)
             self.third.ask("commit", epoch=1, repair=True)
             if self.step <= STEPS.index("drain"):
-                self.old.ask("commit", epoch=1)
                 self.traffic.flip(self.cables[2])
                 self.cables[0].send(last_marker(1))
                 self.old.ask("drain", epoch=1, paths=1)
@@ -236,6 +237,13 @@ class Move:
             # The dead instance may have read the ends of the rings; nothing is written into them after `drain`.
             self.third.ask("orphaned", epoch=1)
             self.third.ask("handover", epoch=1)
+
+    def _adopt(self) -> None:
+        """Start another instance with the state and the rings of the old one."""
+        state, rings = self.fds
+        options = ("--arena-fd", str(state), "--rings-fd", str(rings))
+        self.third = self._instance("third", 2, *options, fds=(state, rings))
+        self.traffic.flip(self.cables[2])
 
     def _verdict(self) -> dict[str, Any]:
         """Return the observations of the packets, one instance after the other."""
@@ -269,12 +277,13 @@ class Move:
             "missing": expected - came - unseen + wrong,
             "wrong_order_or_double": wrong,
             "other_backend": sum(len(each) > 1 for each in backends.values()),
+            "outcome": self.outcome,
             "may_lose": self._may_lose(),
         }
 
     def _may_lose(self) -> bool:
         """Tell whether packets may be lost: those that a killed process had received are."""
-        return self.victim == "old" or (self.victim == "new" and self.step >= COMMITTED)
+        return self.victim == "old" or (self.victim == "new" and self.step >= GIVE)
 
 
 def main() -> None:
@@ -286,7 +295,7 @@ def main() -> None:
         # Before `prepare` has answered, only the old instance has its state.
         step = chance.randrange(0 if victim == "new" else 1, len(STEPS))
         # In copy mode, state that only the new instance had is lost with it.
-        how = "memfd" if victim == "new" and step >= COMMITTED else chance.choice(("memfd", "copy"))
+        how = "memfd" if victim == "new" and step > GIVE else chance.choice(("memfd", "copy"))
         print(json.dumps(Move(nf, directory, chance, victim, step, how).run()), flush=True)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -104,8 +105,10 @@ class Wire:
                 control = Control(new.socket)
                 rings, descriptors = state.value["rings"], state.descriptors
                 control.ask("hold", epoch=1, mode="memfd", rings=rings, descriptors=descriptors)
-                old.ask("freeze", epoch=1)
-                control.ask("commit", epoch=1)
+                with ThreadPoolExecutor(1) as beside:
+                    taken = beside.submit(control.ask, "commit", epoch=1)
+                    old.ask("give", epoch=1)
+                    taken.result()
                 old.kill()
                 control.ask("orphaned", epoch=1)
                 control.ask("handover", epoch=1)

@@ -298,18 +298,16 @@ fn make_moves(world: &World, flows: usize, mode: &str, moves: usize, rate_mbps: 
             bytes = old.ask("precopy", request)["bytes"].as_u64().unwrap();
         }
         let this = json!({"epoch": epoch});
-        let begin = Instant::now();
-        old.ask("freeze", this.clone());
+        let given = thread::scope(|scope| {
+            scope.spawn(|| new.ask("commit", this.clone()));
+            old.ask("give", this.clone())
+        });
         if mode == "copy" {
-            let left = old.ask("delta", this.clone())["bytes"].as_u64().unwrap();
+            let left = given["bytes"].as_u64().unwrap();
             figures.frozen_bytes.push(left);
             bytes += left;
         }
-        new.ask("commit", this.clone());
-        figures
-            .freeze_us
-            .push(begin.elapsed().as_nanos() as f64 / 1000.0);
-        old.ask("commit", this.clone());
+        figures.freeze_us.push(given["freeze_us"].as_f64().unwrap());
         world.to.fetch_add(1, Ordering::SeqCst);
         // Waits until no sender can still use the old instance.
         drop(world.rigs.write().unwrap());

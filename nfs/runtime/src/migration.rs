@@ -9,6 +9,8 @@
 //! | `subject.rs` | the interface of an instance to migration |
 //! | `source.rs` | the verbs of the old instance |
 //! | `target.rs` | the verbs of the new instance |
+//! | `decision.rs` | who may send |
+//! | `passing.rs` | what was sent passes the switches |
 //! | `urgent.rs` | verbs that act while another verb waits |
 //! | `ring.rs`, `relay.rs` | waiting frames; markers |
 //! | `stream.rs`, `receiver.rs` | both ends of the connection on which state is copied |
@@ -17,7 +19,9 @@
 //! | `socket.rs`, `outcome.rs` | connections and threads, with limits on waits |
 
 mod arguments;
+mod decision;
 mod outcome;
+mod passing;
 mod receiver;
 mod relay;
 mod ring;
@@ -100,9 +104,9 @@ impl Phase {
     }
 }
 
-const VERBS: [&str; 13] = [
-    "prepare", "precopy", "freeze", "delta", "commit", "relayed", "drain", "thaw", "hold",
-    "release", "handover", "abort", "orphaned",
+const VERBS: [&str; 12] = [
+    "prepare", "precopy", "give", "commit", "relayed", "drain", "thaw", "hold", "release",
+    "handover", "abort", "orphaned",
 ];
 /// Verbs that act again on each request: one migration calls them many times.
 const REPEATED: [&str; 2] = ["relayed", "release"];
@@ -224,8 +228,7 @@ impl Migration {
                 Ok((answer, descriptors))
             }
             ("precopy", Phase::Leaving(leaving)) => plain(leaving.precopy(subject, arguments)?),
-            ("freeze", Phase::Leaving(leaving)) => plain(leaving.freeze(subject)?),
-            ("delta", Phase::Leaving(leaving)) => plain(leaving.delta(subject, arguments)?),
+            ("give", Phase::Leaving(leaving)) => plain(leaving.give(subject, arguments)?),
             ("commit", Phase::Leaving(leaving)) => plain(leaving.commit()?),
             ("relayed", Phase::Leaving(leaving)) => plain(leaving.relayed(subject, arguments)?),
             ("drain", Phase::Leaving(leaving)) => {

@@ -23,8 +23,24 @@ use super::{
 };
 use crate::refusal::Refused;
 
-/// The outcome of the copy: the old instance's clock when its state was complete.
-pub(super) type Delivery = Outcome<u64>;
+/// The outcomes of the copy.
+#[derive(Clone, Default)]
+pub(super) struct Delivery {
+    /// The old instance's clock when its state was complete.
+    pub(super) state: Outcome<u64>,
+    /// The old instance has given up the right to send.
+    pub(super) offered: Outcome<()>,
+    /// This instance has taken over.
+    pub(super) taken: Outcome<()>,
+}
+
+impl Delivery {
+    /// Notes that nothing more comes.
+    fn end(&self, reason: &str) {
+        self.state.settle(Err(reason.into()));
+        self.offered.settle(Err(reason.into()));
+    }
+}
 
 /// The time in which a connection must prove its identity.
 const GREETING: Duration = Duration::from_secs(2);
@@ -68,7 +84,7 @@ impl Receiver {
             self.listen(&listener, &ended);
             if !self.taken.load(Ordering::Acquire) {
                 self.delivery
-                    .settle(Err("no connection came from the old instance".into()));
+                    .end("no connection came from the old instance");
                 ended();
             }
         };
@@ -187,10 +203,10 @@ impl Receiver {
 
     fn receive_all(&self, mut sender: Sender) {
         let reason = match self.receive(&mut sender) {
-            Ok(()) => "the old instance closed the connection".into(),
+            Ok(()) => "the old instance closed the connection".to_owned(),
             Err(error) => error.to_string(),
         };
-        self.delivery.settle(Err(reason));
+        self.delivery.end(&reason);
     }
 
     fn receive(&self, sender: &mut Sender) -> io::Result<()> {
@@ -215,11 +231,29 @@ impl Receiver {
                         )),
                     };
                     sender.say(verdict.as_ref().err().map_or("", |reason| reason))?;
-                    self.delivery.settle(verdict);
+                    if let Err(reason) = &verdict {
+                        self.delivery.offered.settle(Err(reason.clone()));
+                    }
+                    self.delivery.state.settle(verdict);
+                }
+                Message::Commit => {
+                    self.delivery.offered.settle(Ok(()));
+                    self.await_taken()?;
+                    sender.say("")?;
                 }
                 Message::Frame { queue, port, frame } => self.put(queue, port, frame)?,
                 Message::End { queue } => drop(self.ring(queue)?.end()),
                 other => return Err(io::Error::other(format!("unexpected message: {other:?}"))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until this instance has taken over, which its agent may ask for late.
+    fn await_taken(&self) -> io::Result<()> {
+        while self.delivery.taken.wait(LOOK).is_none() {
+            if self.over.is_set() {
+                return Err(io::Error::other("the migration was ended"));
             }
         }
         Ok(())

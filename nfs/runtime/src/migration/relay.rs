@@ -16,6 +16,7 @@ use nf_ports::{Frame, Packet};
 use ring::hmac;
 
 use super::{
+    decision,
     ring::{rings, Record, Ring, RINGS},
     secret::{Secret, CODE_BYTES},
 };
@@ -234,10 +235,11 @@ impl<M: Memory> FrameSource for RelaySource<M> {
 /// # Errors
 /// If the descriptor is not that of rings.
 pub fn orphans(rings_of: OwnedFd) -> Result<Box<dyn FrameSource>, Refusal> {
-    let builder = ArenaBuilder::adopt(rings_of, RINGS, 1)?;
-    let regions = builder.adopted_regions();
+    let builder = ArenaBuilder::adopt(rings_of, RINGS.0, RINGS.1)?;
+    let mut regions = builder.adopted_regions();
+    regions.retain(|(name, _)| name != decision::NAME);
     let words = regions.first().map_or(0, |(_, words)| *words);
-    let (_, rings) = rings(builder, regions.len(), words)?;
+    let (_, rings, _) = rings(builder, regions.len(), words)?;
     let dead = Arc::new(AtomicBool::new(true));
     Ok(Box::new(RelaySource::new(rings, dead, Arc::default())))
 }

@@ -12,10 +12,11 @@ use std::sync::{atomic::Ordering, Arc};
 use nf_arena::{Arena, ArenaBuilder, Memory, Region};
 use nf_ports::{Frame, Offloads};
 
+use super::decision::Decision;
 use crate::Refusal;
 
-/// The kind of the arena that contains the rings.
-pub(super) const RINGS: &str = "nf-relay";
+/// The kind of the arena that contains the rings, and its version.
+pub(super) const RINGS: (&str, u32) = ("nf-relay", 2);
 
 /// Rings in an arena, one per queue.
 pub(super) type Rings = Vec<Arc<Ring<Region>>>;
@@ -222,18 +223,19 @@ impl<M: Memory> Ring<M> {
     }
 }
 
-/// Opens rings of `words` words, one per queue: in a new arena, or in that of another instance.
+/// Opens rings of `words` words, one per queue, and the decision: in a new arena, or in that of another instance.
 pub(super) fn rings(
     mut builder: ArenaBuilder,
     count: usize,
     words: usize,
-) -> Result<(Arena, Rings), Refusal> {
+) -> Result<(Arena, Rings, Decision), Refusal> {
     let mut rings = Vec::with_capacity(count);
     for index in 0..count {
         let region = builder.region(&format!("queue {index}"), Ring::<Region>::LAYOUT, words)?;
         rings.push(Arc::new(Ring::open(region)));
     }
-    Ok((builder.finish()?, rings))
+    let decision = Decision::open(&mut builder)?;
+    Ok((builder.finish()?, rings, decision))
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ use serde_json::{json, Value};
 
 use super::{
     arguments::{milliseconds, missing, number, out_of_turn, text, timeout},
+    decision::Decision,
     outcome::Outcome,
+    passing::Passing,
     relay::{Markers, RelaySink, RelaySource, StraySink},
     ring::{rings, Ring, Rings, RINGS},
     secret::Secret,
@@ -39,12 +41,19 @@ const ROUNDS: u64 = 5;
 const FIT_BYTES: u64 = 1 << 20;
 /// The time in which the new instance must make progress.
 const STALL: Duration = Duration::from_secs(5);
+/// The time in which the new instance must begin to wait for the right to send; packets continue meanwhile.
+const READY: Duration = Duration::from_secs(1);
+/// The time for which `give` waits until the new instance has taken over, to tell how long packets waited.
+const TAKEN: Duration = Duration::from_millis(100);
+/// The version of the hand-over that `prepare` answers: an agent refuses another one before anything has happened.
+const HAND_OVER: u64 = 2;
 
 pub(super) struct Leaving {
     epoch: u64,
     step: Step,
     rings_arena: Arena,
     rings: Rings,
+    decision: Decision,
     markers: Arc<Markers>,
     stray: Arc<AtomicU64>,
     secret: Secret,
@@ -64,7 +73,8 @@ pub(super) struct Leaving {
 enum Step {
     Prepared,
     Frozen,
-    Delivered,
+    /// The new instance has been offered the right to send, and has not answered.
+    Offered,
     Given,
 }
 
@@ -79,7 +89,7 @@ impl Leaving {
         match self.step {
             Step::Prepared => "prepared",
             Step::Frozen => "frozen",
-            Step::Delivered => "delivered",
+            Step::Offered => "offered",
             Step::Given => "given",
         }
     }
@@ -102,7 +112,8 @@ impl Leaving {
             .clamp(RING_FRAMES * longest, 1 << 32);
         let words = Ring::<Region>::words(bytes as usize);
         let queues = subject.gate().workers();
-        let (rings_arena, rings) = rings(ArenaBuilder::fresh(RINGS, 1)?, queues, words)?;
+        let builder = ArenaBuilder::fresh(RINGS.0, RINGS.1)?;
+        let (rings_arena, rings, decision) = rings(builder, queues, words)?;
         let arena = subject.arena()?;
         let state = duplicate(&arena)?;
         subject.keep_configuration(true);
@@ -112,12 +123,14 @@ impl Leaving {
             "bytes": arena.bytes(),
             "config": subject.configuration(),
             "rings": {"queues": queues, "words": words},
+            "hand_over": HAND_OVER,
         });
         let leaving = Self {
             epoch,
             step: Step::Prepared,
             rings_arena,
             rings,
+            decision,
             markers: Arc::new(Markers::new(epoch, &secret, subject.refused())),
             stray: Arc::default(),
             secret,
@@ -172,10 +185,68 @@ impl Leaving {
         Ok(json!({"rounds": round, "bytes": sent, "left": dirty_bytes(arena)}))
     }
 
-    /// Stops every worker at the end of its batch, after its frames have left; frames arriving from now on go into the rings.
-    pub(super) fn freeze(&mut self, subject: &dyn Subject) -> Result<Value, Refusal> {
-        self.expect("freeze", &[Step::Prepared])?;
+    /// Answers `{epoch, passes?, timeout_ms?}`: hands the right to send to the new instance, which waits for it in its `commit`.
+    ///
+    /// Packets wait from here until the new instance has taken over: every worker stops, what was sent passes the switches of `passes`, and the rest of a
+    /// copied state is sent.
+    ///
+    /// # Errors
+    /// Before the decision, after which nothing can be undone: `thaw`. After it (phase `offered`), if the new instance did not confirm: `commit`, or `thaw`
+    /// once that instance has ended.
+    pub(super) fn give(
+        &mut self,
+        subject: &dyn Subject,
+        arguments: &Value,
+    ) -> Result<Value, Refusal> {
+        self.expect("give", &[Step::Prepared])?;
+        let mut passing = Passing::of(arguments)?;
+        let stall = milliseconds(arguments)?.unwrap_or(STALL);
+        passing.before()?;
+        if self.stream.is_none() && !self.decision.await_ready(stall.min(READY)) {
+            let detail =
+                "the new instance does not wait for the right to send: ask it to \"commit\"";
+            return Err(Refusal::new("peer", detail));
+        }
         let start = Instant::now();
+        self.freeze(subject)?;
+        let stopped = start.elapsed();
+        let (unpassed, bytes) = match &mut self.stream {
+            None => (passing.after(), 0),
+            Some(stream) => {
+                stream.set_stall(stall);
+                let arena = &subject.arena()?;
+                thread::scope(|scope| {
+                    let passing = scope.spawn(|| passing.after());
+                    let bytes = deliver(stream, arena);
+                    let ended = || Some("the thread that waits for them ended".into());
+                    bytes.map(|bytes| (passing.join().unwrap_or_else(|_| ended()), bytes))
+                })?
+            }
+        };
+        self.keep()?;
+        self.decision.give();
+        self.step = Step::Offered;
+        let is_taken = match &mut self.stream {
+            None => self.decision.await_taken(TAKEN),
+            Some(stream) => {
+                stream.say(&Message::Commit)?;
+                stream.accepted()?;
+                true
+            }
+        };
+        let freeze = start.elapsed();
+        self.commit()?;
+        Ok(json!({
+            "freeze_us": freeze.as_micros() as u64,
+            "stopped_us": stopped.as_micros() as u64,
+            "bytes": bytes,
+            "taken": is_taken,
+            "unpassed": unpassed,
+        }))
+    }
+
+    /// Stops every worker at the end of its batch, after its frames have left; frames arriving from now on go into the rings.
+    fn freeze(&mut self, subject: &dyn Subject) -> Result<(), Refusal> {
         let ordered = subject.gate().order(ORDER_TIMEOUT, |worker| {
             let sink = RelaySink {
                 ring: Arc::clone(&self.rings[worker]),
@@ -187,46 +258,21 @@ impl Leaving {
         self.relays = subject.gate().mode() == Mode::Relay;
         ordered?;
         self.step = Step::Frozen;
-        Ok(json!({"stopped_us": start.elapsed().as_micros() as u64}))
+        Ok(())
     }
 
-    /// Answers `{epoch, timeout_ms?}`: sends the blocks that became dirty since the pre-copy, and the digest of the whole state, which the new instance checks.
-    pub(super) fn delta(
-        &mut self,
-        subject: &dyn Subject,
-        arguments: &Value,
-    ) -> Result<Value, Refusal> {
-        self.expect("delta", &[Step::Frozen])?;
-        let Some(stream) = &mut self.stream else {
-            return Err(Refusal::new(
-                "out-of-turn",
-                "\"delta\" without \"precopy\": shared state is not copied",
-            ));
-        };
-        stream.set_stall(milliseconds(arguments)?.unwrap_or(STALL));
-        let arena = &subject.arena()?;
-        let bytes = stream.send_dirty(arena)?;
-        stream.say(&Message::Whole {
-            clock: Clock::of(arena).now(),
-        })?;
-        let digest = arena.digest();
-        stream.say(&Message::Digest { digest })?;
-        stream.accepted_whole(arena)?;
-        self.step = Step::Delivered;
-        Ok(json!({"bytes": bytes, "digest": format!("{digest:032x}")}))
-    }
-
-    /// Gives up the right to send. Where state was copied, the relay reads the rings and sends their frames to the new instance.
-    pub(super) fn commit(&mut self) -> Result<Value, Refusal> {
-        let ready = if self.stream.is_some() {
-            Step::Delivered
-        } else {
-            Step::Frozen
-        };
-        self.expect("commit", &[ready])?;
-        if let Some(stream) = &self.stream {
-            stream.keep()?;
+    /// Protects the waits from being ended: from here on, only their limits end them.
+    fn keep(&self) -> Result<(), Refusal> {
+        if self.over.keep() {
+            return Ok(());
         }
+        let detail = "a thaw was asked for; ask for it again";
+        Err(Refusal::new("cancelled", detail))
+    }
+
+    /// Completes a hand-over that the new instance has confirmed. Where state was copied, the relay reads the rings and sends their frames to the new instance.
+    pub(super) fn commit(&mut self) -> Result<Value, Refusal> {
+        self.expect("commit", &[Step::Offered, Step::Given])?;
         if let Some(stream) = self.stream.take() {
             let (rings, outcome) = (self.rings.clone(), Outcome::default());
             self.relay = Some(outcome.clone());
@@ -305,9 +351,10 @@ impl Leaving {
         ended.map_err(|reason| Refusal::new("peer", reason))
     }
 
-    /// Resumes work, first with the frames that arrived since the freeze.
+    /// Resumes work, first with the frames that arrived since the freeze. After an offer, only once the new instance has ended.
     pub(super) fn thaw(&mut self, subject: &dyn Subject) -> Result<Value, Refusal> {
-        self.expect("thaw", &[Step::Prepared, Step::Frozen, Step::Delivered])?;
+        self.expect("thaw", &[Step::Prepared, Step::Frozen, Step::Offered])?;
+        self.decision.turn_back();
         self.over.set();
         self.stream = None;
         if self.relays {
@@ -329,6 +376,18 @@ impl Leaving {
             Err(out_of_turn(verb, self.name()))
         }
     }
+}
+
+/// Sends the blocks that became dirty since the pre-copy, and the digest of the whole state, which the new instance checks; returns their bytes.
+fn deliver(stream: &mut Stream, arena: &Arena) -> Result<u64, Refusal> {
+    let bytes = stream.send_dirty(arena)?;
+    stream.say(&Message::Whole {
+        clock: Clock::of(arena).now(),
+    })?;
+    let digest = arena.digest();
+    stream.say(&Message::Digest { digest })?;
+    stream.accepted_whole(arena)?;
+    Ok(bytes)
 }
 
 fn duplicate(arena: &Arena) -> Result<OwnedFd, Refusal> {

@@ -30,7 +30,6 @@ pub(super) struct Stream {
     out: Sealer<Connection>,
     answers: BufReader<Opener<Connection>>,
     pace: Pace,
-    over: Over,
 }
 
 impl Stream {
@@ -54,7 +53,6 @@ impl Stream {
             out: sealed.out,
             answers: BufReader::new(sealed.from),
             pace: Pace::new(rate_mbps),
-            over: over.clone(),
         })
     }
 
@@ -100,20 +98,6 @@ impl Stream {
         let digest = Duration::from_secs_f64(arena.bytes() as f64 / DIGEST_BYTES_PER_S);
         patience.stall = patience.stall.map(|stall| stall + digest);
         self.accepted()
-    }
-
-    /// Protects the waits from being ended: from here on, only their limits end them.
-    ///
-    /// # Errors
-    /// If they were ended.
-    pub(super) fn keep(&self) -> Result<(), Refusal> {
-        if self.over.keep() {
-            return Ok(());
-        }
-        Err(Refusal::new(
-            "cancelled",
-            "a thaw was asked for; ask for it again",
-        ))
     }
 
     /// Relays frames from the rings until each has ended; the outcome is the number of frames that could not be sent.

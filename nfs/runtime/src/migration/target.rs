@@ -15,6 +15,8 @@ use serde_json::{json, Value};
 
 use super::{
     arguments::{milliseconds, missing, number, out_of_turn, text, timeout},
+    decision::Decision,
+    passing::Passing,
     receiver::{Delivery, Receiver},
     relay::RelaySource,
     ring::{rings, Rings, RINGS},
@@ -24,12 +26,13 @@ use super::{
 };
 use crate::{gate::Order, Refusal, ORDER_TIMEOUT};
 
-/// The default limit of `commit`'s wait for the end of the state, which `delta` has already sent.
-const DELIVERY: Duration = Duration::from_secs(5);
+/// The default limit of `commit`'s wait for the right to send.
+const GIVEN: Duration = Duration::from_secs(10);
 
 pub(super) struct Arriving {
     committed: bool,
     rings: Rings,
+    decision: Decision,
     /// Whether the rings have no writer any more.
     orphaned: Arc<AtomicBool>,
     /// Ends the wait for the old instance's messages.
@@ -86,18 +89,19 @@ impl Arriving {
                     ));
                 };
                 subject.adopt(state)?;
-                (ArenaBuilder::adopt(rings, RINGS, 1)?, false)
+                (ArenaBuilder::adopt(rings, RINGS.0, RINGS.1)?, false)
             }
-            Some("copy") => (ArenaBuilder::fresh(RINGS, 1)?, true),
+            Some("copy") => (ArenaBuilder::fresh(RINGS.0, RINGS.1)?, true),
             other => {
                 let detail = format!("\"mode\" is {other:?}, expected \"memfd\" or \"copy\"");
                 return Err(Refusal::new("malformed", detail));
             }
         };
-        let (_, rings) = rings(builder, queues, words)?;
+        let (_, rings, decision) = rings(builder, queues, words)?;
         let mut arriving = Self {
             committed: false,
             rings,
+            decision,
             orphaned: Arc::default(),
             over: Over::default(),
             taken: Arc::default(),
@@ -159,8 +163,11 @@ impl Arriving {
         }
     }
 
-    /// Takes over the right to send: processes the frames that the other instance relays. Frames from its own ports stay held.
-    /// `repair`: the previous instance died, perhaps during a change.
+    /// Answers `{epoch, given?, passes?, repair?, timeout_ms?}`: waits for the right to send, which the other instance gives, and takes over: processes the frames
+    /// that it relays. Frames from its own ports stay held.
+    ///
+    /// `given`: the agent knows that the other instance never sends again, even if that could not say so. `passes`: switches that what it has sent must
+    /// pass first. `repair`: the previous instance died, perhaps during a change.
     pub(super) fn commit(
         &mut self,
         subject: &dyn Subject,
@@ -174,13 +181,9 @@ impl Arriving {
             self.committed = true;
             return Ok(json!({}));
         }
-        if let Some(delivery) = &self.delivery {
-            let clock = delivery
-                .wait(milliseconds(arguments)?.unwrap_or(DELIVERY))
-                .unwrap_or_else(|| Err("it has not arrived yet".into()))
-                .map_err(|reason| Refusal::new("peer", format!("no state: {reason}")))?;
-            Clock::of(&subject.arena()?).resume(clock);
-        }
+        let passing = Passing::of(arguments)?;
+        self.await_given(subject, arguments)?;
+        let unpassed = passing.after();
         subject.take_over(arguments.get("repair") == Some(&Value::Bool(true)))?;
         let workers = subject.gate().workers();
         self.injected = true;
@@ -196,7 +199,34 @@ impl Arriving {
             vec![Order::Inject(Box::new(source))]
         })?;
         self.committed = true;
-        Ok(json!({}))
+        match &self.delivery {
+            Some(delivery) => delivery.taken.settle(Ok(())),
+            None => self.decision.take(),
+        }
+        Ok(json!({"unpassed": unpassed}))
+    }
+
+    /// Waits until the old instance has given up the right to send and, where it is copied, all state is here.
+    fn await_given(&self, subject: &dyn Subject, arguments: &Value) -> Result<(), Refusal> {
+        let longest = milliseconds(arguments)?.unwrap_or(GIVEN);
+        let Some(delivery) = &self.delivery else {
+            return self.decision.await_given(longest);
+        };
+        let is_known = arguments.get("given") == Some(&Value::Bool(true));
+        let state = if is_known {
+            delivery.state.wait(longest)
+        } else {
+            let offered = delivery.offered.wait(longest);
+            offered.and_then(|offered| match offered {
+                Ok(()) => delivery.state.wait(longest),
+                Err(reason) => Some(Err(reason)),
+            })
+        };
+        let clock = state
+            .unwrap_or_else(|| Err("it has not arrived yet".into()))
+            .map_err(|reason| Refusal::new("peer", format!("no state: {reason}")))?;
+        Clock::of(&subject.arena()?).resume(clock);
+        Ok(())
     }
 
     /// Answers `{epoch, fence, reached?, relayed?, timeout_ms?}`: sets the fence `fence` after the frames held now. First, if `reached` is the previous fence,

@@ -8,9 +8,10 @@
 //! DIGEST : digest of the whole arena u128
 //! FRAME  : queue u32 | port u32 | bytes
 //! LARGE  : queue u32 | port u32 | offloads u64 | bytes                             a frame with offloads
+//! COMMIT :                                                                        the right to send is the new instance's
 //! END    : queue u32                                                              no frame of this queue follows
 //! ```
-//! The new instance answers HELLO and DIGEST with a line of text: empty, or the reason of a refusal.
+//! The new instance answers HELLO, DIGEST and COMMIT with a line of text: empty, or the reason of a refusal.
 
 use std::io::{self, Read, Write};
 
@@ -23,13 +24,15 @@ const BLOCKS_BYTES: usize = 64 * 1024;
 const MESSAGE_BYTES: usize = BLOCKS_BYTES + 1024;
 const _: () = assert!(MESSAGE_BYTES >= MAX_LARGE_FRAME + 16);
 
-const HELLO: u8 = 1;
+/// Not 1, as in versions whose new instance took over at DIGEST: the two refuse each other.
+const HELLO: u8 = 8;
 const BLOCKS: u8 = 2;
 const DIGEST: u8 = 3;
 const FRAME: u8 = 4;
 const END: u8 = 5;
 const WHOLE: u8 = 6;
 const LARGE: u8 = 7;
+const COMMIT: u8 = 9;
 
 /// A message as read.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,6 +52,7 @@ pub(super) enum Message<'a> {
     Digest {
         digest: u128,
     },
+    Commit,
     Frame {
         queue: usize,
         port: usize,
@@ -92,6 +96,7 @@ impl Message<'_> {
                 let parts = [&place[0][..], &place[1], offloads, frame.bytes];
                 head(out, kind, length, &parts)
             }
+            Self::Commit => head(out, COMMIT, 0, &[]),
             Self::End { queue } => head(out, END, 4, &[&(*queue as u32).to_le_bytes()]),
         }
     }
@@ -157,6 +162,7 @@ fn parse(kind: u8, rest: &[u8]) -> Option<Message<'_>> {
             };
             Message::Frame { queue, port, frame }
         }
+        COMMIT if whole == 0 => Message::Commit,
         END if whole == 4 => Message::End {
             queue: take_u32(&mut rest)? as usize,
         },
@@ -311,7 +317,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0_u8..9, length in 0_u32..400) {
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0_u8..11, length in 0_u32..400) {
             let mut stream = vec![kind];
             stream.extend_from_slice(&length.to_le_bytes());
             stream.extend_from_slice(&bytes);

@@ -20,14 +20,14 @@ fn take_in_all(rig: &Rig) {
 #[test]
 fn the_new_instance_dies_before_the_commit() {
     for how in [How::Memfd, How::Copy] {
-        for steps in 1..=4 {
+        for steps in 1..=2 {
             let (old, new) = (Rig::new(2, false), Rig::new(2, true));
             let traffic = Traffic::new(FLOWS);
             let sent = thread::scope(|scope| {
                 let _stop = traffic.stop_at_end();
                 let sender = scope.spawn(|| traffic.run(&[&old, &new], 200));
                 let mut driver = Driver::new(&old, &new, how, 1);
-                for mut step in driver.before_commit(1 << 20).into_iter().take(steps) {
+                for mut step in driver.before_give(1 << 20).into_iter().take(steps) {
                     step(&mut driver);
                 }
                 new.instance.stop_workers().unwrap();
@@ -48,17 +48,20 @@ fn the_new_instance_dies_before_the_commit() {
 /// The old instance dies before the commit: another one takes its state and its ring, which the agent has kept.
 #[test]
 fn the_old_instance_dies_before_the_commit() {
-    for steps in [1, 3] {
+    for is_frozen in [false, true] {
         let (old, unused) = (Rig::new(2, false), Rig::new(2, true));
         let traffic = Traffic::new(FLOWS);
-        let mut driver = Driver::new(&old, &unused, How::Memfd, 1);
-        let mut done = driver.before_commit(1 << 20).into_iter().take(steps);
+        let mut driver = Driver::new(&old, &unused, How::Copy, 1);
         let (heir, sent) = thread::scope(|scope| {
             let (old, traffic) = (&old, &traffic);
             let _stop = traffic.stop_at_end();
             let sender = scope.spawn(move || traffic.run(&[old], 200));
             thread::sleep(Duration::from_millis(1));
-            done.by_ref().for_each(|mut step| step(&mut driver));
+            if is_frozen {
+                driver.fail_to_give(1 << 20);
+            } else {
+                driver.before_give(1 << 20)[0](&mut driver);
+            }
             thread::sleep(Duration::from_millis(1));
             traffic.stop();
             let sent = sender.join().unwrap();
@@ -85,10 +88,8 @@ fn the_old_instance_dies_after_the_commit() {
         let _stop = traffic.stop_at_end();
         let sender = scope.spawn(|| traffic.run(&[&old, &new], 200));
         let mut driver = Driver::new(&old, &new, How::Memfd, 1);
-        driver.freeze(1 << 20);
+        driver.give(1 << 20);
         let epoch = json!({"epoch": 1});
-        new.ask("commit", epoch.clone()).unwrap();
-        old.ask("commit", epoch.clone()).unwrap();
         traffic.flip(u16::MAX);
         take_in_all(&old);
         old.instance.stop_workers().unwrap();
@@ -117,10 +118,7 @@ fn the_new_instance_dies_after_the_commit() {
         let _stop = traffic.stop_at_end();
         let sender = scope.spawn(|| traffic.run(&[&old, &third], 200));
         let mut driver = Driver::new(&old, &new, How::Memfd, 1);
-        driver.freeze(1 << 20);
-        let epoch = json!({"epoch": 1});
-        new.ask("commit", epoch.clone()).unwrap();
-        old.ask("commit", epoch).unwrap();
+        driver.give(1 << 20);
         thread::sleep(Duration::from_millis(2));
         new.instance.stop_workers().unwrap();
         let driver = Driver {

@@ -13,10 +13,12 @@ use std::{
 };
 
 use nf_arena::{ArenaBuilder, Region};
-use nf_runtime::{gate::Order, migration::Ring};
+use nf_runtime::{gate::Order, migration::Ring, Refusal};
 use serde_json::{json, Value};
 
-use crate::world::{authentic, check_all, collect, Rig, Traffic, SECRET, SOON};
+use crate::world::{
+    authentic, check_all, collect, hand_over, Driver, How, Rig, Traffic, SECRET, SOON,
+};
 
 const FLOWS: u16 = 10;
 
@@ -75,7 +77,7 @@ impl World {
         let request = json!({"epoch": 1, "secret": SECRET, "ring_bytes": 1 << 16});
         let (prepared, mut descriptors) = old.ask_with("prepare", request, vec![]).unwrap();
         let rings = prepared["rings"].clone();
-        let mut arena = ArenaBuilder::adopt(descriptors.remove(1), "nf-relay", 1).unwrap();
+        let mut arena = ArenaBuilder::adopt(descriptors.remove(1), "nf-relay", 2).unwrap();
         let words = rings["words"].as_u64().unwrap() as usize;
         let ring = arena
             .region("queue 0", Ring::<Region>::LAYOUT, words)
@@ -100,16 +102,25 @@ impl World {
 
     fn committed() -> Self {
         let world = Self::copied();
-        world.old(&["freeze", "delta"]);
-        world.new.ask("commit", json!({"epoch": 1})).unwrap();
-        world.old(&["commit"]);
+        hand_over(&world.old, &world.new, 1);
         world
     }
 
-    fn old(&self, verbs: &[&'static str]) {
-        for verb in verbs {
-            self.old.ask(verb, json!({"epoch": 1})).unwrap();
-        }
+    fn thaw(&self) {
+        self.old.ask("thaw", json!({"epoch": 1})).unwrap();
+    }
+
+    /// Freezes the old instance, which then fails to hand over, because the new one hangs.
+    fn fail_to_give(&self) -> Refusal {
+        self.between.pause(true);
+        let request = json!({"epoch": 1, "timeout_ms": 50});
+        let refusal = self.old.ask("give", request).unwrap_err();
+        assert_eq!(refusal.code, "peer", "{refusal}");
+        refusal
+    }
+
+    fn phase(rig: &Rig) -> Value {
+        rig.instance.status()["migration"]["phase"].clone()
     }
 
     /// Sends until the relay waits for room toward the new instance, which hangs; returns the number of frames sent.
@@ -193,17 +204,15 @@ fn a_thaw_does_not_wait_for_a_hanging_new_instance() {
 }
 
 #[test]
-fn a_new_instance_that_hangs_in_the_delta_is_abandoned() {
+fn a_new_instance_that_hangs_in_the_hand_over_is_abandoned() {
     let world = World::copied();
     let traffic = Traffic::new(FLOWS);
     let sent = thread::scope(|scope| {
         let _stop = traffic.stop_at_end();
         let sender = scope.spawn(|| traffic.run(&[&world.old], 200));
-        world.between.pause(true);
-        world.old(&["freeze"]);
-        let request = json!({"epoch": 1, "timeout_ms": 50});
-        assert_eq!(world.old.ask("delta", request).unwrap_err().code, "peer");
-        world.old(&["thaw"]);
+        world.fail_to_give();
+        assert_eq!(World::phase(&world.old), "frozen");
+        world.thaw();
         traffic.stop();
         sender.join().unwrap()
     });
@@ -215,9 +224,9 @@ fn a_new_instance_that_hangs_in_the_delta_is_abandoned() {
 #[test]
 fn a_full_ring_loses_nothing_after_a_thaw() {
     let world = World::copied();
-    world.old(&["freeze"]);
+    world.fail_to_give();
     send(&world.old, 0..200);
-    world.old(&["thaw"]);
+    world.thaw();
     check_all(&collect(&[&world.old], 200), 1, 200);
 }
 
@@ -254,6 +263,67 @@ fn a_broken_relay_is_reported_once_and_still_passes_markers() {
     assert!(refusal.detail.contains("frames were not sent"), "{refusal}");
     // The agent no longer knows the numbers of earlier markers.
     assert_eq!(world.drain(8, 10_000).unwrap()["relayed"], json!([800]));
+}
+
+/// The new instance was offered the right to send and does not answer: the agent decides, by whether that instance lives.
+#[test]
+fn an_offer_without_an_answer_is_completed_or_undone() {
+    for lives in [true, false] {
+        let mut world = World::copied();
+        let refusal = world
+            .old
+            .ask("give", json!({"epoch": 1, "timeout_ms": 50}))
+            .unwrap_err();
+        assert_eq!(refusal.code, "peer", "{refusal}");
+        assert_eq!(World::phase(&world.old), "offered");
+        send(&world.old, 0..5);
+        if lives {
+            world.new.ask("commit", json!({"epoch": 1})).unwrap();
+            world.old.ask("commit", json!({"epoch": 1})).unwrap();
+            assert_eq!(world.drain(1, 20_000).unwrap()["lost"], 0);
+            world.new.ask("handover", json!({"epoch": 1})).unwrap();
+        } else {
+            drop(std::mem::replace(&mut world.new, Rig::new(1, true)));
+            world.thaw();
+        }
+        check_all(&collect(&[&world.old, &world.new], 5), 1, 5);
+    }
+}
+
+/// A copy knows nothing of an offer if the old instance died before it sent that; the agent, which knows that it never sends again, does.
+#[test]
+fn an_agent_may_hand_over_for_a_dead_old_instance() {
+    let world = World::copied();
+    let early = json!({"epoch": 1, "given": true, "timeout_ms": 30});
+    assert_eq!(world.new.ask("commit", early).unwrap_err().code, "peer");
+    world
+        .old
+        .ask("give", json!({"epoch": 1, "timeout_ms": 50}))
+        .unwrap_err();
+    world
+        .new
+        .ask("commit", json!({"epoch": 1, "given": true}))
+        .unwrap();
+}
+
+#[test]
+fn nothing_is_given_to_an_instance_that_does_not_wait() {
+    let (old, new) = (Rig::new(1, false), Rig::new(1, true));
+    let mut driver = Driver::new(&old, &new, How::Memfd, 1);
+    for mut step in driver.before_give(1 << 16) {
+        step(&mut driver);
+    }
+    let short = json!({"epoch": 1, "timeout_ms": 20});
+    assert_eq!(
+        new.ask("commit", short.clone()).unwrap_err().code,
+        "timeout"
+    );
+    let refusal = old.ask("give", short.clone()).unwrap_err();
+    assert_eq!(refusal.code, "peer", "{refusal}");
+    assert_eq!(World::phase(&old), "prepared", "packets continue");
+    old.ask("thaw", json!({"epoch": 1})).unwrap();
+    let refusal = new.ask("commit", short).unwrap_err();
+    assert_eq!(refusal.code, "cancelled", "{refusal}");
 }
 
 #[test]
@@ -299,15 +369,8 @@ fn a_new_instance_is_aborted_while_the_old_one_hangs() {
         thread::sleep(Duration::from_millis(1));
     }
     // The connection is closed as well.
-    world.old(&["freeze"]);
     world.between.pause(false);
-    assert_eq!(
-        world
-            .old
-            .ask("delta", json!({"epoch": 1}))
-            .unwrap_err()
-            .code,
-        "peer"
-    );
-    world.old(&["thaw"]);
+    let refusal = world.old.ask("give", json!({"epoch": 1})).unwrap_err();
+    assert_eq!(refusal.code, "peer");
+    world.thaw();
 }

@@ -1,6 +1,6 @@
 //! Frames of several segments move with an instance: through the ring, the connection, and the store of the new one.
 
-use std::{num::NonZeroU16, os::fd::OwnedFd, sync::Arc};
+use std::{num::NonZeroU16, os::fd::OwnedFd, sync::Arc, thread};
 
 use nf_ports::memory::{self, Wire};
 use nf_runtime::{
@@ -157,14 +157,12 @@ fn frames_of_several_segments_move_with_the_instance() {
             let to = new.ask("hold", request)["address"].clone();
             old.ask("precopy", json!({"to": to}));
         }
-        old.ask("freeze", json!({}));
+        thread::scope(|scope| {
+            scope.spawn(|| new.ask("commit", json!({})));
+            old.ask("give", json!({}));
+        });
         old.send(2, MOST);
         old.send(3, 1);
-        if how == How::Copy {
-            old.ask("delta", json!({}));
-        }
-        new.ask("commit", json!({}));
-        old.ask("commit", json!({}));
         new.expect(2, MOST);
         new.expect(3, 1);
         old.wire.send(&authentic(1, 0));
@@ -180,9 +178,14 @@ fn frames_of_several_segments_move_with_the_instance() {
 /// The rollback: the old instance processes the frames of its ring.
 #[test]
 fn frames_of_several_segments_return_from_the_ring() {
-    let old = Rig::new(false);
-    old.ask("prepare", json!({"secret": SECRET}));
-    old.ask("freeze", json!({}));
+    let (old, new) = (Rig::new(false), Rig::new(true));
+    let prepared = old.ask("prepare", json!({"secret": SECRET}));
+    let request = json!({"secret": SECRET, "mode": "copy", "listen": "tcp:127.0.0.1:0", "rings": prepared["rings"]});
+    let to = new.ask("hold", request)["address"].clone();
+    old.ask("precopy", json!({"to": to}));
+    new.ask("abort", json!({}));
+    let failed = old.migration.answer("give", &json!({"epoch": 1}), vec![]);
+    assert_eq!(failed.unwrap_err().code, "peer");
     for number in 0..9 {
         old.send(number, usize::from(number) + 1);
     }

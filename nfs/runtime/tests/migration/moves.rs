@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 
-use crate::world::{check_all, collect, Driver, How, Rig, Traffic};
+use crate::world::{check_all, collect, hand_over, Driver, How, Rig, Traffic};
 
 #[derive(Clone, Debug)]
 struct Move {
@@ -15,7 +15,7 @@ struct Move {
     /// Microseconds of traffic before and after.
     around: (u64, u64),
     ring_bytes: u64,
-    /// The number of steps after which the move is abandoned; a number beyond the last step: never.
+    /// The number of steps after which the move is abandoned; 3 to 5: during the hand-over, perhaps too late; more: never.
     give_up: usize,
 }
 
@@ -55,14 +55,21 @@ fn run(this: &Move) {
         let sender = scope.spawn(|| traffic.run(&[&old, &new], this.pause));
         thread::sleep(Duration::from_micros(this.around.0));
         let mut driver = Driver::new(&old, &new, this.how, 1);
-        let steps = driver.before_commit(this.ring_bytes);
+        let steps = driver.before_give(this.ring_bytes);
         for mut step in steps.into_iter().take(this.give_up.max(1)) {
             step(&mut driver);
         }
-        if this.give_up < 5 {
-            old.ask("thaw", serde_json::json!({"epoch": 1})).unwrap();
-        } else {
-            driver.commit(&traffic);
+        match this.give_up {
+            0..=2 => drop(old.ask("thaw", serde_json::json!({"epoch": 1})).unwrap()),
+            3..=5 => {
+                if driver.race(Duration::from_micros(this.around.1)) {
+                    driver.complete(&traffic);
+                }
+            }
+            _ => {
+                hand_over(&old, &new, 1);
+                driver.complete(&traffic);
+            }
         }
         thread::sleep(Duration::from_micros(this.around.1));
         traffic.stop();
@@ -110,8 +117,8 @@ fn an_instance_that_took_over_can_hand_over() {
                 },
                 epoch,
             );
-            driver.freeze(1 << 20);
-            driver.commit(&traffic);
+            driver.give(1 << 20);
+            driver.complete(&traffic);
             traffic.stop();
             sender.join().unwrap()
         });

@@ -12,7 +12,7 @@ use nf_arena::{Clock, Memory};
 use nf_runtime::migration::{marker, Secret};
 use serde_json::json;
 
-use crate::world::{authentic, check_all, collect, Driver, How, Rig, SECRET, SOON};
+use crate::world::{authentic, check_all, collect, hand_over, Driver, How, Rig, SECRET, SOON};
 
 const OTHER: &str = "00000000000000000000000000000000000000000000000000000000000000ff";
 
@@ -54,9 +54,7 @@ fn state_is_accepted_only_with_the_secret() {
     new.await_refused("connection without the secret of the migration", 2);
     let old = prepared(1, SECRET);
     old.ask("precopy", request.clone()).unwrap();
-    old.ask("freeze", json!({"epoch": 1})).unwrap();
-    old.ask("delta", json!({"epoch": 1})).unwrap();
-    new.ask("commit", json!({"epoch": 1})).unwrap();
+    hand_over(&old, &new, 1);
     drop(silent);
 }
 
@@ -67,9 +65,7 @@ fn only_one_old_instance_is_accepted() {
     let request = json!({"epoch": 1, "to": address, "timeout_ms": 2000});
     old.ask("precopy", request.clone()).unwrap();
     assert_eq!(second.ask("precopy", request).unwrap_err().code, "peer");
-    old.ask("freeze", json!({"epoch": 1})).unwrap();
-    old.ask("delta", json!({"epoch": 1})).unwrap();
-    new.ask("commit", json!({"epoch": 1})).unwrap();
+    hand_over(&old, &new, 1);
 }
 
 #[test]
@@ -100,8 +96,7 @@ fn state_whose_digest_differs_is_refused() {
     // Simulates an error of the copy.
     let loaded = new.instance.loaded().unwrap();
     loaded.arena.regions()[0].words()[3].fetch_xor(1, Ordering::Relaxed);
-    old.ask("freeze", json!({"epoch": 1})).unwrap();
-    let refusal = old.ask("delta", json!({"epoch": 1})).unwrap_err();
+    let refusal = old.ask("give", json!({"epoch": 1})).unwrap_err();
     assert!(
         refusal.detail.contains("the state's digest is"),
         "{refusal}"
@@ -123,13 +118,10 @@ fn a_commit_before_all_state_has_arrived_is_refused() {
     old.ask("precopy", json!({"epoch": 1, "to": address}))
         .unwrap();
     assert_eq!(early(&old).code, "out-of-turn");
-    old.ask("freeze", json!({"epoch": 1})).unwrap();
-    assert_eq!(early(&old).code, "out-of-turn");
     let refusal = early(&new);
     assert_eq!(refusal.code, "peer");
     assert!(refusal.detail.contains("has not arrived yet"), "{refusal}");
-    old.ask("delta", json!({"epoch": 1})).unwrap();
-    new.ask("commit", commit.clone()).unwrap();
+    hand_over(&old, &new, 1);
     old.ask("commit", commit.clone()).unwrap();
 }
 
@@ -142,10 +134,8 @@ fn the_clock_of_copied_state_continues() {
     clock(&old).resume(LATER);
     old.ask("precopy", json!({"epoch": 1, "to": address}))
         .unwrap();
-    old.ask("freeze", json!({"epoch": 1})).unwrap();
-    old.ask("delta", json!({"epoch": 1})).unwrap();
     assert!(clock(&new).now() < LATER);
-    new.ask("commit", json!({"epoch": 1})).unwrap();
+    hand_over(&old, &new, 1);
     let (now, then) = (clock(&new).now(), clock(&old).now());
     assert!(
         (LATER..=then).contains(&now),
@@ -158,9 +148,7 @@ fn the_clock_of_copied_state_continues() {
 fn forged_markers_end_no_path() {
     let (old, new) = (Rig::new(1, false), Rig::new(1, true));
     let mut driver = Driver::new(&old, &new, How::Memfd, 1);
-    driver.freeze(1 << 16);
-    new.ask("commit", json!({"epoch": 1})).unwrap();
-    old.ask("commit", json!({"epoch": 1})).unwrap();
+    driver.give(1 << 16);
     let other = Secret::parse(OTHER).unwrap();
     for number in 0..2 {
         let mut frame = marker([2; 6], [4; 6], &other, 1, number);

@@ -6,6 +6,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         Arc,
     },
+    thread,
     time::Duration,
 };
 
@@ -16,21 +17,21 @@ use serde_json::{json, Value};
 
 use crate::world::{authentic, Driver, How, Rig, Traffic, SECRET, SOON};
 
-const ALL_VERBS: [&str; 13] = [
-    "prepare", "precopy", "freeze", "delta", "commit", "relayed", "release", "drain", "thaw",
-    "hold", "handover", "abort", "orphaned",
+const ALL_VERBS: [&str; 12] = [
+    "prepare", "precopy", "give", "commit", "relayed", "release", "drain", "thaw", "hold",
+    "handover", "abort", "orphaned",
 ];
 
 #[test]
 fn verbs_are_idempotent_by_epoch() {
     let (old, new) = (Rig::new(1, false), Rig::new(1, true));
     let mut driver = Driver::new(&old, &new, How::Memfd, 7);
-    driver.freeze(1 << 16);
+    driver.give(1 << 16);
     let epoch = json!({"epoch": 7});
     let (again, descriptors) = old.ask_with("prepare", epoch.clone(), vec![]).unwrap();
     assert_eq!((&again, descriptors.len()), (&driver.prepared, 2));
-    let frozen = old.ask("freeze", epoch.clone()).unwrap();
-    assert_eq!(old.ask("freeze", epoch.clone()).unwrap(), frozen);
+    let given = old.ask("give", epoch.clone()).unwrap();
+    assert_eq!(old.ask("give", epoch.clone()).unwrap(), given);
     let code = |rig: &Rig, verb, request: Value| rig.ask(verb, request).unwrap_err().code;
     for verb in ALL_VERBS {
         for rig in [&old, &new] {
@@ -39,9 +40,7 @@ fn verbs_are_idempotent_by_epoch() {
     }
     assert_eq!(code(&old, "prepare", json!({"epoch": 8})), "epoch");
     assert_eq!(code(&old, "hold", epoch.clone()), "out-of-turn");
-    assert_eq!(code(&old, "drain", epoch.clone()), "out-of-turn");
-    assert_eq!(code(&new, "handover", epoch.clone()), "out-of-turn");
-    driver.commit(&Traffic::new(0));
+    driver.complete(&Traffic::new(0));
     let handed = new.ask("handover", epoch.clone()).unwrap();
     assert_eq!(handed["relayed"], 0);
     assert_eq!(code(&old, "thaw", epoch.clone()), "out-of-turn");
@@ -62,10 +61,13 @@ fn the_phase_tells_what_an_instance_has_done() {
     let phase = |rig: &Rig| rig.instance.status()["migration"]["phase"].clone();
     let mut driver = Driver::new(&old, &new, How::Copy, 7);
     let mut seen = vec![(phase(&old), phase(&new))];
-    for mut step in driver.before_commit(1 << 16) {
+    for mut step in driver.before_give(1 << 16) {
         step(&mut driver);
         seen.push((phase(&old), phase(&new)));
     }
+    old.ask("give", json!({"epoch": 7, "timeout_ms": 50}))
+        .unwrap_err();
+    seen.push((phase(&old), phase(&new)));
     new.ask("commit", json!({"epoch": 7})).unwrap();
     seen.push((phase(&old), phase(&new)));
     old.ask("commit", json!({"epoch": 7})).unwrap();
@@ -76,9 +78,8 @@ fn the_phase_tells_what_an_instance_has_done() {
         (Value::Null, Value::Null),
         (json!("prepared"), Value::Null),
         (json!("prepared"), json!("holding")),
-        (json!("frozen"), json!("holding")),
-        (json!("delivered"), json!("holding")),
-        (json!("delivered"), json!("relayed-to")),
+        (json!("offered"), json!("holding")),
+        (json!("offered"), json!("relayed-to")),
         (json!("given"), json!("relayed-to")),
         (json!("gone"), json!("running")),
     ];
@@ -150,8 +151,7 @@ fn incompatible_state_is_refused_and_names_the_difference() {
 fn the_error_names_the_markers_that_arrived() {
     let (old, new) = (Rig::new(1, false), Rig::new(1, true));
     let mut driver = Driver::new(&old, &new, How::Memfd, 1);
-    driver.freeze(1 << 16);
-    old.ask("commit", json!({"epoch": 1})).unwrap();
+    driver.give(1 << 16);
     let refusal = old
         .ask("drain", json!({"epoch": 1, "paths": 2, "timeout_ms": 1}))
         .unwrap_err();
@@ -170,9 +170,7 @@ fn the_error_names_the_markers_that_arrived() {
 fn repeated_requests_release_nothing_early() {
     let (old, new) = (Rig::new(1, false), Rig::new(1, true));
     let mut driver = Driver::new(&old, &new, How::Memfd, 1);
-    driver.freeze(1 << 16);
-    new.ask("commit", json!({"epoch": 1})).unwrap();
-    old.ask("commit", json!({"epoch": 1})).unwrap();
+    driver.give(1 << 16);
     let release = |request| new.ask("release", request).unwrap();
     let arrive = |number: u8| {
         new.wires[0].send(&[0, 0, number, 0, 0, 0, 0, 0, 0, 0]);
@@ -245,10 +243,17 @@ fn a_failed_freeze_can_be_thawed() {
         let queue = Stuck(queue, Arc::clone(&stuck));
         options.ports[0].queues.push(Box::new(queue));
     });
-    let epoch = json!({"epoch": 1});
-    old.ask("prepare", json!({"epoch": 1, "secret": SECRET}))
-        .unwrap();
-    let refusal = old.ask("freeze", epoch.clone()).unwrap_err();
+    let (epoch, new) = (json!({"epoch": 1}), Rig::new(1, true));
+    let mut driver = Driver::new(&old, &new, How::Memfd, 1);
+    for mut step in driver.before_give(1 << 16) {
+        step(&mut driver);
+    }
+    let refusal = thread::scope(|scope| {
+        let waits = scope.spawn(|| new.ask("commit", json!({"epoch": 1, "timeout_ms": 500})));
+        let refusal = old.ask("give", epoch.clone()).unwrap_err();
+        assert_eq!(waits.join().unwrap().unwrap_err().code, "timeout");
+        refusal
+    });
     assert!(refusal.detail.contains("do not leave"), "{refusal}");
     stuck.store(false, Ordering::SeqCst);
     let sweep = || {
@@ -268,8 +273,7 @@ fn a_failed_freeze_can_be_thawed() {
 fn a_release_does_not_wait_for_frames_that_a_dead_instance_kept() {
     let (old, new) = (Rig::new(1, false), Rig::new(1, true));
     let mut driver = Driver::new(&old, &new, How::Copy, 1);
-    driver.freeze(1 << 16);
-    new.ask("commit", json!({"epoch": 1})).unwrap();
+    driver.give(1 << 16);
     new.ask("release", json!({"epoch": 1, "fence": 5})).unwrap();
     new.ask("orphaned", json!({"epoch": 1})).unwrap();
     let request = json!({"epoch": 1, "fence": 6, "reached": 5, "relayed": [3], "timeout_ms": 1000});
@@ -302,7 +306,7 @@ proptest! {
     /// Any verbs in any order get an answer or a refusal and never hang, and a thaw makes a running instance resume.
     #[test]
     fn any_order_of_verbs_is_answered(
-        asked in prop::collection::vec((any::<bool>(), 0_usize..13, 1_u64..4, prop_oneof![
+        asked in prop::collection::vec((any::<bool>(), 0_usize..12, 1_u64..4, prop_oneof![
             Just(json!({})), Just(json!({"secret": SECRET})), Just(json!({"mode": "memfd"})), Just(json!({"mode": "copy", "secret": SECRET, "listen": "tcp:127.0.0.1:0", "rings": {"queues": 1, "words": 9000}})),
             Just(json!({"paths": 0})), Just(json!({"paths": -1})), Just(json!({"paths": u64::MAX, "first": u64::MAX})), Just(json!({"fence": 1})),
             Just(json!({"fence": 2, "reached": 1, "relayed": [0]})), Just(json!({"fence": 3, "reached": 2, "relayed": 7})), Just(json!({"to": 5})), Just(json!({"rings": []})),

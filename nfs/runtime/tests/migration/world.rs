@@ -274,6 +274,17 @@ pub fn check_all(seen: &[Seen], flows: u16, each: u32) {
     }
 }
 
+/// Hands over, as an agent asks for it: the new instance waits first.
+pub fn hand_over(old: &Rig, new: &Rig, epoch: u64) -> Value {
+    let epoch = json!({"epoch": epoch});
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| new.ask("commit", epoch.clone()));
+        let given = old.ask("give", epoch.clone()).unwrap();
+        waits.join().unwrap().unwrap();
+        given
+    })
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     Memfd,
@@ -314,8 +325,8 @@ impl<'a> Driver<'a> {
             .collect()
     }
 
-    /// Returns steps 1 to 4: everything before COMMIT, one step per call.
-    pub fn before_commit(&mut self, ring_bytes: u64) -> [Step<'a>; 4] {
+    /// Returns the steps before the hand-over, one per call.
+    pub fn before_give(&mut self, ring_bytes: u64) -> [Step<'a>; 2] {
         [
             Box::new(move |this| {
                 let request =
@@ -324,24 +335,44 @@ impl<'a> Driver<'a> {
                 (this.prepared, this.descriptors) = (answer, descriptors);
             }),
             Box::new(|this| this.hold()),
-            Box::new(|this| {
-                this.old
-                    .ask("freeze", json!({"epoch": this.epoch}))
-                    .unwrap();
-            }),
-            Box::new(|this| {
-                if this.how == How::Copy {
-                    this.old.ask("delta", json!({"epoch": this.epoch})).unwrap();
-                }
-            }),
         ]
     }
 
-    /// Does all of these steps.
-    pub fn freeze(&mut self, ring_bytes: u64) {
-        for mut step in self.before_commit(ring_bytes) {
+    /// Does these steps, and the hand-over.
+    pub fn give(&mut self, ring_bytes: u64) {
+        for mut step in self.before_give(ring_bytes) {
             step(self);
         }
+        hand_over(self.old, self.new, self.epoch);
+    }
+
+    /// Freezes the old instance, which then fails to hand over: the new one of a copy has closed its connection.
+    pub fn fail_to_give(&mut self, ring_bytes: u64) {
+        assert_eq!(self.how, How::Copy);
+        for mut step in self.before_give(ring_bytes) {
+            step(self);
+        }
+        self.new.ask("abort", json!({"epoch": self.epoch})).unwrap();
+        let failed = self.old.ask("give", json!({"epoch": self.epoch}));
+        assert_eq!(failed.unwrap_err().code, "peer");
+    }
+
+    /// Asks for a thaw during the hand-over; returns whether the new instance serves.
+    pub fn race(&self, after: Duration) -> bool {
+        let epoch = json!({"epoch": self.epoch});
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| self.new.ask("commit", epoch.clone()));
+            let gives = scope.spawn(|| self.old.ask("give", epoch.clone()));
+            thread::sleep(after);
+            let thawed = self.old.ask("thaw", epoch.clone());
+            let (given, taken) = (gives.join().unwrap(), waits.join().unwrap());
+            assert_ne!(
+                thawed.is_ok(),
+                taken.is_ok(),
+                "{thawed:?}, {given:?}, {taken:?}"
+            );
+            taken.is_ok()
+        })
     }
 
     /// Starts the new instance's wait for the old one's state; in copy mode, most of it is copied.
@@ -361,11 +392,8 @@ impl<'a> Driver<'a> {
         self.old.ask("precopy", request).unwrap();
     }
 
-    /// Does steps 5 to 8.
-    pub fn commit(&self, traffic: &Traffic) {
-        let epoch = json!({"epoch": self.epoch});
-        self.new.ask("commit", epoch.clone()).unwrap();
-        self.old.ask("commit", epoch).unwrap();
+    /// Does everything after the hand-over.
+    pub fn complete(&self, traffic: &Traffic) {
         self.flip(traffic);
         self.finish();
     }

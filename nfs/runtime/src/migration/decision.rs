@@ -1,0 +1,112 @@
+//! The word, in the memory of the rings, by which the old instance hands the right to send to the new one.
+//!
+//! ```text
+//! OPEN -> READY -> GIVEN -> TAKEN       READY -> OPEN: the new instance no longer waits
+//! OPEN, READY -> BACK
+//! ```
+//! Only the old instance writes GIVEN and BACK, so whoever finds one of them knows who serves: from GIVEN on the new instance, after BACK the old one. The
+//! word is in the memory that both map, or, where state is copied, in memory of the old instance. It survives every process; nothing survives the machine.
+
+use std::{
+    sync::atomic::Ordering,
+    thread,
+    time::{Duration, Instant},
+};
+
+use nf_arena::{ArenaBuilder, Memory, Region};
+
+use crate::Refusal;
+
+/// The name of its region.
+pub(super) const NAME: &str = "decision";
+
+const OPEN: u64 = 0;
+/// The new instance waits for [`GIVEN`].
+const READY: u64 = 1;
+/// The old instance never sends again.
+const GIVEN: u64 = 2;
+/// The new instance processes the frames of the rings.
+const TAKEN: u64 = 3;
+/// The old instance has resumed.
+const BACK: u64 = 4;
+
+/// The pause between two looks: a wait is as long as a freeze, and a sleeping thread wakes some 50 us late.
+const LOOK: Duration = Duration::from_micros(10);
+
+#[derive(Clone)]
+pub(super) struct Decision(Region);
+
+impl Decision {
+    pub(super) fn open(builder: &mut ArenaBuilder) -> Result<Self, Refusal> {
+        Ok(Self(builder.region(NAME, "decision v1", 1)?))
+    }
+
+    // ---- the old instance
+
+    /// Waits until the new instance waits; false: it does not.
+    pub(super) fn await_ready(&self, longest: Duration) -> bool {
+        self.wait(longest, |word| word == READY)
+    }
+
+    pub(super) fn give(&self) {
+        self.word().store(GIVEN, Ordering::Release);
+    }
+
+    /// Waits until the new instance processes frames; false: it does not yet.
+    pub(super) fn await_taken(&self, longest: Duration) -> bool {
+        self.wait(longest, |word| word == TAKEN)
+    }
+
+    pub(super) fn turn_back(&self) {
+        self.word().store(BACK, Ordering::Release);
+    }
+
+    // ---- the new instance
+
+    /// Waits until the right to send is given.
+    ///
+    /// # Errors
+    /// If it is not, or the old instance has resumed.
+    pub(super) fn await_given(&self, longest: Duration) -> Result<(), Refusal> {
+        self.replace(OPEN, READY);
+        self.wait(longest, |word| matches!(word, GIVEN | TAKEN | BACK));
+        self.replace(READY, OPEN);
+        match self.word().load(Ordering::Acquire) {
+            GIVEN | TAKEN => Ok(()),
+            BACK => Err(Refusal::new("cancelled", "the old instance has resumed")),
+            _ => {
+                let detail = format!(
+                    "the old instance did not give up the right to send within {longest:?}; retry"
+                );
+                Err(Refusal::new("timeout", detail))
+            }
+        }
+    }
+
+    pub(super) fn take(&self) {
+        self.replace(GIVEN, TAKEN);
+    }
+
+    fn replace(&self, from: u64, to: u64) {
+        let _ = self
+            .word()
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    fn word(&self) -> &std::sync::atomic::AtomicU64 {
+        &self.0.words()[0]
+    }
+
+    fn wait(&self, longest: Duration, is_it: impl Fn(u64) -> bool) -> bool {
+        let end = Instant::now() + longest;
+        loop {
+            if is_it(self.word().load(Ordering::Acquire)) {
+                return true;
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+            thread::sleep(LOOK);
+        }
+    }
+}
