@@ -8,7 +8,7 @@ from nfagent.dashboard import figures
 from nfagent.dashboard.snapshot import Snapshot
 from nfagent.model import Migration
 
-STEPS = ("prepare", "precopy", "freeze", "delta", "COMMIT", "flip", "drain", "handover", "done")
+STEPS = ("prepare", "precopy", "freeze", "COMMIT", "flip", "drain", "handover", "done")
 """Steps of a migration with state (docs/nfagent.md)."""
 _RESTART_STEPS = ("restart", "done")
 _PARTS = {"start": "prepare", "rules": "prepare", "commit": "COMMIT", "quiesce": "flip"}

@@ -129,7 +129,7 @@ def _begin(move: RunningMigration) -> None:
     try:
         move.require_wanted()
         protocol.prepare(move)
-        protocol.commit(move)
+        protocol.hand_over(move)
     except (AgentError, sqlite3.Error) as error:
         move.journal.look()
         if move.journal.is_committed:

@@ -58,6 +58,10 @@ class Peer:
         self._go_on = go_on
         self._connection: Connection | None = None
 
+    def again(self) -> "Peer":
+        """Return another one of the same process, with a connection of its own, for another thread."""
+        return Peer(self._starter, self.running, self._epoch, self._is_spare, self._go_on)
+
     def ask(self, verb: str, *, timeout_s: float = _PATIENCE_S, **arguments: Any) -> dict[str, Any]:
         """Request a verb of the migration's epoch.
 

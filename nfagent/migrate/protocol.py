@@ -12,10 +12,10 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from nfagent.budgets import COPY_S, DRAIN_S, HANDOVER_S, PASS_S, RELAY_S, STOP_S
+from nfagent.budgets import COPY_S, DRAIN_S, HANDOVER_S, RELAY_S, STOP_S
 from nfagent.errors import AgentError, ControlRefusedError, WiringError
 from nfagent.migrate.journal import COMMIT
 from nfagent.migrate.keepers import Kept
@@ -29,7 +29,7 @@ _MARGIN_S = 10.0
 _MARKER_MS = 50  # packets wait while a marker is lost
 _BEFORE_FLIP_S = 0.001  # between markers, while no packet can have waited for longer
 _FIT_BYTES = 1 << 20
-_PASS_FROZEN_S = 0.05
+_HAND_OVER = 2  # version of the processes' hand-over
 _PAUSE_S = 0.05
 
 
@@ -64,6 +64,8 @@ def prepare(move: RunningMigration) -> None:
         answer = old.exchange("prepare", secret=move.journal.secret)
         prepared = answer.value
         move.keep(Kept(prepared, answer.descriptors))
+    if prepared.get("hand_over") != _HAND_OVER:
+        raise TurnBackError("its process runs another version of nf, which hands over differently: restart it first")
     move.journal.report.flows = old.flows()
     move.journal.report.state_bytes = prepared["bytes"]
     with move.journal.timed("start"):
@@ -101,8 +103,11 @@ def copy(move: RunningMigration, old: Peer, new: Peer, rings: dict[str, int]) ->
     report.rounds, report.state_bytes = done["rounds"], done["bytes"]
 
 
-def commit(move: RunningMigration) -> None:
-    """Transfer the right to send. Packets wait from `freeze` until the new process has answered `commit`.
+def hand_over(move: RunningMigration) -> None:
+    """Have the old process give the right to send to the new one, directly: packets wait meanwhile.
+
+    The processes decide; the step COMMIT records what they have decided. If anything fails before that is written,
+    `recover.is_given` asks them.
 
     Raises:
         TurnBackError, AgentError: it failed before COMMIT was written, as `Journal.is_committed` tells.
@@ -113,30 +118,47 @@ def commit(move: RunningMigration) -> None:
     new.phase()  # both connections are open now
     move.parts.store.checkpoint()
     journal.step("freeze")
-    pass_switches = move.parts.switching.passing(old.running.location, new.running.location)
-    with ThreadPoolExecutor(1) as beside, _undisturbed():
-        if why := beside.submit(pass_switches, PASS_S).result():  # its thread is running now
-            raise TurnBackError(f"a switch on the way does not answer: {why}")
-        frozen = time.monotonic()
-        with journal.timed("freeze"):
-            old.ask("freeze")
-        passing = beside.submit(pass_switches, _PASS_FROZEN_S)
-        if journal.report.mode == "copy":
-            with journal.timed("delta"):
-                journal.report.state_bytes = (journal.report.state_bytes or 0) + old.ask("delta")["bytes"]
-            # A copy dies with its process. One that is being killed does not answer, but its socket is still open.
-            new.phase()
-        else:
-            new.require_open()
-        with journal.timed(COMMIT):
-            # On one machine, whatever ends the machine ends both processes and their state, so this need not wait for
-            # the disk.
-            journal.step(COMMIT, outlives="process" if move.is_local else "machine")
-        with journal.timed("passing"):
-            passing.result()
-        with journal.timed("commit"):
-            new.ask("commit")
-        journal.report.freeze_us = round((time.monotonic() - frozen) * 1e6)
+    of_old, of_new = _passes(move, old.running.location, new.running.location)
+    with journal.timed("freeze"):
+        taken = _begin_to_take(new.again(), of_new)
+        given = old.ask("give", passes=of_old)
+        told = taken.result()
+    journal.report.freeze_us = given["freeze_us"]
+    if journal.report.mode == "copy":
+        journal.report.state_bytes = (journal.report.state_bytes or 0) + given["bytes"]
+    if why := given.get("unpassed") or told.get("unpassed"):
+        _log.warning("a switch does not say whether packets have passed it: %s", why)
+    with journal.timed(COMMIT):
+        # On one machine, whatever ends the machine ends both processes and their state, so this need not wait for the
+        # disk.
+        journal.step(COMMIT, outlives="process" if move.is_local else "machine")
+
+
+def _passes(move: RunningMigration, old: str, new: str) -> tuple[list[str], list[str]]:
+    """Return the switches that the old and the new process let packets pass: the one on their machine does."""
+    switches, local = move.parts.switching.passes(old, new), move.parts.local
+    if old in local:
+        return switches, []
+    if new in local:
+        return [], switches
+    _log.info("neither process of migration %d can ask switches whether packets have passed", move.journal.epoch)
+    return [], []
+
+
+def _begin_to_take(new: Peer, passes: list[str]) -> Future[dict[str, Any]]:
+    """Have the new process wait for the right to send.
+
+    Nothing waits for its answer if the old process fails: it ends when the old process has thawed, or with the new one.
+    """
+
+    def take() -> dict[str, Any]:
+        with contextlib.closing(new):
+            return new.ask("commit", passes=passes)
+
+    beside = ThreadPoolExecutor(1)
+    taken = beside.submit(contextvars.copy_context().run, take)
+    beside.shutdown(wait=False)
+    return taken
 
 
 # ---- from COMMIT on: each can be repeated, even after the new process was replaced
@@ -154,7 +176,7 @@ def settle(move: RunningMigration) -> None:
         if new.phase() in ("none", "waiting"):
             hold(move, new)
         # If it replaced a dead process, changes of that one may be half done.
-        new.ask("commit", repair=move.journal.report.replaced)
+        new.ask("commit", given=True, repair=move.journal.report.replaced)
         old = move.peer("serving")
         if old is None:
             new.ask("orphaned")

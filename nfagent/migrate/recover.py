@@ -1,9 +1,10 @@
 """Recovery when something has died or failed: back before COMMIT, forward after it."""
 
+import contextlib
 import logging
 import time
 
-from nfagent.errors import LaunchError
+from nfagent.errors import AgentError, LaunchError
 from nfagent.migrate.journal import COMMIT
 from nfagent.migrate.move import RunningMigration
 from nfagent.migrate.peer import Peer, PeerGoneError
@@ -12,17 +13,23 @@ from nfagent.model import Outcome, Running
 _log = logging.getLogger(__name__)
 
 _GRACE_S = 1.0
-_MAY_THAW = ("prepared", "frozen", "delivered")
+_MAY_THAW = ("prepared", "frozen", "delivered")  # the last one of nf before the processes handed over by themselves
 _TRIES = 3  # attempts to start a process at one location
 
 
 def roll_back(move: RunningMigration, reason: str, outcome: Outcome = "rolled-back") -> None:
     """Roll back: the old process continues, or another with its state; the new one is ended.
 
+    If the processes have handed over, it records COMMIT instead.
+
     Raises:
         AgentError: it could not be completed; call it again.
     """
     journal, parts, report = move.journal, move.parts, move.journal.report
+    if journal.migration.step == "freeze" and is_given(move):
+        report.rolled_back_at = report.why = report.rolled_back_as = None
+        journal.step(COMMIT)
+        return
     if report.why is None:
         report.rolled_back_at, report.why, report.rolled_back_as = journal.migration.step, reason, outcome
         report.step_at = round(time.time(), 3)
@@ -43,12 +50,34 @@ def roll_back(move: RunningMigration, reason: str, outcome: Outcome = "rolled-ba
     move.take_over(report.rolled_back_as or "rolled-back", report.why, serving, None)
 
 
+def is_given(move: RunningMigration) -> bool:
+    """Return whether the old process has given the right to send to the new one, as the processes tell.
+
+    A new process that is dead cannot tell, nor can it have processed anything unless the old one says "given". If both
+    are dead, one that continues at either location continues right: the state and the rings are all that counts.
+    """
+    new = None
+    with contextlib.suppress(PeerGoneError):
+        new = move.peer("incoming")
+        if new is not None and new.phase() == "relayed-to":
+            return True
+    try:
+        old = move.peer("serving")
+        phase = old.phase() if old is not None else "none"
+    except PeerGoneError:
+        return False
+    return phase == "given" or (phase == "offered" and move.peer("incoming") is not None)
+
+
 def _thawed(move: RunningMigration) -> Peer | None:
     """Thaw the old process; None: it has ended, or was ended because it hung and its state is kept."""
     try:
         old = move.peer("serving")
-        if old is not None and old.phase() in _MAY_THAW:
+        phase = old.phase() if old is not None else "none"
+        if old is not None and (phase in _MAY_THAW or (phase == "offered" and move.peer("incoming") is None)):
             old.ask("thaw")
+        elif phase in ("offered", "given"):
+            raise AgentError("the old process has handed over meanwhile")
     except PeerGoneError:
         return None
     return old
@@ -62,6 +91,9 @@ def _revive(move: RunningMigration, row: Running | None) -> Running | None:
     if kept is None:
         move.journal.report.lost_state = lost(move, "the instance's process ended, and no other process had its state")
         return None  # the reconciler starts a new one
+    if move.journal.report.mode == "copy" and move.journal.migration.step == "freeze" and move.peer("incoming") is None:
+        why = "both processes ended while they handed over; changes at the new one, if it had begun, are lost"
+        move.journal.report.lost_state = lost(move, why)
     instance = move.as_running(kept.prepared["config"], row)
     with move.journal.timed("revive"):
         move.end(move.row("incoming"), 0.0)  # only one process may have the state
@@ -101,7 +133,7 @@ def replace_new(move: RunningMigration) -> None:
 def _is_untold(move: RunningMigration) -> bool:
     """Tell whether the old process is running and still frozen; arrived packets are in its rings."""
     old = move.peer("serving")
-    return old is not None and old.phase() == "delivered"
+    return old is not None and old.phase() == "offered"
 
 
 def go_on_at(move: RunningMigration, location: str, why: str) -> None:

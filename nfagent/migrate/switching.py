@@ -4,9 +4,8 @@ import contextlib
 import hmac
 import logging
 import random
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
@@ -28,11 +27,6 @@ _log = logging.getLogger(__name__)
 _BOUNDED_QUIESCE_S = 1.0
 _ROUNDS = 2
 _QUIESCE_S = 2.0  # a switch that hangs forwards nothing either
-_BATCH = 32  # packets: NETDEV_MAX_BURST
-_TURNS = 2  # before the first answer it may have polled too early
-_FRESH_S = 0.01  # in which no backlog comes to be that one more turn does not forward
-_STATISTICS = "dpif-netdev/pmd-stats-show"
-_RECEIVED = re.compile(r"^main thread:\n\s+packets received: (\d+)", re.MULTILINE)
 _TURN_S = 1.0
 _MOST_PATHS = 3
 _MARKER_TYPE = b"\x88\xb5"
@@ -108,12 +102,10 @@ class Switching(Protocol):
         """Remove what led to the old interface."""
         ...
 
-    def passing(self, old: str, new: str) -> Callable[[float], str | None]:
-        """Something ready to be called when the process at ``old`` has just sent its last packet, with a limit in s.
+    def passes(self, old: str, new: str) -> list[str]:
+        """Control sockets of the switches on which packets of ``new`` could overtake those of ``old``, in their order.
 
-        When that returns, what it sent has passed the switches on which packets of ``new`` could overtake it, or the
-        limit is over for a switch whose backlog cannot be told from traffic. It returns why not, where one does not
-        answer.
+        Only of those that can be asked from here (nf_runtime::migration::passing).
         """
         ...
 
@@ -172,9 +164,9 @@ class ServerSwitching:
     def _on_the_way(self, locations: Sequence[str]) -> list[str]:
         return list(dict.fromkeys((*locations, self._config.hypervisor.name)))
 
-    def passing(self, old: str, new: str) -> Callable[[float], str | None]:
+    def passes(self, old: str, new: str) -> list[str]:
         names = dict.fromkeys((old, self._config.hypervisor.name, new))  # in the order in which packets pass them
-        return _Passing([path for name in names if (path := self._control(name)) is not None])
+        return [str(path) for name in names if (path := self._control(name)) is not None]
 
     def _control(self, name: str) -> Path | None:
         path = Path(self._config.find_switch(name).control or "")
@@ -229,67 +221,6 @@ def _revalidate(switch: SwitchConfig) -> bool:
         _log.info("%s cannot be asked when its caches are right: %s", switch.name, error)
         return False
     return True
-
-
-class _Passing:
-    """Lets switches forward all that waits at their ports.
-
-    In each turn a switch's main thread polls every port, takes up to 32 packets of each, and then accepts connections
-    to its control socket. So between the answers on two connections, one after the other, every port was polled. (On
-    one connection a turn answers several requests.) Ports that are polled by threads of their own (DPDK, AF_XDP) do not
-    let packets wait.
-    """
-
-    def __init__(self, daemons: list[Path]) -> None:
-        self._daemons = daemons
-        self._passed = float("-inf")
-
-    def __call__(self, limit_s: float) -> str | None:
-        """Return why a switch did not; `limit_s` is for each."""
-        is_fresh = time.monotonic() - self._passed < _FRESH_S
-        try:
-            for daemon in self._daemons:
-                if is_fresh:
-                    _turn(daemon)
-                else:
-                    _empty(daemon, time.monotonic() + limit_s)
-        except ToolError as error:
-            _log.warning("a switch does not say whether packets have passed it: %s", error)
-            return str(error)
-        self._passed = time.monotonic()
-        return None
-
-
-def _turn(daemon: Path) -> None:
-    """Let a switch forward what has come since it had no backlog, a moment ago."""
-    for _ in range(_TURNS):
-        _ask(daemon, "version")
-
-
-def _empty(daemon: Path, deadline: float) -> None:
-    """Wait until none of a switch's ports has a backlog, as after the switch has stood still.
-
-    At 32 packets in each turn, some 160,000/s, a backlog cannot be told from traffic: hence the deadline.
-    """
-    before = _received(daemon)
-    while (now := _received(daemon)) - before >= _BATCH and time.monotonic() < deadline:
-        before = now
-
-
-def _received(daemon: Path) -> int:
-    """How many packets the main thread has taken from ports; 0: it has no datapath in user space."""
-    try:
-        answer = _ask(daemon, _STATISTICS)
-    except ToolError:
-        _ask(daemon, "version")  # it lives, or this fails, too
-        return 0
-    found = _RECEIVED.search(answer)
-    return int(found[1]) if found else 0
-
-
-def _ask(daemon: Path, command: str) -> str:
-    with contextlib.closing(Unixctl(daemon, _TURN_S)) as control:
-        return control.call(command)
 
 
 def _await_round(daemon: Unixctl) -> None:

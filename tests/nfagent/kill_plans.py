@@ -6,7 +6,7 @@ from typing import Literal
 
 from nfagent.model import Migration
 
-STEPS = ("requested", "prepare", "precopy", "freeze", "delta", "COMMIT", "flip", "drain", "done")
+STEPS = ("requested", "prepare", "precopy", "freeze", "COMMIT", "flip", "drain", "done")
 COMMITTED = STEPS.index("COMMIT")
 PROCESSES = ("agent", "old", "new", "oneswitchd")
 DAEMONS = tuple(f"{side} {daemon}" for side in ("source", "target") for daemon in ("ovs-vswitchd", "ovsdb-server"))
@@ -65,8 +65,7 @@ class Plan:
     @classmethod
     def of_switches(cls) -> "list[Plan]":
         """Return a plan for each step and side: its ovs-vswitchd is killed and comes back after a second."""
-        copied = ("precopy", "delta")  # steps that only a copy has
-        modes = [("memfd", step) for step in STEPS if step not in copied] + [("copy", step) for step in copied]
+        modes = [("copy" if step == "precopy" else "memfd", step) for step in STEPS]
         sides = [(mode, step, side) for mode, step in modes for side in ("source", "target")]
         return [
             cls(number, f"{side} ovs-vswitchd", "kill", _SWITCH_BACK_S, step, 0.0, mode)

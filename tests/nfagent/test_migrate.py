@@ -23,8 +23,8 @@ from server.processes import wait_gone
 from tests.nfagent.world import World, processes_of, wait_until
 
 V1 = "/api/v1"
-BEFORE_COMMIT = ("prepare", "start", "rules", "hold", "freeze", "COMMIT")
-AFTER_COMMIT = ("passing", "commit", "settle", "flip", "quiesce", "drain", "handover", "done")
+BEFORE_COMMIT = ("prepare", "start", "rules", "hold", "freeze")
+AFTER_COMMIT = ("COMMIT", "settle", "flip", "quiesce", "drain", "handover", "done")
 SOURCE, TARGET = "hypervisor", "snic0"
 
 
@@ -148,8 +148,8 @@ def test_state_migrates_and_returns(case: Case) -> None:
     steps = [step["step"] for step in report["steps"]]
     assert steps == (
         ["prepare", "start", "rules", "hold"]
-        + (["precopy", "freeze", "delta"] if copies else ["freeze"])
-        + ["COMMIT", "passing", "commit", "settle", "flip", "quiesce", "drain", "handover", "done"]
+        + (["precopy"] if copies else [])
+        + ["freeze", "COMMIT", "settle", "flip", "quiesce", "drain", "handover", "done"]
     )
     assert {epoch for epoch, _ in world.wiring.markers} == {1}
     events = world.agent._store.read.execute("SELECT type, payload FROM event WHERE id > ? ORDER BY id", (last,))
@@ -222,6 +222,14 @@ def test_a_different_schema_is_refused_with_a_reason(own_world: World) -> None:
     assert told["report"]["rolled_back_at"] == "prepare"
     assert "hold was refused: region number: schema 1, expected 2" in told["reason"]
     assert case.world.show("toy")["placement"]["pid"] == pid
+    case.check(SOURCE, 3)
+
+
+def test_a_process_that_hands_over_differently_is_refused_before_anything_stops(own_world: World) -> None:
+    case = Case(own_world, hand_over=1)
+    told = case.end(case.begin())
+    assert (told["outcome"], told["report"]["rolled_back_at"]) == ("rolled-back", "prepare")
+    assert "another version of nf" in told["reason"]
     case.check(SOURCE, 3)
 
 
@@ -328,8 +336,8 @@ def test_a_rollback_after_the_commit_is_resumed(directory: Path, dies: bool) -> 
 
     world = World(directory, more='\n[migrate]\nmode = "copy"\n')
     try:
-        case = Case(world)
-        with interrupted("commit", "before", kill_and_cut) as happened:
+        case = Case(world, unconfirmed=True)
+        with interrupted("settle", "before", kill_and_cut) as happened:
             epoch = case.begin()
             assert happened.wait(60)
         tries = "SELECT COUNT(*) FROM event WHERE type = 'migration.step' AND payload LIKE '%thaw%'"

@@ -344,7 +344,7 @@ def test_instances_are_restarted_on_the_hypervisor_and_stay(case: Case) -> None:
     world.operator.delete(f"{V1}/instances/later")
 
 
-@pytest.mark.parametrize("effect", ["rules", "hold", "freeze", "commit", "flip", "drain"])
+@pytest.mark.parametrize("effect", ["rules", "hold", "freeze", "settle", "flip", "drain"])
 @pytest.mark.parametrize("victim", ["source", "target"])
 def test_a_migration_ends_at_a_live_location_with_its_state(case: Case, victim: str, effect: str) -> None:
     world = case.world

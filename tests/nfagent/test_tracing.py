@@ -95,7 +95,7 @@ def test_one_request_is_one_trace_across_all_processes(lab_dir: Path, collector:
             "handover",
         } <= steps
         told = {(span.service, span.name) for span in spans}
-        assert {("nf", "freeze"), ("nf", "handover"), ("oneswitchd", "POST /v1/ports/{number}/move")} <= told
+        assert {("nf", "give"), ("nf", "handover"), ("oneswitchd", "POST /v1/ports/{number}/move")} <= told
 
 
 def test_reads_are_traced_only_for_clients_that_do(directory: Path, collector: Collector) -> None:

@@ -2,7 +2,8 @@
 
 Its state is a number, which the verb ``count`` raises while it is its own; the schema is what its configuration says is
 its ``schema``. Its configuration may also hold ``refuse``: it then refuses to be configured so (``start``: to start),
-``slow_s``: it is ready only then, ``slow_commit_s``, or ``lost_markers``: so often has ``relayed`` to be asked.
+``slow_s``: it is ready only then, ``slow_commit_s``, ``lost_markers``: so often has ``relayed`` to be asked,
+``hand_over``: its version of that, or ``unconfirmed``: a copy does not confirm that it has taken over.
 """
 
 import argparse
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 _BYTES = 4096
+_GIVEN, _BACK = 1, 2  # of the word in the rings
+_GIVEN_S = 10.0
 
 
 class RefusalError(Exception):
@@ -60,6 +63,7 @@ class Toy:
         self.secret = b""
         self.peer: socket.socket | None = None
         self.pending: Shared | None = None
+        self.decision = Shared()
         self.markers = self.released = self.asked = 0
         self.repaired = False
         self.fence: int | None = None
@@ -139,7 +143,8 @@ class Toy:
         self.secret = _secret(request)
         self.phase = "prepared"
         rings = {"queues": 1, "words": 512, "schema": self.settings.get("schema", 1)}
-        return {"kind": "toy", "schema": "1", "bytes": _BYTES, "config": self.settings, "rings": rings}
+        told = {"kind": "toy", "schema": "1", "bytes": _BYTES, "config": self.settings, "rings": rings}
+        return told | {"hand_over": self.settings.get("hand_over", 2)}
 
     def do_precopy(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""
@@ -152,24 +157,26 @@ class Toy:
             raise RefusalError("peer", f"cannot connect: {error}") from error
         return {"rounds": 1, "bytes": _BYTES, "left": 0}
 
-    def do_freeze(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
+    def do_give(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""
-        self._expect("freeze", "prepared")
+        self._expect("give", "prepared")
+        told = {"freeze_us": 300, "bytes": 0, "unpassed": None}
+        if self.peer is None:
+            self.rings.set(_GIVEN)
+            self.phase = "given"
+            return told
         self.phase = "frozen"
-        return {"stopped_us": 1}
-
-    def do_delta(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
-        """See nfs/README.md."""
-        self._expect("delta", "frozen")
-        assert self.peer is not None
         try:
             self.peer.sendall(self.state.get().to_bytes(8, "little"))
             if not self.peer.recv(1):
                 raise RefusalError("peer", "the new instance closed the connection")
         except OSError as error:
             raise RefusalError("peer", str(error)) from error
-        self.phase = "delivered"
-        return {"bytes": 8, "digest": "0"}
+        if self.settings.get("unconfirmed"):
+            self.phase = "offered"
+            raise RefusalError("peer", "the new instance does not confirm")
+        self.phase = "given"
+        return told | {"bytes": 8}
 
     def do_relayed(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""
@@ -189,7 +196,10 @@ class Toy:
 
     def do_thaw(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""
-        self._expect("thaw", "prepared", "frozen", "delivered")
+        self._expect("thaw", "prepared", "frozen", "offered")
+        self.rings.set(_BACK)
+        if self.peer is not None:
+            self.peer.close()
         self.phase = "running"
         return {}
 
@@ -203,7 +213,7 @@ class Toy:
             raise RefusalError("schema", f"region number: schema {theirs}, expected {ours}")
         self.phase = "holding"
         if request["mode"] == "memfd":
-            self.pending = Shared(received[0])
+            self.pending, self.decision = Shared(received[0]), Shared(received[1])
             return {}
         self.secret = _secret(request)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -217,20 +227,30 @@ class Toy:
         if peer.recv(32, socket.MSG_WAITALL) != self.secret:
             peer.close()
             return
-        pending = Shared()
-        pending.set(int.from_bytes(peer.recv(8), "little"))
+        pending, number = Shared(), peer.recv(8)
+        if not number:
+            self.decision.set(_BACK)
+            return
+        pending.set(int.from_bytes(number, "little"))
         self.pending = pending
+        self.decision.set(_GIVEN)
         peer.send(b"k")
+
+    def await_given(self) -> None:
+        """Wait until the old instance has given the right to send, or kept it."""
+        end = time.monotonic() + _GIVEN_S
+        while self.phase == "holding" and self.decision.get() not in (_GIVEN, _BACK) and time.monotonic() < end:
+            time.sleep(0.001)
 
     def do_commit(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""
-        self._expect("commit", "holding", "frozen", "delivered")
-        time.sleep(self.settings.get("slow_commit_s", 0))
+        self._expect("commit", "holding", "offered", "given")
         if self.phase != "holding":
             self.phase = "given"
             return {}
-        if self.pending is None:
-            raise RefusalError("peer", "no state")
+        time.sleep(self.settings.get("slow_commit_s", 0))
+        if self.pending is None or self.decision.get() != _GIVEN:
+            raise RefusalError("timeout", "the right to send was not given")
         self.state, self.phase = self.pending, "relayed-to"
         self.repaired = request.get("repair", False)
         return {}
@@ -295,6 +315,8 @@ class Handler(socketserver.BaseRequestHandler):
                 self.request.sendall(b'{"ok": {}}\n')
                 threading.Thread(target=self.server.shutdown).start()
                 return
+            if request.get("do") == "commit":
+                self.server.toy.await_given()
             with self.server.turn:
                 answer, descriptors = self.server.toy.answer(request, list(received))
             socket.send_fds(self.request, [json.dumps(answer).encode() + b"\n"], descriptors)

@@ -156,9 +156,9 @@ class FakeWiring:
     def are_in_step(self, locations: Sequence[str], wires: Sequence[Moved]) -> bool:
         return bool(locations and wires)
 
-    def passing(self, old: str, new: str) -> Callable[[float], str | None]:
+    def passes(self, old: str, new: str) -> list[str]:
         assert old != new
-        return lambda limit_s: None
+        return []
 
     def prepare(self, port: InstancePort, location: str, interface: str) -> None:
         """See `Switching`."""

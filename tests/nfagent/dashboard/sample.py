@@ -133,7 +133,7 @@ def _wired(number: int) -> InstancePort:
 
 
 _DONE = [("prepare", 0.012), ("start", 0.236), ("rules", 0.062), ("hold", 0.001), ("precopy", 0.841)]
-_DONE += [("freeze", 0.000_42), ("delta", 0.001_21)]
+_DONE += [("freeze", 0.001_63)]
 
 
 def parts() -> list[dict[str, Any]]:

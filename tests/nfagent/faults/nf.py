@@ -23,6 +23,8 @@ class Arena:
     inode: int
     count: int = 0
     ended: bool = False
+    given: bool = False
+    reader: "Nf | None" = None
 
     @classmethod
     def make(cls) -> "Arena":
@@ -82,6 +84,7 @@ class Nf:
         self.listens: str | None = None
         self.stream: Nf | None = None
         self.source: Nf | None = None
+        self.is_offered = False
         self.is_orphaned = False
         self.is_alive = True
 
@@ -99,7 +102,7 @@ class Nf:
     def processes(self) -> bool:
         """Tell whether packets change its state: a copy gets none before the old instance relays them."""
         return self.may_send and not (
-            self.phase == "relayed-to" and self.source is not None and self.source.phase == "delivered"
+            self.phase == "relayed-to" and self.source is not None and self.source.phase == "offered"
         )
 
     def answer(self, request: Request) -> Answered:
@@ -155,7 +158,7 @@ class Nf:
     def _do_prepare(self, _: Request) -> dict[str, Any]:
         self._expect("prepare", "running")
         self.phase, self.rings = "prepared", self._arena()
-        return {"bytes": 4096, "config": self.config, "rings": {"queues": 1, "words": 512}}
+        return {"bytes": 4096, "config": self.config, "rings": {"queues": 1, "words": 512}, "hand_over": 2}
 
     def _do_precopy(self, request: Request) -> dict[str, Any]:
         self._expect("precopy", "prepared")
@@ -166,20 +169,29 @@ class Nf:
         self.stream.source = self
         return {"rounds": 1, "bytes": 4096, "left": 0}
 
-    def _do_freeze(self, _: Request) -> dict[str, Any]:
-        self._expect("freeze", "prepared")
+    def _do_give(self, _: Request) -> dict[str, Any]:
+        """Hand over: the new instance takes over at once if it can, for its ``commit`` waits for this."""
+        self._expect("give", "prepared")
+        if self.stream is None:
+            assert self.rings is not None
+            self.rings.given, self.phase = True, "given"
+            if self.rings.reader is not None and not self._is_stuck(self.rings.reader):
+                self.rings.reader.take()
+            return {"freeze_us": 300, "bytes": 0, "unpassed": None}
         self.phase = "frozen"
-        return {"stopped_us": 1}
-
-    def _do_delta(self, _: Request) -> dict[str, Any]:
-        self._expect("delta", "frozen")
-        if self.stream is None or not self.stream.is_alive:
-            raise ControlRefusedError("delta", "peer", "the new instance closed the connection")
-        self._await_reader("delta", self.stream)
+        if not self.stream.is_alive:
+            raise ControlRefusedError("give", "peer", "the new instance closed the connection")
         self.stream.arena.count = self.arena.count
-        self.stream.pending = self.stream.arena
-        self.phase = "delivered"
-        return {"bytes": 8}
+        self.stream.pending, self.stream.is_offered, self.phase = self.stream.arena, True, "offered"
+        self._await_reader("give", self.stream)  # hangs just before it takes over
+        self.stream.take()
+        self.phase = "given"
+        return {"freeze_us": 300, "bytes": 8, "unpassed": None}
+
+    def take(self) -> None:
+        """Take over, once the right to send was given."""
+        if self.is_alive and self.phase == "holding" and self.pending is not None:
+            self.arena, self.phase = self.pending, "relayed-to"
 
     def _await_reader(self, verb: str, reader: "Nf") -> None:
         if self._is_stuck(reader):
@@ -208,7 +220,8 @@ class Nf:
             raise ControlRefusedError(verb, "timeout", "not all markers arrived; send them again and ask again")
 
     def _do_thaw(self, _: Request) -> dict[str, Any]:
-        self._expect("thaw", "prepared", "frozen", "delivered")
+        self._expect("thaw", "prepared", "frozen", "offered")
+        self.stream = None
         self.phase = "running"
         return {}
 
@@ -221,21 +234,23 @@ class Nf:
                 raise ControlRefusedError("hold", "malformed", "descriptors are missing")
             state, rings = (self._arenas[os.fstat(each).st_ino] for each in request.descriptors)
             self.pending, self.rings = state, rings
-            self.phase = "holding"
+            rings.reader, self.phase = self, "holding"
             return {}
         self.phase, self.listens = "holding", request.arguments["listen"]
         return {"address": self.listens}
 
-    def _do_commit(self, _: Request) -> dict[str, Any]:
-        if self.phase in ("frozen", "delivered"):
-            self._expect("commit", "delivered" if self.stream is not None else "frozen")
+    def _do_commit(self, request: Request) -> dict[str, Any]:
+        if self.phase in ("offered", "given"):
             self.phase = "given"
             return {}
-        self._expect("commit", "holding")
-        if self.pending is None:
-            raise ControlRefusedError("commit", "peer", "no state: it has not come yet")
-        self.arena, self.phase = self.pending, "relayed-to"
-        return {}
+        self._expect("commit", "holding", "relayed-to")
+        if self.phase == "holding":
+            is_given = self.rings.given if self.rings is not None else self.is_offered
+            if self.pending is None or not (is_given or request.arguments.get("given")):
+                self._wait(_PROGRESS_S)
+                raise ControlRefusedError("commit", "timeout", "the right to send was not given")
+            self.take()
+        return {"unpassed": None}
 
     def _do_release(self, _: Request) -> dict[str, Any]:
         self._expect("release", "relayed-to")

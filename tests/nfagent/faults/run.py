@@ -264,6 +264,10 @@ class _NoThreads:
         self._left.append(_LateFuture(lambda: act(*arguments)))
         return self._left[-1]
 
+    def shutdown(self, *, wait: bool) -> None:
+        """Begin nothing more: what nothing waits for never runs."""
+        assert not wait
+
     def __enter__(self) -> _NoThreads:
         return self
 

@@ -113,7 +113,7 @@ class _Moment:
         return (
             *(json.dumps(nf.config), nf.phase, is_now, frozenset(nf.answers if is_now else ())),
             *(self._arena(nf.arena), self._arena(nf.rings), self._arena(nf.pending)),
-            *(nf.listens is not None, self._end(nf.stream), self._end(nf.source), nf.is_orphaned),
+            *(nf.listens is not None, self._end(nf.stream), self._end(nf.source), nf.is_orphaned, nf.is_offered),
         )
 
     def _end(self, nf: Nf | None) -> tuple[object, ...] | None:
@@ -122,7 +122,7 @@ class _Moment:
     def _arena(self, arena: Arena | None) -> tuple[object, ...] | None:
         if arena is None:
             return None
-        return (self._name(arena.inode), arena.count == self._world.counted, arena.ended)
+        return (self._name(arena.inode), arena.count == self._world.counted, arena.ended, arena.given)
 
     # ---- switches
 

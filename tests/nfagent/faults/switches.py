@@ -354,6 +354,5 @@ class FakeSwitching(ServerSwitching):
             if not all(map(self._world.switches.is_up, (HUB, NIC))):
                 self._world.clock.sleep(1.0)
 
-    def passing(self, old: str, new: str) -> Any:
-        self._world.note(f"pass from {old} to {new}")
-        return lambda limit_s: None
+    def passes(self, old: str, new: str) -> list[str]:
+        return [f"/run/{name}.ctl" for name in dict.fromkeys((old, HUB, new))]
