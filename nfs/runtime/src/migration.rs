@@ -104,9 +104,9 @@ impl Phase {
     }
 }
 
-const VERBS: [&str; 12] = [
-    "prepare", "precopy", "give", "commit", "relayed", "drain", "thaw", "hold", "release",
-    "handover", "abort", "orphaned",
+const VERBS: [&str; 13] = [
+    "prepare", "precopy", "give", "commit", "relayed", "drain", "thaw", "hold", "offered",
+    "release", "handover", "abort", "orphaned",
 ];
 /// Verbs that act again on each request: one migration calls them many times.
 const REPEATED: [&str; 2] = ["relayed", "release"];
@@ -181,6 +181,9 @@ impl Migration {
         *self.urgent() = current.urgent();
         let shown = json!({"epoch": current.epoch, "phase": current.phase.name()});
         self.subject.show(shown);
+        if let Phase::Arriving(arriving) = &current.phase {
+            arriving.confirm();
+        }
         let (mut answer, descriptors) = done?;
         answer["epoch"] = json!(epoch);
         if !REPEATED.contains(&verb) {
@@ -247,6 +250,7 @@ impl Migration {
                 current.phase = Phase::Arriving(arriving);
                 plain(answer)
             }
+            ("offered", Phase::Arriving(arriving)) => plain(arriving.offered(arguments)?),
             ("commit", Phase::Arriving(arriving)) => plain(arriving.commit(subject, arguments)?),
             ("release", Phase::Arriving(arriving)) => plain(arriving.release(subject, arguments)?),
             ("handover", Phase::Arriving(arriving)) => {

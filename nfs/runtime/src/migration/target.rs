@@ -163,6 +163,15 @@ impl Arriving {
         }
     }
 
+    /// Answers `{epoch, timeout_ms?}`, where state is copied: waits until the other instance has given up the right to send. Nothing is taken over yet.
+    pub(super) fn offered(&self, arguments: &Value) -> Result<Value, Refusal> {
+        let Some(delivery) = &self.delivery else {
+            return Err(out_of_turn("offered", "given its state as memory"));
+        };
+        known(delivery.offered.wait(timeout(arguments)?))?;
+        Ok(json!({}))
+    }
+
     /// Answers `{epoch, given?, passes?, repair?, timeout_ms?}`: waits for the right to send, which the other instance gives, and takes over: processes the frames
     /// that it relays. Frames from its own ports stay held.
     ///
@@ -199,11 +208,18 @@ impl Arriving {
             vec![Order::Inject(Box::new(source))]
         })?;
         self.committed = true;
-        match &self.delivery {
-            Some(delivery) => delivery.taken.settle(Ok(())),
-            None => self.decision.take(),
-        }
         Ok(json!({"unpassed": unpassed}))
+    }
+
+    /// Tells the old instance that this one has taken over, once it has, and once `status` says so: from then on the old one relays, and if that ends, the
+    /// agent must learn here that there is no way back.
+    pub(super) fn confirm(&self) {
+        if self.committed {
+            match &self.delivery {
+                Some(delivery) => delivery.taken.settle(Ok(())),
+                None => self.decision.take(),
+            }
+        }
     }
 
     /// Waits until the old instance has given up the right to send and, where it is copied, all state is here.
@@ -222,9 +238,7 @@ impl Arriving {
                 Err(reason) => Some(Err(reason)),
             })
         };
-        let clock = state
-            .unwrap_or_else(|| Err("it has not arrived yet".into()))
-            .map_err(|reason| Refusal::new("peer", format!("no state: {reason}")))?;
+        let clock = known(state)?;
         Clock::of(&subject.arena()?).resume(clock);
         Ok(())
     }
@@ -311,6 +325,13 @@ impl Arriving {
             Ok(())
         }
     }
+}
+
+/// Returns an outcome of the copy; None: the wait was over before.
+fn known<T>(outcome: Option<Result<T, String>>) -> Result<T, Refusal> {
+    outcome
+        .unwrap_or_else(|| Err("it has not arrived yet".into()))
+        .map_err(|reason| Refusal::new("peer", format!("no state: {reason}")))
 }
 
 /// Waits until the frames taken by workers are processed, which they are between two batches. If another worker may send the released frames by

@@ -17,9 +17,9 @@ use serde_json::{json, Value};
 
 use crate::world::{authentic, Driver, How, Rig, Traffic, SECRET, SOON};
 
-const ALL_VERBS: [&str; 12] = [
+const ALL_VERBS: [&str; 13] = [
     "prepare", "precopy", "give", "commit", "relayed", "release", "drain", "thaw", "hold",
-    "handover", "abort", "orphaned",
+    "handover", "abort", "orphaned", "offered",
 ];
 
 #[test]
@@ -306,7 +306,7 @@ proptest! {
     /// Any verbs in any order get an answer or a refusal and never hang, and a thaw makes a running instance resume.
     #[test]
     fn any_order_of_verbs_is_answered(
-        asked in prop::collection::vec((any::<bool>(), 0_usize..12, 1_u64..4, prop_oneof![
+        asked in prop::collection::vec((any::<bool>(), 0_usize..13, 1_u64..4, prop_oneof![
             Just(json!({})), Just(json!({"secret": SECRET})), Just(json!({"mode": "memfd"})), Just(json!({"mode": "copy", "secret": SECRET, "listen": "tcp:127.0.0.1:0", "rings": {"queues": 1, "words": 9000}})),
             Just(json!({"paths": 0})), Just(json!({"paths": -1})), Just(json!({"paths": u64::MAX, "first": u64::MAX})), Just(json!({"fence": 1})),
             Just(json!({"fence": 2, "reached": 1, "relayed": [0]})), Just(json!({"fence": 3, "reached": 2, "relayed": 7})), Just(json!({"to": 5})), Just(json!({"rings": []})),
