@@ -11,7 +11,7 @@ from typing import Any
 ANSWER_S = 2.0  # status of a process, which a healthy one answers at once
 START_S = 10.0  # of a process in a migration
 MOVE_S = 8.0  # oneswitchd has said by then what the move waits for
-PASS_S = 0.25  # for a stalled switch to forward its backlog
+PASS_S = 1.0  # for a stalled switch to forward its backlog
 DRAIN_S = 2.0  # limit for holding packets; after it, paths without a marker are abandoned
 RELAY_S = 10.0  # for relaying to another machine
 HANDOVER_S = 20.0

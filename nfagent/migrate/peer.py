@@ -11,7 +11,7 @@ from nfagent.errors import AgentError, ControlError, ControlRefusedError, Contro
 from nfagent.model import Role, Running
 from nfagent.starter import Starter
 
-_PATIENCE_S = 30.0
+PATIENCE_S = 30.0
 _ENDING_S = 0.3
 _POLL_S = 0.01
 _STATUS_S = 2.0  # a healthy process answers `status` at once, whatever else it does
@@ -62,7 +62,7 @@ class Peer:
         """Return another one of the same process, with a connection of its own, for another thread."""
         return Peer(self._starter, self.running, self._epoch, self._is_spare, self._go_on)
 
-    def ask(self, verb: str, *, timeout_s: float = _PATIENCE_S, **arguments: Any) -> dict[str, Any]:
+    def ask(self, verb: str, *, timeout_s: float = PATIENCE_S, **arguments: Any) -> dict[str, Any]:
         """Request a verb of the migration's epoch.
 
         Raises:
@@ -75,7 +75,7 @@ class Peer:
             os.close(descriptor)
         return answer.value
 
-    def exchange(self, verb: str, *, timeout_s: float = _PATIENCE_S, **arguments: Any) -> Answer:
+    def exchange(self, verb: str, *, timeout_s: float = PATIENCE_S, **arguments: Any) -> Answer:
         """Like `ask`, but return the descriptors that come with the answer."""
         kept = self._connection is not None
         try:

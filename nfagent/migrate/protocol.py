@@ -20,7 +20,7 @@ from nfagent.errors import AgentError, ControlRefusedError, WiringError
 from nfagent.migrate.journal import COMMIT
 from nfagent.migrate.keepers import Kept
 from nfagent.migrate.move import RunningMigration, TurnBackError
-from nfagent.migrate.peer import Peer, PeerGoneError
+from nfagent.migrate.peer import PATIENCE_S, Peer, PeerGoneError
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +65,10 @@ def prepare(move: RunningMigration) -> None:
         prepared = answer.value
         move.keep(Kept(prepared, answer.descriptors))
     if prepared.get("hand_over") != _HAND_OVER:
-        raise TurnBackError("its process runs another version of nf, which hands over differently: restart it first")
+        raise TurnBackError(
+            "its process is of another version of nf, which hands over differently; it goes on where it is, and can"
+            " move once it has been started again, without its state (unoctl nf delete, create)"
+        )
     move.journal.report.flows = old.flows()
     move.journal.report.state_bytes = prepared["bytes"]
     with move.journal.timed("start"):
@@ -118,9 +121,9 @@ def hand_over(move: RunningMigration) -> None:
     new.phase()  # both connections are open now
     move.parts.store.checkpoint()
     journal.step("freeze")
-    of_old, of_new = _passes(move, old.running.location, new.running.location)
+    of_old, of_new, of_agent = _passes(move, old.running.location, new.running.location)
     with journal.timed("freeze"):
-        taken = _begin_to_take(new.again(), of_new)
+        taken = _begin_to_take(move, new.again(), of_new, of_agent)
         given = old.ask("give", passes=of_old)
         told = taken.result()
     journal.report.freeze_us = given["freeze_us"]
@@ -134,26 +137,33 @@ def hand_over(move: RunningMigration) -> None:
         journal.step(COMMIT, outlives="process" if move.is_local else "machine")
 
 
-def _passes(move: RunningMigration, old: str, new: str) -> tuple[list[str], list[str]]:
-    """Return the switches that the old and the new process let packets pass: the one on their machine does."""
+def _passes(move: RunningMigration, old: str, new: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the switches that the old process, the new one, and this one let forward what the old one has sent.
+
+    A process on this machine does, since it does not wait for Python.
+    """
     switches, local = move.parts.switching.passes(old, new), move.parts.local
     if old in local:
-        return switches, []
-    if new in local:
-        return [], switches
-    _log.info("neither process of migration %d can ask switches whether packets have passed", move.journal.epoch)
-    return [], []
+        return switches, [], []
+    return ([], switches, []) if new in local else ([], [], switches)
 
 
-def _begin_to_take(new: Peer, passes: list[str]) -> Future[dict[str, Any]]:
+def _begin_to_take(move: RunningMigration, new: Peer, of_new: list[str], of_agent: list[str]) -> Future[dict[str, Any]]:
     """Have the new process wait for the right to send.
 
     Nothing waits for its answer if the old process fails: it ends when the old process has thawed, or with the new one.
     """
+    limit_s = PATIENCE_S + _MARGIN_S  # longer than the old process takes
+    limit: dict[str, Any] = {"timeout_ms": round(limit_s * 1000), "timeout_s": limit_s + _MARGIN_S}
 
     def take() -> dict[str, Any]:
         with contextlib.closing(new):
-            return new.ask("commit", passes=passes)
+            unpassed = None
+            if of_agent:
+                new.ask("offered", **limit)
+                unpassed = move.parts.switching.let_pass(of_agent)
+            told = new.ask("commit", passes=of_new, **limit)
+            return told | {"unpassed": unpassed or told.get("unpassed")}
 
     beside = ThreadPoolExecutor(1)
     taken = beside.submit(contextvars.copy_context().run, take)

@@ -242,6 +242,13 @@ class Toy:
         while self.phase == "holding" and self.decision.get() not in (_GIVEN, _BACK) and time.monotonic() < end:
             time.sleep(0.001)
 
+    def do_offered(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        self._expect("offered", "holding")
+        if self.pending is None or self.decision.get() != _GIVEN:
+            raise RefusalError("peer", "the right to send was not given")
+        return {}
+
     def do_commit(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""
         self._expect("commit", "holding", "offered", "given")
@@ -315,7 +322,7 @@ class Handler(socketserver.BaseRequestHandler):
                 self.request.sendall(b'{"ok": {}}\n')
                 threading.Thread(target=self.server.shutdown).start()
                 return
-            if request.get("do") == "commit":
+            if request.get("do") in ("commit", "offered"):
                 self.server.toy.await_given()
             with self.server.turn:
                 answer, descriptors = self.server.toy.answer(request, list(received))

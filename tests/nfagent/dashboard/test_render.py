@@ -331,7 +331,7 @@ def test_a_migration_shows_its_progress() -> None:
 
 def test_skipped_and_unknown_steps_are_rendered() -> None:
     known = sample.server()
-    parts = [{"step": name, "at": AT - 1, "us": 1000} for name in ("prepare", "hold", "freeze", "commit", "thaw")]
+    parts = [{"step": name, "at": AT - 1, "us": 1000} for name in ("prepare", "hold", "freeze", "settle", "thaw")]
     moves = [replace(known.moves[0], report={"mode": "memfd", "steps": parts})]
     (move,) = progress.shown(replace(known, moves=moves, steps={}))
     assert [step.state for step in move.steps[:4]] == ["done", "skipped", "done", "now"]
