@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.oracle.compare import Comparison, DifferenceError
+from tests.oracle.conftest import binary
 from tests.oracle.steps import BreakLink, Bulk, Inject, RestartOneswitchd, RestartSwitch, Script, Send, Step, Timed
 
 
@@ -20,7 +21,9 @@ def main() -> int:
     )
     parser.add_argument("--switches", type=int, help="number of switches; default: from the script")
     parser.add_argument("--executor", help="the server's default: home or a switch; default: from the script")
-    parser.add_argument("--binary", type=Path, help="path of oneswitchd; default: the installed one")
+    parser.add_argument(
+        "--binary", type=Path, default=binary(), help="path of oneswitchd; default: ONESWITCHD, or the installed one"
+    )
     arguments = parser.parse_args()
     script = Script.read(arguments.file)
     if arguments.switches:
