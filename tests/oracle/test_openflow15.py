@@ -29,6 +29,8 @@ from tests.oracle.world import clear_messages
 
 _NICIRA, _ONF = 0x2320, 0x4F4E4600
 _MASTER, _SLAVE = 2, 3
+_MODIFY = 1
+"""The command to change features of some tables, and to keep those of others."""
 
 
 def message(kind: int, body: bytes = b"", xid: int = 7) -> bytes:
@@ -44,6 +46,14 @@ def in_15(messages: bytes) -> bytes:
 def multipart(kind: int, body: bytes = b"") -> bytes:
     """Return a multipart request."""
     return message(of.MULTIPART_REQUEST, struct.pack("!HH4x", kind, 0) + body)
+
+
+def table_features(
+    table: int, command: int, properties: bytes = b"", *, name: bytes = b"", entries: int = 1000000
+) -> bytes:
+    """Return an entry of a request that changes features of tables."""
+    head = struct.pack("!HBBI32sQQII", 64 + len(properties), table, command, 0, name, 0, 0, 0, entries)
+    return head + properties
 
 
 def flow_mod(instructions: bytes, *fields: of.Oxm, **kwargs: int) -> bytes:
@@ -150,6 +160,24 @@ MESSAGES = {
         for command in (0, 3, 9)
         for table in (0, 254)
         for flags in (0, 0x80)
+    ),
+    "changes of table features": b"".join(
+        multipart(of.TABLE_FEATURES, entries)
+        for entries in (
+            table_features(2, _MODIFY, name=b"two") + table_features(3, _MODIFY, name=b"three"),
+            table_features(2, 0),
+            table_features(2, _MODIFY, entries=5),
+            *(table_features(2, command) for command in (2, 3, 9)),
+            table_features(254, _MODIFY),
+            table_features(255, _MODIFY),
+            table_features(2, _MODIFY) * 2,
+            table_features(2, _MODIFY, prop(99, bytes(4))),
+            table_features(2, _MODIFY, prop(2, bytes(4)) * 2),
+            table_features(2, _MODIFY, prop(2, bytes(4))),
+            table_features(2, _MODIFY)[:-8],
+            b"".join(table_features(table, 0, name=b"all") for table in range(254)),
+            b"".join(table_features(table, _MODIFY) for table in range(254)),
+        )
     ),
     "sums": in_15(of.flow_request(1, of.AGGREGATE)) + in_15(of.flow_request(1, of.AGGREGATE, table=77)),
     "no rules": in_15(of.flow_request(1, of.FLOW, table=77)),

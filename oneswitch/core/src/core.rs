@@ -22,6 +22,7 @@ pub mod port_counters;
 pub mod port_mods;
 pub mod restarts;
 pub mod southbound;
+pub mod table_features;
 pub mod tick;
 pub mod unseen;
 pub mod writes;
@@ -62,6 +63,7 @@ pub struct Core {
     collectors: collectors::Collectors,
     ages: ages::Ages,
     links: links::Links,
+    table_changes: table_features::TableChanges,
     journal: Journal,
     /// Writers that wait for the switches of their ports.
     offload_hellos: Vec<(WriterId, OffloadHello)>,
@@ -130,6 +132,7 @@ impl Core {
             collectors: collectors::Collectors::default(),
             ages: ages::Ages::default(),
             links: links::Links::default(),
+            table_changes: table_features::TableChanges::default(),
             journal: Journal::default(),
             offload_hellos: Vec::new(),
             discarded: Vec::new(),

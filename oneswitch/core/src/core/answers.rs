@@ -1,7 +1,8 @@
 //! Requests of controllers for statistics, and the switches' answers.
 
-use crate::api::{Bridge, SwitchIndex};
+use crate::api::{Bridge, ControllerId, SwitchIndex};
 use crate::controllers::merge::Answers;
+use crate::controllers::reply::Reply;
 use crate::controllers::Incoming;
 use crate::core::Core;
 use crate::expiry::idle::count_by_rule;
@@ -31,6 +32,9 @@ impl Core {
         }
         let is_monitor = matches!(request.body, MultipartRequest::FlowMonitor(_));
         if is_monitor && self.holds_monitor_message(incoming) {
+            return;
+        }
+        if self.holds_table_change(incoming, &request.body, now) {
             return;
         }
         let Some(controller) = self.controllers.get_mut(incoming.origin.controller) else {
@@ -83,7 +87,9 @@ impl Core {
             offloaded,
             shown: Shown::in_version(incoming.version()),
         };
-        self.ask_switches(question, (bridge, from), asked, now);
+        if let Some(question) = self.change_tables(incoming.version(), question) {
+            self.ask_switches(question, (bridge, from), asked, now);
+        }
     }
 
     /// Refuses requests of which nothing has arrived for too long.
@@ -291,6 +297,7 @@ impl Core {
         now: Instant,
     ) {
         let (id, xid) = (question.origin.controller, question.origin.xid);
+        let place = (id, question.slot);
         let sums = &mut self.server.offload.sums;
         let offloaded = question.offloaded.map(|open| sums.end(open));
         let reply = match error {
@@ -310,11 +317,21 @@ impl Core {
                 self.view().reply(&question.request, answers, xid, now)
             }
         };
+        self.give_answer(place, question.reserved, reply);
+    }
+
+    /// Gives a controller its complete answer, in its slot; `reserved`: bytes for it.
+    pub(in crate::core) fn give_answer(
+        &mut self,
+        (id, slot): (ControllerId, u64),
+        reserved: usize,
+        reply: Reply,
+    ) {
         self.truth.tables.end_reading();
         if let Some(controller) = self.controllers.get_mut(id) {
-            controller.give_back(question.reserved);
+            controller.give_back(reserved);
         }
-        self.fill_reply(id, question.slot, reply);
+        self.fill_reply(id, slot, reply);
     }
 
     fn folded(&mut self, number: u32, fold: Option<Fold>, now: Instant) {

@@ -19,11 +19,15 @@ impl Core {
             self.switches.doubt(switch, Bridge::Virt, now);
             self.switches.request_resync(switch, Bridge::Virt, now);
         }
+        self.table_changes_lost(switch, now);
         self.settle(now);
     }
 
     /// Handles a message on such a connection.
     pub fn properties_told(&mut self, switch: SwitchIndex, frame: &[u8], now: Instant) {
+        if self.table_change_answered(switch, frame, now) {
+            return self.settle(now);
+        }
         let xid = Header::parse(frame).map_or(0, |header| header.xid);
         let error = decode_error(frame);
         let is_barrier = frame.get(1) == Some(&kind::BARRIER_REPLY);

@@ -5,8 +5,10 @@
 
 use super::Switches;
 use crate::api::{Destination, SwitchIndex};
+use crate::switches::reads::in_messages;
+use crate::wire::wire;
 use openflow13::openflow15::encode_request;
-use openflow13::{ErrorCode, ErrorMessage, Header};
+use openflow13::{ErrorCode, ErrorMessage, Header, Message, MultipartRequest};
 use tracing::error;
 
 impl Switches {
@@ -23,6 +25,15 @@ impl Switches {
             let error = ErrorMessage::new(ErrorCode::BAD_REQUEST_BAD_LEN, message);
             self.verdicts.refuse(xid, switch, error);
         }
+    }
+
+    /// Sends a request over OpenFlow 1.5; returns its xid.
+    pub fn request_newer(&mut self, switch: SwitchIndex, request: MultipartRequest) -> u32 {
+        let xid = self.fresh_xid();
+        for part in in_messages(request) {
+            self.put_to_newer(switch, &wire(xid, &Message::MultipartRequest(part)));
+        }
+        xid
     }
 
     /// Sends a message over OpenFlow 1.5; returns false if it is too long for that.

@@ -396,7 +396,9 @@ pub fn flows(parts: Parts) -> impl Iterator<Item = FlowStats> {
 }
 
 /// Splits a request that does not fit into one message. Only table features, a list of entries, can be so long.
-fn in_messages(request: MultipartRequest) -> impl Iterator<Item = Multipart<MultipartRequest>> {
+pub(in crate::switches) fn in_messages(
+    request: MultipartRequest,
+) -> impl Iterator<Item = Multipart<MultipartRequest>> {
     /// Bytes of the longest message, without its header.
     const ROOM: usize = 65_535 - 16;
     let mut parts = Vec::new();

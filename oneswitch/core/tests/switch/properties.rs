@@ -5,7 +5,7 @@ use crate::lab::Lab;
 use openflow13::openflow15::{encode_request, VERSION};
 use openflow13::{
     bucket_no, encode, group_no, group_type, kind, port_no, Bucket, Buckets, ErrorCode, GroupMod,
-    GroupModCommand, Message, Selection,
+    GroupModCommand, Message, Multipart, MultipartRequest, Selection,
 };
 use std::time::Duration;
 
@@ -252,4 +252,68 @@ fn earlier_versions_do_not_see_them() {
         panic!("{reply:?}");
     };
     assert_eq!(groups[0].selection, None);
+}
+
+/// A request to change the features of a table, and its copy that the hypervisor has got.
+fn changed_table() -> (Lab, Vec<u8>) {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.controller_of_version(NEW, VERSION);
+    for switch in [0, 1] {
+        lab.core.properties_up(switch, lab.now);
+    }
+    let request = Multipart::last(MultipartRequest::TableFeatures([0; 64].into()));
+    // It owes an answer, over the other connection.
+    lab.virt(0).slow = true;
+    lab.send_raw(NEW, &sent(Message::MultipartRequest(request)));
+    lab.run();
+    let (kinds, asked) = told(&mut lab, 0);
+    assert_eq!(kinds, [kind::MULTIPART_REQUEST]);
+    assert_eq!(lab.properties, [], "only the hypervisor is asked");
+    assert_eq!(lab.take_raw(NEW), [[0; 0]; 0]);
+    (lab, asked)
+}
+
+#[test]
+fn the_answer_to_a_change_of_tables_is_that_of_the_hypervisor() {
+    let (mut lab, asked) = changed_table();
+    let mut reply = asked[..16].to_vec();
+    reply[1..4].copy_from_slice(&[kind::MULTIPART_REPLY, 0, 16]);
+    for more in [1, 0] {
+        reply[11] = more;
+        assert_eq!(lab.take_raw(NEW), [[0; 0]; 0]);
+        lab.core.properties_told(0, &reply, lab.now);
+        lab.virt(0).slow = more == 1;
+        lab.run();
+    }
+    let told = lab.take_raw(NEW);
+    assert_eq!((told.len(), told[1][11]), (2, 0));
+    assert!(told.iter().all(|part| part[4..8] == [0, 0, 0, 5]));
+}
+
+#[test]
+fn a_refused_change_of_tables_has_the_error_of_openflow_15() {
+    const BAD_COMMAND: [u8; 4] = [0, 13, 0, 9];
+    let (mut lab, asked) = changed_table();
+    let mut refusal = vec![VERSION, kind::ERROR, 0, 12];
+    refusal.extend(&asked[4..8]);
+    refusal.extend(BAD_COMMAND);
+    lab.virt(0).slow = false;
+    lab.core.properties_told(0, &refusal, lab.now);
+    lab.run();
+    let told = lab.take_raw(NEW).concat();
+    assert_eq!((told[1], &told[8..12]), (kind::ERROR, &BAD_COMMAND[..]));
+}
+
+#[test]
+fn a_change_of_tables_is_repeated_when_its_connection_ends() {
+    let (mut lab, _) = changed_table();
+    lab.virt(0).slow = false;
+    lab.core.properties_down(0, lab.now);
+    lab.run();
+    let told = lab.take_raw(NEW).concat();
+    assert_eq!(told[1], kind::MULTIPART_REPLY);
+    assert!(
+        told.len() > 64,
+        "the bridge of this test tells what it was asked"
+    );
 }
