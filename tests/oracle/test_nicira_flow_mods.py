@@ -52,6 +52,24 @@ def to(port: int) -> bytes:
 
 
 ADDED = flow_mod(_ADD, IP, to(1), cookie=3) + flow_mod(_ADD, TCP, to(2), cookie=4, table=1, flags=1, idle=60)
+RULES = ADDED + flow_mod(_ADD, IP, of.goto(2), table=1, priority=9, cookie=3)
+_ARP = struct.pack("!IH", 0x00000602, 0x0806)
+BACK = {
+    f"to table {table}{ending}": flow_mod(
+        command, match, to(3) + of.goto(table), table=_ALL_TABLES, cookie=cookie, priority=9
+    )
+    for table in (0, 1, 2)
+    for ending, command, match, cookie in (
+        ("", _MODIFY, IP, _KEEP_COOKIE),
+        (" with a cookie", _MODIFY, IP, 9),
+        (", strictly", _MODIFY_STRICT, IP, 9),
+        (" by its cookie", _MODIFY, cookie_is(3), 8),
+        (" by bits of its cookie", _MODIFY, IP + cookie_is(1, 1), _KEEP_COOKIE),
+        (", and none is there", _MODIFY, _ARP, 9),
+        (", and none is there to keep", _MODIFY, _ARP, _KEEP_COOKIE),
+    )
+}
+"""Modifications of all tables that go to the table of a rule, or to an earlier one; in one table, that is refused."""
 MESSAGES = {
     "added": ADDED,
     "added to all tables": flow_mod(_ADD, IP, to(1), table=_ALL_TABLES),
@@ -69,6 +87,7 @@ MESSAGES = {
     "deleted by its cookie": ADDED + flow_mod(_DELETE_STRICT, TCP + cookie_is(4), table=1),
     "with another instruction": flow_mod(_ADD, IP, of.goto(3) + of.write_metadata(5, 7))
     + flow_mod(_ADD, IP, of.goto(0)),
+    "modified in one table, to it": ADDED + flow_mod(_MODIFY, IP, of.goto(1), table=1, cookie=9),
     "flags": b"".join(flow_mod(_ADD, IP, to(1), flags=1 << bit) for bit in range(16)),
     "unknown command": flow_mod(5, IP, to(1)) + flow_mod(0x80, IP, to(1)),
     "unknown table": flow_mod(_ADD, IP, to(1), table=254) + flow_mod(_DELETE, table=254),
@@ -134,5 +153,22 @@ def test_a_flow_mod_in_a_bundle_is_taken_as_by_one_bridge(comparison: Comparison
         world.channel.send(clear_messages(1))
         world.channel.barrier()
         answers.append(ask(target, bundled(data, version), version=version))
+    assert answers[0] == answers[1]
+    assert comparison.ours.dump() == comparison.reference.dump()
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+@pytest.mark.parametrize("bundles", [False, True])
+@pytest.mark.parametrize("data", BACK.values(), ids=BACK)
+def test_a_modification_of_all_tables_goes_back(
+    comparison: Comparison, data: bytes, version: int, *, bundles: bool
+) -> None:
+    answers: list[list[str]] = []
+    for world, target in zip((comparison.ours, comparison.reference), comparison.targets, strict=True):
+        world.channel.send(clear_messages(1) + RULES)
+        world.channel.barrier()
+        sent = in_version(data, version)
+        barrier = frame(_BARRIER, version=version)
+        answers.append(ask(target, (bundled(sent, version) if bundles else sent) + barrier, version=version))
     assert answers[0] == answers[1]
     assert comparison.ours.dump() == comparison.reference.dump()

@@ -22,7 +22,7 @@ def _in_nicira_form(message: bytes, new_cookie: int, *, by_cookie: bool) -> byte
     fields = message[52 : 48 + length]
     behind = message[48 + length + -length % 8 :]
     if table == of.ALL_TABLES and _goes_to_a_table(behind):
-        table = 0  # Known difference: the switches get a message for each table.
+        table = 0  # It may loop.
     if by_cookie:
         fields += struct.pack("!IQQ", _COOKIE | 1 << 8 | 16, cookie & mask, mask)
     head = struct.pack("!QBBHHHI", new_cookie, table, command, idle, hard, priority, buffer)

@@ -4,6 +4,7 @@ use crate::api::ControllerRole;
 use crate::controllers::Incoming;
 use crate::core::links::Link;
 use crate::core::Core;
+use crate::layout::modifications::{goes_back, in_all_tables};
 use crate::model::rule::{Rule, CHANGED_COOKIE, MESSAGE_FLAGS};
 use crate::model::tables::{Filter, ALL_TABLES};
 use crate::wire::wire;
@@ -173,8 +174,10 @@ impl Core {
         });
         if let Some(check) = &check {
             let xid = incoming.origin.xid;
-            let frame = sayable(incoming, check)
-                .unwrap_or_else(|| wire(xid, &Message::FlowMod(check.clone())));
+            let frame = sayable(incoming, check).unwrap_or_else(|| match goes_back(check) {
+                true => wire(xid, &Message::Experimenter(in_all_tables(check, None))),
+                false => wire(xid, &Message::FlowMod(check.clone())),
+            });
             if self.holds_modification(incoming, &frame, now) {
                 return;
             }
@@ -202,7 +205,8 @@ impl Core {
                 tables.into_iter().map(in_table).collect()
             }
         };
-        self.switches.verdicts.begin_modification();
+        let is_of_all = flow_mod.table_id == ALL_TABLES;
+        self.switches.verdicts.begin_modification(is_of_all);
         for message in messages {
             self.dispatch_translated(incoming, &Message::FlowMod(message), now);
         }
@@ -246,7 +250,8 @@ fn is_wider(flow_mod: &FlowMod, chosen: &[Arc<Rule>]) -> bool {
 /// the actions need.
 fn checking(flow_mod: &FlowMod, selected: &[Arc<Rule>]) -> FlowMod {
     let cookies: BTreeSet<u64> = selected.iter().map(|rule| rule.cookie).collect();
-    let unused = (0..).find(|cookie| !cookies.contains(cookie));
+    // Open vSwitch's own rules have cookie 0, and may not be modified.
+    let unused = (1..).find(|cookie| !cookies.contains(cookie));
     FlowMod {
         table_id: first_table(flow_mod),
         cookie: unused.unwrap_or_default(),

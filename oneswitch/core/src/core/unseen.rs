@@ -4,13 +4,14 @@
 //! lib/pvector.c). It depends on the other rules of a switch, so switches would differ.
 
 use crate::core::Core;
+use crate::layout::modifications::{goes_back, in_all_tables};
 use crate::layout::translate::flow_mod_with_flood_group;
 use crate::model::facts::Facts;
 use crate::model::rule::Rule;
 use crate::model::tables::Filter;
 use crate::model::truth::{Changes, Request};
 use crate::wire::wire;
-use openflow13::{CanonicalMatch, FlowMod, FlowModCommand, Message};
+use openflow13::{decode, CanonicalMatch, FlowMod, FlowModCommand, Message};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -54,9 +55,13 @@ impl Core {
         now: Instant,
     ) {
         for (rule, message) in unseen {
+            let everywhere = self.switches.verdicts.modifies_all_tables() && goes_back(&message);
             let mut frame = wire(0, &Message::FlowMod(message));
             if facts.floods {
                 frame = flow_mod_with_flood_group(&frame);
+            }
+            if let (true, Ok((_, Message::FlowMod(message)))) = (everywhere, decode(&frame)) {
+                frame = wire(0, &Message::Experimenter(in_all_tables(&message, None)));
             }
             let targets = self.server.executors.of_rule(&rule);
             let targets = targets.intersection(self.switches.up());

@@ -6,6 +6,7 @@ use crate::core::bundle_parts::checkable;
 use crate::core::links::Link;
 use crate::core::openflow10::sayable;
 use crate::core::Core;
+use crate::layout::modifications::{goes_back, in_all_tables};
 use crate::layout::translate::{
     flow_mod_with_flood_group, patch_added, physical_packet_out, removal_of,
 };
@@ -20,8 +21,8 @@ use crate::server::ports::VirtualPort;
 use crate::switch_set::SwitchSet;
 use crate::wire::wire;
 use openflow13::{
-    config, openflow15, port_no, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand, Message,
-    PacketOut,
+    config, decode, openflow15, port_no, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
+    Message, PacketOut,
 };
 use std::time::Instant;
 use tracing::warn;
@@ -144,6 +145,13 @@ impl Core {
             holder.is_some(),
             now,
         );
+        let is_everywhere = self.switches.verdicts.modifies_all_tables() && !is_newer;
+        let changed = match is_everywhere && goes_back(&message) {
+            true => {
+                self.sent_to_all_tables(changed.as_deref().unwrap_or(incoming.frame), &matching)
+            }
+            false => changed,
+        };
         if sayable.is_some() && message.command == FlowModCommand::Add {
             let key = RuleKey::of_flow_mod(&message, matching.clone());
             self.switches.require_actions(targets, &key);
@@ -249,6 +257,18 @@ impl Core {
             }
         }
         Some(changed)
+    }
+
+    /// Returns a flow-mod for one table as one for all tables, which switches take. It is a part of such a message, so it changes no other rules.
+    fn sent_to_all_tables(&self, frame: &[u8], matching: &CanonicalMatch) -> Option<Vec<u8>> {
+        let Ok((header, Message::FlowMod(message))) = decode(frame) else {
+            return None;
+        };
+        let key = RuleKey::of_flow_mod(&message, matching.clone());
+        let is_addition = message.command == FlowModCommand::Add;
+        let old = self.truth.tables.get(&key).filter(|_| is_addition);
+        let everywhere = in_all_tables(&message, old.map(|rule| rule.cookie));
+        Some(wire(header.xid, &Message::Experimenter(everywhere)))
     }
 
     /// Deletes with a filter by out_port FLOOD or ALL, or by a hidden group: on the switches those outputs are such a group, so rules are

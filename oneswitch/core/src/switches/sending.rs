@@ -2,7 +2,7 @@
 
 use super::Switches;
 use crate::api::{Bridge, Destination, SwitchIndex};
-use crate::layout::tags::in_two_steps;
+use crate::layout::modifications::in_two_steps;
 use crate::model::truth::{Changes, Request};
 use crate::switch_set::SwitchSet;
 use crate::switches::sync::WHOLE_PACKET;

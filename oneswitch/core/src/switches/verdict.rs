@@ -217,6 +217,8 @@ pub struct Verdicts {
     joined: Option<u64>,
     /// The number of the first operation of a message that modifies rules in another way.
     modification: Option<u64>,
+    /// Whether that message is for all tables.
+    modifies_all_tables: bool,
     /// Whether someone wants to know which rules have changed.
     pub is_watched: bool,
     /// The first packet-out of the open batch.
@@ -332,12 +334,17 @@ impl Verdicts {
     }
 
     /// Makes the next operations those of one message that modifies rules, until [`Self::end_modification`].
-    pub fn begin_modification(&mut self) {
+    pub fn begin_modification(&mut self, of_all_tables: bool) {
         self.modification = Some(self.pushed);
+        self.modifies_all_tables = of_all_tables;
     }
 
     pub fn is_modifying(&self) -> bool {
         self.modification.is_some()
+    }
+
+    pub fn modifies_all_tables(&self) -> bool {
+        self.is_modifying() && self.modifies_all_tables
     }
 
     pub fn end_modification(&mut self) {
