@@ -6,7 +6,7 @@
 use crate::api::SwitchIndex;
 use crate::core::Core;
 use crate::layout::messages::key_of;
-use crate::layout::spelling::same_instructions;
+use crate::layout::spelling::{same_instructions, spelled_instructions};
 use crate::layout::translate::{copy_of, instructions_with_floods};
 use crate::model::facts::Facts;
 use crate::model::rule::{Rule, RuleKey};
@@ -251,9 +251,9 @@ impl Core {
 fn is_complete(known: &Rule, found: &FlowStats) -> bool {
     let copy = copy_of(known, 1, known.modified);
     let is_lenient = without_inconsistent(&copy.matching, &copy.instructions).is_some();
-    is_lenient
-        && found.cookie == known.cookie
-        && same_instructions(&found.instructions, &copy.instructions)
+    // The switch names the field of a port by the protocol that the rule matches on.
+    let spelled = spelled_instructions(&copy.instructions, &copy.matching);
+    is_lenient && found.cookie == known.cookie && same_instructions(&found.instructions, &spelled)
 }
 
 /// Returns a known rule as a switch has changed it.
