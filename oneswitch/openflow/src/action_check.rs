@@ -192,6 +192,8 @@ fn pull(rest: &[u8], strictness: Strictness) -> Result<(&[u8], &[u8]), Refusal> 
                 copy_field(raw, 12)?;
             }
             Some(action_kind::EXPERIMENTER) => nicira(raw)?,
+            Some(action_kind::PUSH_VLAN) => push(raw, [0x8100, 0x88a8])?,
+            Some(action_kind::PUSH_MPLS) => push(raw, [0x8847, 0x8848])?,
             _ => {}
         }
     }
@@ -217,6 +219,18 @@ fn output(raw: &[u8]) -> Result<(), Refusal> {
     Err(Refusal::new(
         ErrorCode::BAD_ACTION_BAD_OUT_PORT,
         format!("output to port {port:#x}"),
+    ))
+}
+
+/// `decode_OFPAT_RAW11_PUSH_VLAN`, `decode_OFPAT_RAW11_PUSH_MPLS`: before errors of later actions.
+fn push(raw: &[u8], ethertypes: [u16; 2]) -> Result<(), Refusal> {
+    let ethertype = u16_at(raw, 4).unwrap_or_default();
+    if ethertypes.contains(&ethertype) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        ErrorCode::BAD_ACTION_BAD_ARGUMENT,
+        format!("push of a tag or label of type {ethertype:#06x}"),
     ))
 }
 

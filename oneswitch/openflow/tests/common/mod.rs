@@ -181,8 +181,13 @@ fn action() -> impl Strategy<Value = Vec<u8>> {
             .prop_map(|(port, len)| ActionList::new().output(port, len).as_bytes().to_vec()),
         (0u16..4096).prop_map(|vid| ActionList::new().set_vlan_vid(vid).as_bytes().to_vec()),
         any::<u32>().prop_map(|group| ActionList::new().group(group).as_bytes().to_vec()),
-        (prop_oneof![15u16..=24, 1u16..=2], any::<[u8; 4]>())
-            .prop_map(|(kind, argument)| standard(kind, argument)),
+        (prop_oneof![15u16..=24, 1u16..=2], any::<[u8; 4]>()).prop_map(|(kind, argument)| {
+            match kind {
+                17 => standard(kind, [0x81, 0, argument[2], argument[3]]),
+                19 => standard(kind, [0x88, 0x47, argument[2], argument[3]]),
+                _ => standard(kind, argument),
+            }
+        }),
         (
             prop_oneof![Just(1u16), Just(14), Just(34), Just(43)],
             any::<[u8; 6]>()
