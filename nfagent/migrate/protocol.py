@@ -232,19 +232,21 @@ def let_go(move: RunningMigration, flipped: threading.Event, is_quiet: Callable[
     new, old = move.need("incoming"), move.peer("serving")
     if old is None:
         return
-    marking, fence = move.marking(), _unused()
+    marking, fence, first = move.marking(), _unused(), _unused()
     new.ask("release", fence=fence)
     while not is_quiet():
         flipped.wait(_BEFORE_FLIP_S)
-        paths = marking.send(fence)
+        paths = marking.send(first)
         try:
-            relayed = old.ask("relayed", first=fence, paths=paths, timeout_ms=_MARKER_MS)["relayed"]
+            relayed = old.ask("relayed", first=first, paths=paths, timeout_ms=_MARKER_MS)["relayed"]
         except ControlRefusedError as error:
             if error.code != "timeout":
                 raise
-            continue  # a marker was lost: repeat, with the same fence
-        new.ask("release", fence=fence + paths, reached=fence, relayed=relayed)
-        fence += paths
+            # A marker was lost: repeat, with the same fence, and other numbers, since their paths may be others now.
+        else:
+            new.ask("release", fence=fence + 1, reached=fence, relayed=relayed)
+            fence += 1
+        first += paths
 
 
 def _unused() -> int:

@@ -183,7 +183,7 @@ def test_a_lost_marker_is_sent_again(own_world: World) -> None:
     case = Case(own_world, lost_markers=2)
     assert case.end(case.begin())["outcome"] == "done"
     numbers = [first for _, first in own_world.wiring.markers]
-    assert numbers[:4] == [numbers[0]] * 3 + [numbers[0] + 2]
+    assert numbers[:4] == [numbers[0] + 2 * turn for turn in range(4)], "each with numbers of its own"
     assert case.ask("status", TARGET)["released"] >= 1
     case.check(TARGET, 3)
 
