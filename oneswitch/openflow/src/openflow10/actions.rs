@@ -95,6 +95,21 @@ pub(super) fn to_13(mut list: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(out)
 }
 
+/// Does the same for a bucket. A `pop_vlan` needs no tag there, and an action set executes the load that would stand before it
+/// behind it.
+pub(super) fn to_bucket(list: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let translated = to_13(list)?;
+    let mut out = Vec::with_capacity(translated.len());
+    let mut rest = Actions::trusted(&translated, 0).iter();
+    while let Some(item) = rest.next() {
+        let is_popped = rest.clone().next().is_some_and(|next| is_pop(&next));
+        if !(is_popped && is_load_of_cfi(&item)) {
+            out.put(item.raw);
+        }
+    }
+    Ok(out)
+}
+
 fn translate(action: &[u8], out: &mut Vec<u8>) -> Result<(), Refusal> {
     let kind = u16_at(action, 0).unwrap_or_default();
     let fixed = match kind {

@@ -37,7 +37,7 @@ const SPELLING: Spelling = Spelling {
             let detail = "actions not padded to 8 bytes";
             return Err(Refusal::new(ErrorCode::BAD_REQUEST_BAD_LEN, detail));
         }
-        let translated = actions::to_13(list)?;
+        let translated = actions::to_bucket(list)?;
         Ok(ActionList::from_bytes(translated)?.as_bytes().to_vec())
     },
     write: actions::of_bucket,
