@@ -173,7 +173,12 @@ fn concerns(request: &Request, rule: &Rule) -> Later {
             message, matching, ..
         } => {
             let filter = Filter::of_flow_mod(message, matching.clone());
-            let is_it = || rule.key == RuleKey::of_flow_mod(message, matching.clone());
+            // OpenFlow 1.0 names all tables in strict messages, too.
+            let is_in_table = message.table_id == ALL_TABLES || message.table_id == rule.key.table;
+            let is_it = || {
+                let is_like = message.priority == rule.key.priority;
+                is_in_table && is_like && *matching == rule.key.matching
+            };
             match message.command {
                 FlowModCommand::Add if is_it() => Later::Ends,
                 FlowModCommand::Delete if filter.selects(rule) => Later::Ends,
