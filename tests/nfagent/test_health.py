@@ -62,7 +62,7 @@ def test_a_hanging_instance_can_be_deleted(world: World) -> None:
     assert processes_of(made["id"]) == []
 
 
-@pytest.mark.parametrize("effect", ["start", "hold", "COMMIT", "commit", "flip", "drain", "done"])
+@pytest.mark.parametrize("effect", ["start", "hold", "freeze", "COMMIT", "flip", "drain", "done"])
 @pytest.mark.parametrize("who", ["old", "new"])
 def test_a_hanging_process_does_not_block_a_migration(world: World, who: str, effect: str) -> None:
     case = Case(world)

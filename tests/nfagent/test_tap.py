@@ -91,5 +91,9 @@ def test_its_costs_are_learnt_at_each_class_of_locations(monitor: AssetMonitor) 
         monitor.move("snic0")
         wait_until(lambda: is_learnt("nic"))
         monitor.move("hypervisor")
-    why = monitor.client.get("/api/v1/placement/why/monitor").json()["why"]
-    assert set(why["millicores"]) == {"hypervisor", "snic0"}
+
+    def compares_both() -> bool:
+        why = monitor.client.get("/api/v1/placement/why/monitor").json()["why"]
+        return set(why["millicores"]) == {"hypervisor", "snic0"}
+
+    wait_until(compares_both)

@@ -200,8 +200,14 @@ class Learn:
 _LEARN_IMMEDIATE, _LEARN_LOAD, _LEARN_OUTPUT = 1 << 13, 1 << 11, 2 << 11
 
 
+_NXM = {"eth_dst": 1, "eth_src": 2, "eth_type": 3}
+"""Fields with another name in NXM, as which Open vSwitch forwards them (known difference)."""
+
+
 def _nxm(name: str) -> bytes:
     field = FIELDS[name]
+    if name in _NXM:
+        return struct.pack("!HBB", 0, _NXM[name] << 1, field.size)
     return struct.pack("!HBB", field.oxm_class, field.number << 1, field.size)
 
 
