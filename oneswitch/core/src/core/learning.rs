@@ -249,19 +249,27 @@ impl Core {
 
 /// Tells whether a switch has found a rule as it should be after a change over OpenFlow 1.0 (switches/version10.rs).
 fn is_complete(known: &Rule, found: &FlowStats) -> bool {
+    let is_lenient = without_inconsistent(&known.matching, &known.instructions).is_some();
+    is_lenient && found.cookie == known.cookie && does_the_same(known, found)
+}
+
+/// Tells whether a switch has found the instructions of a rule, perhaps spelled otherwise.
+fn does_the_same(known: &Rule, found: &FlowStats) -> bool {
     let copy = copy_of(known, 1, known.modified);
-    let is_lenient = without_inconsistent(&copy.matching, &copy.instructions).is_some();
     // The switch names the field of a port by the protocol that the rule matches on.
     let spelled = spelled_instructions(&copy.instructions, &copy.matching);
-    is_lenient && found.cookie == known.cookie && same_instructions(&found.instructions, &spelled)
+    same_instructions(&found.instructions, &spelled)
 }
 
 /// Returns a known rule as a switch has changed it.
 fn rewritten(known: &Arc<Rule>, found: &FlowStats, now: Instant) -> Rule {
-    let bytes =
-        instructions_with_floods(found.instructions.as_bytes(), known.instructions.as_bytes());
-    let instructions =
-        Instructions::from_bytes(bytes).unwrap_or_else(|_| found.instructions.clone());
+    let instructions = if does_the_same(known, found) {
+        known.instructions.clone()
+    } else {
+        let bytes =
+            instructions_with_floods(found.instructions.as_bytes(), known.instructions.as_bytes());
+        Instructions::from_bytes(bytes).unwrap_or_else(|_| found.instructions.clone())
+    };
     Rule {
         cookie: found.cookie,
         facts: Facts::of_instructions(&instructions),
