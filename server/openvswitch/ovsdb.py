@@ -167,7 +167,7 @@ class _NotifyingIdl(connection.OvsdbIdl):
     changed: threading.Condition | None = None
 
     def send_request(self, request: Any) -> Any:
-        """Ask the server about its databases without their schemas, 18 kB that the library reads and nobody needs."""
+        """Leave the schemas, 18 kB that nothing reads, out of the request about the server's databases."""
         if request.method == "monitor_cond" and request.params[0] == "_Server":
             for monitor in request.params[2]["Database"]:
                 monitor["columns"].remove("schema")

@@ -217,7 +217,7 @@ class Move:
             self.new.kill()
             self._adopt()
         elif self.victim == "new" and self.how == "copy":
-            self.old.kill()  # it relays to nobody; only its state of the hand-over is left
+            self.old.kill()  # it has nothing to relay; only its record of the hand-over remains
             self._adopt()
         elif self.victim == "old":
             self.new.ask("commit", epoch=1, given=True)

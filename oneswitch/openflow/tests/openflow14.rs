@@ -80,7 +80,7 @@ fn counted() -> impl Strategy<Value = PortStats> {
     )
 }
 
-/// Counters that are unknown are told as those that are not counted; there is no list of custom ones then.
+/// An unknown counter is encoded as one that is not counted, and custom counters are left out.
 #[test]
 fn a_port_without_intels_counters_has_uncounted_ones() {
     let frames = openflow14::encode_port_stats(7, &[PortStats::default()]);

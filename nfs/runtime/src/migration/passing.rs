@@ -72,7 +72,7 @@ impl Passing {
         Ok(())
     }
 
-    /// Waits until what was sent has passed the switches; returns why it may not have.
+    /// Waits until all packets sent have passed the switches; returns the reason if some may not have.
     pub(super) fn after(&self) -> Option<String> {
         let is_fresh = self.passed.is_some_and(|passed| passed.elapsed() < FRESH);
         let pass = |socket| {

@@ -211,8 +211,8 @@ impl Arriving {
         Ok(json!({"unpassed": unpassed}))
     }
 
-    /// Tells the old instance that this one has taken over, once it has, and once `status` says so: from then on the old one relays, and if that ends, the
-    /// agent must learn here that there is no way back.
+    /// Tells the old instance that this one has taken over, once it has, and once `status` says so: the old one relays from then on. If it
+    /// ends, the agent must see in `status` that it cannot roll back.
     pub(super) fn confirm(&self) {
         if self.committed {
             match &self.delivery {

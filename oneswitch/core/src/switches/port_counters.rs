@@ -24,7 +24,7 @@ pub(super) struct AskedNewer {
 }
 
 impl Switches {
-    /// Forgets a connection; what was asked there is asked over OpenFlow 1.3.
+    /// Forgets a connection, and repeats its unanswered requests over OpenFlow 1.3.
     pub fn port_counters_down(&mut self, switch: SwitchIndex) {
         self.port_counters.links.remove(switch);
         self.outbox.discard(Destination::PortCounters(switch));
