@@ -9,6 +9,7 @@ ENV DEBIAN_FRONTEND=noninteractive
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates make && rm -rf /var/lib/apt/lists/*
 WORKDIR /opt/oneswitch
 COPY Cargo.lock Cargo.toml LICENSE Makefile README.md clippy.toml pyproject.toml requirements.lock ./
+COPY packaging/cargo-static packaging/cargo-static
 COPY tools/prepare tools/prepare
 COPY examples examples
 COPY lab lab
