@@ -146,14 +146,12 @@ impl Core {
     pub(in crate::core) fn check_at_hub(&mut self, message: &[u8], xid: u32) {
         let is_newer =
             lacks_header(message) && self.switches.properties.rounds.links().contains(HUB);
-        let checked = checkable(message).filter(|_| !is_newer);
-        self.switches.speak_newer(is_newer);
+        if is_newer {
+            return self.speaking_newer(|core| core.switches.check_part(HUB, message, xid));
+        }
+        let checked = checkable(message);
         self.switches
             .check_part(HUB, checked.as_deref().unwrap_or(message), xid);
-        self.switches.speak_newer(false);
-        if is_newer {
-            self.hold_behind_operation();
-        }
     }
 
     /// As [`Self::holds_until_gathered`], for a new meter.

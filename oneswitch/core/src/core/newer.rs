@@ -67,7 +67,19 @@ impl Core {
         waits
     }
 
-    /// As [`Self::operate`], over OpenFlow 1.5 if the switches can get it so. All other messages of controllers wait for the verdict.
+    /// Does `send`, whose messages go over OpenFlow 1.5. All other messages of controllers wait for their verdict; those of a bundle, for the
+    /// bundle's.
+    pub(in crate::core) fn speaking_newer(&mut self, send: impl FnOnce(&mut Self)) {
+        let is_part = self.switches.is_collecting();
+        self.switches.speak_newer(true);
+        send(self);
+        self.switches.speak_newer(is_part);
+        if !is_part {
+            self.hold_behind_operation();
+        }
+    }
+
+    /// As [`Self::operate`], over OpenFlow 1.5 if the switches can get it so.
     pub(in crate::core) fn operate_newer(
         &mut self,
         incoming: Incoming<'_>,
@@ -76,15 +88,12 @@ impl Core {
         targets: SwitchSet,
         now: Instant,
     ) {
-        let is_linked = self.unlinked(Link::Version15).is_empty();
-        let is_part = self.switches.is_collecting();
-        self.switches.speak_newer(is_linked);
-        self.operate(incoming, changed, request, targets, now);
-        self.switches.speak_newer(is_linked && is_part);
-        if !is_linked {
-            self.switches.require_properties(targets);
-        } else if !is_part {
-            self.hold_behind_operation();
+        if self.unlinked(Link::Version15).is_empty() {
+            return self.speaking_newer(|core| {
+                core.operate(incoming, changed, request, targets, now);
+            });
         }
+        self.operate(incoming, changed, request, targets, now);
+        self.switches.require_properties(targets);
     }
 }

@@ -189,17 +189,14 @@ impl Core {
             Some(sayable) if is_newer && !is_linked => Some(sayable),
             _ => changed,
         };
-        if is_linked {
-            self.switches.speak_newer(true);
-        }
-        self.transmit(incoming, changed, request, Changes::default(), holder, now);
-        self.switches
-            .verdicts
-            .expect_refusal(ErrorCode::FLOW_MOD_FAILED_OVERLAP);
-        // All messages of a bundle go over one connection.
-        if is_linked && !self.switches.is_collecting() {
-            self.switches.speak_newer(false);
-            self.hold_behind_operation();
+        let transmit = |core: &mut Self| {
+            core.transmit(incoming, changed, request, Changes::default(), holder, now);
+            let verdicts = &mut core.switches.verdicts;
+            verdicts.expect_refusal(ErrorCode::FLOW_MOD_FAILED_OVERLAP);
+        };
+        match is_linked {
+            true => self.speaking_newer(transmit),
+            false => transmit(self),
         }
     }
 
