@@ -64,67 +64,54 @@ impl View<'_> {
         xid: u32,
         now: Instant,
     ) -> Reply {
-        let reply =
-            match request {
-                MultipartRequest::Desc => MultipartReply::Desc(self.description()),
-                MultipartRequest::Flow(filter) => {
-                    return Reply::flows(xid, self.merge_flows(filter, answers, now))
-                }
-                MultipartRequest::Aggregate(filter) => self.merge_aggregate(filter, answers, now),
-                MultipartRequest::Table => MultipartReply::Table(self.merge_tables(answers)),
-                MultipartRequest::PortStats { port } => MultipartReply::PortStats(
-                    self.merge_ports(*port, answers.parts, &answers.offloaded),
-                ),
-                MultipartRequest::Queue { port, .. } => {
-                    MultipartReply::Queue(self.merge_queues(*port, answers.parts))
-                }
-                MultipartRequest::Group { group } => {
-                    MultipartReply::Group(self.merge_groups(*group, answers, now))
-                }
-                MultipartRequest::GroupDesc => {
-                    MultipartReply::GroupDesc(self.group_descriptions(answers))
-                }
-                MultipartRequest::Meter { meter } => {
-                    MultipartReply::Meter(self.merge_meters(*meter, answers, now))
-                }
-                MultipartRequest::MeterConfig { meter } => {
-                    MultipartReply::MeterConfig(self.meter_configs(*meter, answers))
-                }
-                MultipartRequest::PortDesc => {
-                    let ports = self.port_descriptions().into_iter();
-                    MultipartReply::PortDesc(match answers.shown {
-                        Shown::Written => ports.collect(),
-                        _ => ports.map(Port::in_openflow13).collect(),
-                    })
-                }
-                // The hypervisor's answer, part by part, because all switches run the same software. Without it, no features.
-                _ if !answers.parts.is_empty() => return relay(answers.parts, xid).into(),
-                MultipartRequest::GroupFeatures => MultipartReply::GroupFeatures(NO_GROUPS),
-                MultipartRequest::MeterFeatures => MultipartReply::MeterFeatures(NO_METERS),
-                MultipartRequest::TableFeatures(_)
-                | MultipartRequest::FlowMonitor(_)
-                | MultipartRequest::Experimenter { .. } => {
-                    MultipartReply::TableFeatures(Box::default())
-                }
-            };
-        encode_multipart_reply(xid, &reply).into()
-    }
-
-    /// Does as [`Self::merge`], in OpenFlow 1.4 if that says more.
-    pub fn reply(
-        &self,
-        request: &MultipartRequest,
-        answers: Answers,
-        xid: u32,
-        now: Instant,
-    ) -> Reply {
-        match (request, &answers.shown) {
-            (MultipartRequest::PortStats { port }, Shown::Importance) => {
-                let ports = self.merge_ports(*port, answers.parts, &answers.offloaded);
-                encode_port_stats(xid, &ports).into()
+        let reply = match request {
+            MultipartRequest::Desc => MultipartReply::Desc(self.description()),
+            MultipartRequest::Flow(filter) => {
+                return Reply::flows(xid, self.merge_flows(filter, answers, now))
             }
-            _ => self.merge(request, answers, xid, now),
-        }
+            MultipartRequest::Aggregate(filter) => self.merge_aggregate(filter, answers, now),
+            MultipartRequest::Table => MultipartReply::Table(self.merge_tables(answers)),
+            MultipartRequest::PortStats { port } => {
+                let ports = self.merge_ports(*port, answers.parts, &answers.offloaded);
+                match answers.shown {
+                    // OpenFlow 1.4 says more.
+                    Shown::Importance => return encode_port_stats(xid, &ports).into(),
+                    _ => MultipartReply::PortStats(ports),
+                }
+            }
+            MultipartRequest::Queue { port, .. } => {
+                MultipartReply::Queue(self.merge_queues(*port, answers.parts))
+            }
+            MultipartRequest::Group { group } => {
+                MultipartReply::Group(self.merge_groups(*group, answers, now))
+            }
+            MultipartRequest::GroupDesc => {
+                MultipartReply::GroupDesc(self.group_descriptions(answers))
+            }
+            MultipartRequest::Meter { meter } => {
+                MultipartReply::Meter(self.merge_meters(*meter, answers, now))
+            }
+            MultipartRequest::MeterConfig { meter } => {
+                MultipartReply::MeterConfig(self.meter_configs(*meter, answers))
+            }
+            MultipartRequest::PortDesc => {
+                let ports = self.port_descriptions().into_iter();
+                MultipartReply::PortDesc(match answers.shown {
+                    Shown::Written => ports.collect(),
+                    _ => ports.map(Port::in_openflow13).collect(),
+                })
+            }
+            // The hypervisor's answer, part by part, because all switches run the same software. Without it, no features.
+            _ if !answers.parts.is_empty() => return relay(answers.parts, xid).into(),
+            MultipartRequest::GroupFeatures => MultipartReply::GroupFeatures(NO_GROUPS),
+            MultipartRequest::MeterFeatures => MultipartReply::MeterFeatures(NO_METERS),
+            MultipartRequest::TableFeatures(_)
+            | MultipartRequest::FlowMonitor(_)
+            | MultipartRequest::Experimenter { .. } => {
+                MultipartReply::TableFeatures(Box::default())
+            }
+        };
+        encode_multipart_reply(xid, &reply).into()
     }
 
     fn description(&self) -> SwitchDesc {

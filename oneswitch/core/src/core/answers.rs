@@ -65,7 +65,7 @@ impl Core {
                 offloaded: Sums::new(),
                 shown: Shown::in_version(incoming.version()),
             };
-            let reply = self.view().reply(&request, answers, origin.xid, now);
+            let reply = self.view().merge(&request, answers, origin.xid, now);
             return self.fill_reply(origin.controller, slot, reply);
         }
         let reserved = self.view().answer_size(&request) + incoming.sent.len();
@@ -314,7 +314,7 @@ impl Core {
                     offloaded: offloaded.unwrap_or_default(),
                     shown: question.shown,
                 };
-                self.view().reply(&question.request, answers, xid, now)
+                self.view().merge(&question.request, answers, xid, now)
             }
         };
         self.give_answer(place, question.reserved, reply);
