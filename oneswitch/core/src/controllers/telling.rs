@@ -5,7 +5,7 @@ use crate::api::{ControllerId, ControllerRole, Destination, Greeting};
 use crate::controllers::controller::{Admission, Asynchronous, Controller, WINDOW};
 use crate::controllers::reply::Reply;
 use crate::model::happened::Happened;
-use crate::server::ports::Announced;
+use crate::server::port_views::Announced;
 use crate::switches::verdict::{Forwarded, Origin, Refused};
 use crate::wire::wire;
 use openflow13::flow_monitor::{encode_paused, encode_resumed, updates_messages};

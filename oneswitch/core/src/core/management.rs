@@ -7,7 +7,8 @@ use crate::api::{
 use crate::core::Core;
 use crate::layout::edge::patch_name;
 use crate::server::executors::Executors;
-use crate::server::ports::{config_names, Announced, VirtualPort};
+use crate::server::port_views::{config_names, Announced};
+use crate::server::ports::VirtualPort;
 use crate::switches::audit::BridgeAudit;
 use openflow13::{config, state};
 use std::time::Instant;

@@ -1,7 +1,8 @@
 //! Applies controllers' port configuration.
 
 use crate::api::{Bridge, SwitchIndex};
-use crate::server::ports::{Announced, Location};
+use crate::server::port_views::Announced;
+use crate::server::ports::Location;
 use crate::server::Server;
 use crate::switches::Switches;
 use openflow13::{config, state, Message, PortMod, PortStatus};

@@ -86,23 +86,3 @@ fn flow_ids_run_out_before_numbers_do() {
     assert_eq!(insert(&mut map, None, "f", "f"), exhausted);
     assert_eq!(MAX_DELIVER, 4080);
 }
-
-#[test]
-fn a_controller_sees_the_port_and_not_the_interface() {
-    let mut map = PortMap::default();
-    insert(&mut map, Some(7), "vm7", "i").unwrap();
-    let port = map.get_mut(7).unwrap();
-    port.hw_addr = Some([2; 6]);
-    let physical = Port {
-        number: 40,
-        hw_addr: [9; 6],
-        config: config::PORT_DOWN,
-        ..Port::default()
-    };
-    let view = port.view(Some(&physical), false);
-    assert_eq!((view.number, view.hw_addr, view.config), (7, [2; 6], 0));
-    assert_eq!(view.name_str(), "vm7");
-    assert_eq!(port.view(None, false).state, state::LINK_DOWN);
-    let cut_off = port.view(Some(&physical), true);
-    assert_eq!(cut_off.state, state::LINK_DOWN);
-}
