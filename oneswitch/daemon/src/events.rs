@@ -5,7 +5,7 @@ mod requests;
 mod status;
 mod writers;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -151,29 +151,64 @@ pub enum Command {
     Abort(String),
 }
 
+/// The output of a session that its stream has not taken yet. The session and the engine share it.
+#[derive(Debug, Default)]
+pub struct Backlog {
+    bytes: AtomicUsize,
+    is_stuck: AtomicBool,
+}
+
+impl Backlog {
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Adds bytes; returns how many wait then.
+    pub fn add(&self, count: usize) -> usize {
+        self.bytes.fetch_add(count, Ordering::Relaxed) + count
+    }
+
+    pub fn remove(&self, count: usize) {
+        self.bytes.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// Tells whether the stream took nothing when the session last tried to write.
+    pub fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::Relaxed)
+    }
+
+    pub fn set_stuck(&self, is_stuck: bool) {
+        self.is_stuck.store(is_stuck, Ordering::Relaxed);
+    }
+}
+
 /// The engine's end of a session.
 #[derive(Clone, Debug)]
 pub struct Handle {
     commands: mpsc::UnboundedSender<Command>,
-    backlog: Arc<AtomicUsize>,
+    backlog: Arc<Backlog>,
 }
 
 impl Handle {
-    pub fn new(commands: mpsc::UnboundedSender<Command>, backlog: Arc<AtomicUsize>) -> Self {
+    pub fn new(commands: mpsc::UnboundedSender<Command>, backlog: Arc<Backlog>) -> Self {
         Self { commands, backlog }
     }
 
     /// Queues complete messages; returns the number of bytes waiting to be written.
     pub fn write(&self, bytes: Vec<u8>) -> usize {
-        let length = bytes.len();
-        let backlog = self.backlog.fetch_add(length, Ordering::Relaxed) + length;
+        let backlog = self.backlog.add(bytes.len());
         self.send(Command::Write(bytes));
         backlog
     }
 
     /// Returns the number of bytes waiting to be written.
     pub fn backlog(&self) -> usize {
-        self.backlog.load(Ordering::Relaxed)
+        self.backlog.bytes()
+    }
+
+    /// Tells whether the peer's socket took no more of them at the last try.
+    pub fn is_stuck(&self) -> bool {
+        self.backlog.is_stuck()
     }
 
     pub fn resume(&self) {

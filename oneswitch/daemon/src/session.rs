@@ -10,7 +10,6 @@ mod pump;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::AtomicUsize;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -19,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::events::{Event, Handle, Peer};
+use crate::events::{Backlog, Event, Handle, Peer};
 pub use frames::{is_echo, is_private, messages};
 pub use pump::Timing;
 
@@ -62,7 +61,7 @@ where
         }
     };
     let (sender, commands) = mpsc::unbounded_channel();
-    let backlog = Arc::new(AtomicUsize::new(0));
+    let backlog = Arc::<Backlog>::default();
     let handle = Handle::new(sender, Arc::clone(&backlog));
     let is_switch = matches!(peer, Peer::Switch(..));
     let up = Event::Up {

@@ -234,10 +234,11 @@ impl Controller {
         self.first_slot + self.slots.len() as u64
     }
 
-    /// Learns how many bytes its connection has not sent yet.
-    pub fn set_unsent(&mut self, bytes: usize) {
+    /// Learns how many bytes its connection has not sent yet, and whether its socket takes no more.
+    pub fn set_unsent(&mut self, bytes: usize, is_stuck: bool) {
         self.unsent = bytes;
         self.monitors.unsent = self.monitors.unsent.min(bytes);
+        self.monitors.is_stuck = is_stuck;
     }
 
     /// Reserves the next place among the replies, behind these operations.

@@ -11,9 +11,9 @@ use openflow13::{ErrorCode, Instructions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Unsent bytes of reports above which no more changes are reported until all of them are sent. (Open vSwitch takes 128 KiB behind the
-/// socket's buffer, and tries to send each report at once; here connections send between rounds.)
-const PAUSE: usize = 1 << 20;
+/// Bytes of reports behind the socket's buffer above which no more changes are reported until all of them are sent, as in Open vSwitch
+/// (`ofmonitor_flush`, ofproto/connmgr.c).
+const PAUSE: usize = 128 << 10;
 /// `OFPRR_EVICTION`.
 const EVICTION: u8 = 5;
 
@@ -72,6 +72,8 @@ pub struct Monitors {
     pub waiting: usize,
     /// At most this many bytes of reports are unsent on the connection.
     pub unsent: usize,
+    /// Whether the connection's socket takes no more.
+    pub is_stuck: bool,
 }
 
 impl Monitors {
@@ -199,9 +201,10 @@ impl Monitors {
         false
     }
 
-    /// Begins a pause if too much is unsent; returns whether it does.
+    /// Begins a pause if too much is unsent; returns whether it does. It does not before the connection has tried to send it.
     pub fn pauses(&mut self) -> bool {
-        let begins = self.paused.is_none() && self.waiting + self.unsent > PAUSE;
+        let is_behind = self.is_stuck && self.waiting + self.unsent > PAUSE;
+        let begins = self.paused.is_none() && is_behind;
         if begins {
             self.paused = Some(HashMap::new());
         }

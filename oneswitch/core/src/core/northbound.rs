@@ -45,10 +45,10 @@ impl Core {
         }
     }
 
-    /// Reports the unsent bytes of controller `id`'s connection: while they are many, its replies wait.
-    pub fn controller_unsent(&mut self, id: ControllerId, bytes: usize) {
+    /// Reports the unsent bytes of controller `id`'s connection: while they are many, its replies wait. `is_stuck`: its socket takes no more.
+    pub fn controller_unsent(&mut self, id: ControllerId, bytes: usize, is_stuck: bool) {
         if let Some(controller) = self.controllers.get_mut(id) {
-            controller.set_unsent(bytes);
+            controller.set_unsent(bytes, is_stuck);
         }
     }
 

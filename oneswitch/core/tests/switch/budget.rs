@@ -145,7 +145,7 @@ fn a_long_reply_leaves_as_its_controller_reads() {
     for number in 0..300 {
         lab.ask(1, &Message::FlowMod(long_rule(number, 2)));
     }
-    lab.core.controller_unsent(ONE, WINDOW);
+    lab.core.controller_unsent(ONE, WINDOW, true);
     lab.send(1, 2, &flow_stats());
     lab.send(1, 3, &Message::BarrierRequest);
     lab.run();
@@ -155,9 +155,9 @@ fn a_long_reply_leaves_as_its_controller_reads() {
     let mut answers = Vec::new();
     let mut kept = lab.core.kept_for(ONE);
     while lab.core.withholds_replies_of(ONE) {
-        lab.core.controller_unsent(ONE, 0);
+        lab.core.controller_unsent(ONE, 0, false);
         lab.flush();
-        lab.core.controller_unsent(ONE, WINDOW);
+        lab.core.controller_unsent(ONE, WINDOW, true);
         let frames = lab.take_raw(1);
         let bytes: usize = frames.iter().map(Vec::len).sum();
         assert!((1..=WINDOW + MESSAGE).contains(&bytes), "{bytes}");
@@ -210,7 +210,8 @@ fn packet_in(lab: &mut Lab, switch: usize) {
 fn packet_ins_that_a_slow_controller_does_not_read_are_dropped_and_counted() {
     let mut lab = Lab::new(1, &[0]);
     lab.controller_up(2);
-    lab.core.controller_unsent(ONE, PACKET_IN_WINDOW - 130_000);
+    lab.core
+        .controller_unsent(ONE, PACKET_IN_WINDOW - 130_000, true);
     for _ in 0..5 {
         packet_in(&mut lab, 0);
     }
@@ -218,7 +219,7 @@ fn packet_ins_that_a_slow_controller_does_not_read_are_dropped_and_counted() {
     assert_eq!((lab.take(1).len(), lab.take(2).len()), (2, 5));
     assert_eq!(lab.core.packet_ins_dropped(ONE), 3);
     assert_eq!(lab.core.packet_ins_dropped(ControllerId(2)), 0);
-    lab.core.controller_unsent(ONE, 0);
+    lab.core.controller_unsent(ONE, 0, false);
     packet_in(&mut lab, 0);
     lab.run();
     assert_eq!(lab.take(1).len(), 1);

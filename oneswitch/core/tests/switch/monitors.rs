@@ -219,18 +219,25 @@ fn a_rule_that_times_out_is_reported_with_the_reason() {
 
 #[test]
 fn a_watcher_that_does_not_read_misses_changes_and_gets_the_difference() {
-    const PAUSE: usize = 1 << 20;
+    const PAUSE: usize = 128 << 10;
     let id = ControllerId(WATCHER);
     let mut lab = watched(CHANGES | flags::INSTRUCTIONS);
     lab.take_raw(WATCHER);
     let long = Message::FlowMod(add(1, from(1), &note(20_800)));
+    // Its socket takes them all.
+    for _ in 0..PAUSE / 20_800 + 2 {
+        lab.core.controller_unsent(id, 2 * PAUSE, false);
+        lab.ask(1, &long);
+        assert!(!take(&mut lab, WATCHER).contains(&Paused));
+    }
+    lab.core.controller_unsent(id, 0, true);
     let mut unsent = 0;
     let mut reports = 0;
     loop {
         lab.ask(1, &long);
         let frames = lab.take_raw(WATCHER);
         unsent += frames.iter().map(Vec::len).sum::<usize>();
-        lab.core.controller_unsent(id, unsent);
+        lab.core.controller_unsent(id, unsent, true);
         let seen = told(frames);
         reports += seen.len();
         if seen.contains(&Paused) {
@@ -240,7 +247,7 @@ fn a_watcher_that_does_not_read_misses_changes_and_gets_the_difference() {
     }
     assert!(unsent > PAUSE / 2, "{unsent} bytes, {reports} reports");
     // Removals of older rules are reported, everything else is not.
-    lab.core.controller_unsent(id, 1);
+    lab.core.controller_unsent(id, 1, true);
     lab.ask(1, &rule(1));
     lab.ask(1, &Message::FlowMod(delete(from(2))));
     for port in [3, 4] {
@@ -249,7 +256,7 @@ fn a_watcher_that_does_not_read_misses_changes_and_gets_the_difference() {
     lab.ask(1, &Message::FlowMod(delete(from(4))));
     assert_eq!(take(&mut lab, WATCHER), [Full(Removed, 2, 2)]);
     assert!(lab.core.awaits_silence_of(id));
-    lab.core.controller_unsent(id, 0);
+    lab.core.controller_unsent(id, 0, false);
     lab.core.end_of_batch(lab.now);
     lab.run();
     let mut missed = take(&mut lab, WATCHER);

@@ -73,7 +73,9 @@ impl Engine {
         for (connection, session) in &self.sessions {
             if matches!(session.peer, Peer::Controller { .. }) {
                 let id = ControllerId(*connection);
-                self.core.controller_unsent(id, session.handle.backlog());
+                let handle = &session.handle;
+                self.core
+                    .controller_unsent(id, handle.backlog(), handle.is_stuck());
             }
         }
     }

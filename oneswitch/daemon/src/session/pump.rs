@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep_until, Instant};
 
 use super::frames::{bare, scan, Trouble};
-use crate::events::{Command, Event};
+use crate::events::{Backlog, Command, Event};
 
 /// Bytes of one read. Larger than the largest message, so that a buffer always holds one.
 const READ_SIZE: usize = 128 * 1024;
@@ -81,7 +80,7 @@ pub struct Pump<'a> {
     timing: Timing,
     events: &'a mpsc::UnboundedSender<Event>,
     /// Bytes in `unsent` and on their way to it; shared with the engine.
-    backlog: Arc<AtomicUsize>,
+    backlog: Arc<Backlog>,
     unsent: VecDeque<Vec<u8>>,
     /// Bytes of the first of `unsent` that are written.
     sent: usize,
@@ -112,7 +111,7 @@ impl<'a> Pump<'a> {
         version: u8,
         is_switch: bool,
         timing: Timing,
-        backlog: Arc<AtomicUsize>,
+        backlog: Arc<Backlog>,
         events: &'a mpsc::UnboundedSender<Event>,
     ) -> Self {
         let now = Instant::now();
@@ -177,6 +176,10 @@ impl<'a> Pump<'a> {
                     Ok(count) => self.written(count),
                     Err(_) => self.fall_mute(),
                 },
+                // Its turn comes only if the stream has taken nothing.
+                () = std::future::ready(()), if !self.unsent.is_empty() && !self.backlog.is_stuck() => {
+                    self.backlog.set_stuck(true);
+                }
                 result = reader.read_buf(&mut buffer), if reading => match result {
                     Ok(0) if buffer.is_empty() => return "closed by the peer".into(),
                     Ok(0) => return "closed by the peer in the middle of a message".into(),
@@ -215,7 +218,7 @@ impl<'a> Pump<'a> {
     }
 
     fn reading(&self) -> bool {
-        let attentive = self.is_switch || self.backlog.load(Ordering::Relaxed) < REPLY_BACKLOG;
+        let attentive = self.is_switch || self.backlog.bytes() < REPLY_BACKLOG;
         self.ready && attentive && self.trouble.is_none() && self.closing.is_none()
     }
 
@@ -261,7 +264,7 @@ impl<'a> Pump<'a> {
 
     /// Reports room to the engine if it asked and enough of the queue is written.
     fn look_for_room(&mut self) {
-        let backlog = self.backlog.load(Ordering::Relaxed);
+        let backlog = self.backlog.bytes();
         if self.tell_room.take_if(|limit| backlog <= *limit).is_some() {
             let connection = self.connection;
             // Without an engine nothing waits.
@@ -284,14 +287,14 @@ impl<'a> Pump<'a> {
 
     /// Queues the session's own message.
     fn push(&mut self, bytes: Vec<u8>) {
-        self.backlog.fetch_add(bytes.len(), Ordering::Relaxed);
+        self.backlog.add(bytes.len());
         self.enqueue(bytes);
     }
 
     /// Queues bytes that the backlog already counts.
     fn enqueue(&mut self, bytes: Vec<u8>) {
         if self.mute {
-            self.backlog.fetch_sub(bytes.len(), Ordering::Relaxed);
+            self.backlog.remove(bytes.len());
             return;
         }
         if self.unsent.is_empty() {
@@ -308,15 +311,16 @@ impl<'a> Pump<'a> {
         self.mute = true;
         self.unflushed = false;
         let unsent: usize = self.unsent.drain(..).map(|bytes| bytes.len()).sum();
-        self.backlog
-            .fetch_sub(unsent - std::mem::take(&mut self.sent), Ordering::Relaxed);
+        self.backlog.remove(unsent - std::mem::take(&mut self.sent));
+        self.backlog.set_stuck(false);
         self.look_for_room();
     }
 
     fn written(&mut self, count: usize) {
         self.wrote = Instant::now();
         self.unflushed = true;
-        self.backlog.fetch_sub(count, Ordering::Relaxed);
+        self.backlog.remove(count);
+        self.backlog.set_stuck(false);
         self.sent += count;
         while let Some(first) = self.unsent.front() {
             let Some(rest) = self.sent.checked_sub(first.len()) else {
@@ -356,14 +360,14 @@ impl<'a> Pump<'a> {
             return (now >= *deadline).then(|| {
                 format!(
                     "{reason} (and {} bytes could not be written)",
-                    self.backlog.load(Ordering::Relaxed)
+                    self.backlog.bytes()
                 )
             });
         }
         let probe = self.timing.probe?;
         let unread = probe.idle + probe.lost;
         if !self.unsent.is_empty() && now >= self.wrote + unread {
-            let unsent = self.backlog.load(Ordering::Relaxed);
+            let unsent = self.backlog.bytes();
             return Some(format!(
                 "the peer has read nothing for {} seconds; {unsent} bytes are unsent",
                 unread.as_secs()

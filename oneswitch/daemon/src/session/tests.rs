@@ -422,11 +422,13 @@ async fn waiting_for_the_engine_is_not_held_against_the_peer() {
 async fn a_controller_that_does_not_read_is_read_no_further_and_then_given_up() {
     let mut fixture = Fixture::new(peer_on("ptcp:6653"), Timing::NETWORK, 1_024);
     let handle = fixture.shake_hands().await;
+    assert!(!handle.is_stuck());
     let backlog = handle.write(vec![0; 2 << 20]);
     assert_eq!(backlog, 2 << 20);
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
+    assert!(handle.is_stuck());
     fixture.write(&BARRIER).await;
     let ended = fixture.ended.await.unwrap();
     assert!(
