@@ -11,7 +11,7 @@ use nf_runtime::Refusal;
 
 use crate::{
     cipher::{Cipher, Identity},
-    config::{Association, Config, Encapsulation, Limits, Selector, Tunnel},
+    config::{Association, Config, Encapsulation, Limits, Selector, Tunnel, INSIDE},
     secret::Secret,
     window,
 };
@@ -39,6 +39,16 @@ pub fn check(config: &Config) -> Result<(), Refusal> {
     if !(1..=MOST_KEYS).contains(&config.keys) {
         let reason = format!("{}, expected 1 to {MOST_KEYS}", config.keys);
         return wrong("keys", reason);
+    }
+    if let Some(host) = config.ike_host {
+        let inside = &config.interfaces[INSIDE];
+        if !inside.addresses.iter().any(|own| own.contains(host)) {
+            let reason = format!(
+                "{host} is not on the link of interfaces[{INSIDE}], which leads to the protected networks"
+            );
+            return wrong("ike_host", reason);
+        }
+        known.is_another_host("ike_host", host)?;
     }
     let mut names = HashMap::new();
     let mut spis = [HashMap::new(), HashMap::new()];

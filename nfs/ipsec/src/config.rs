@@ -14,7 +14,11 @@ pub struct Config {
     pub interfaces: Vec<Interface>,
     #[serde(default)]
     pub neighbours: Vec<StaticNeighbour>,
+    #[serde(default)]
     pub tunnels: Vec<Tunnel>,
+    /// The station of the protected network that exchanges keys (IKE) for the gateway, under the gateway's outer address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ike_host: Option<IpAddr>,
     /// The most keys of each direction that the instance and its successors ever have.
     #[serde(default = "keys")]
     pub keys: usize,
@@ -118,7 +122,9 @@ pub struct Limits {
     pub time: Option<Time>,
 }
 
-/// The port of UDP encapsulation (RFC 3948).
+/// The port of IKE (RFC 7296, 2).
+pub const KEY_EXCHANGE: u16 = 500;
+/// The port of UDP encapsulation (RFC 3948), and of IKE behind NATs.
 pub const NAT_TRAVERSAL: u16 = 4500;
 
 const fn nat_traversal() -> u16 {

@@ -5,7 +5,7 @@ use nf_packet::{dissect, protocol, Fragment, Headers, Outcome, Udp};
 use nf_runtime::Packet;
 
 use crate::{
-    config::{INSIDE, NAT_TRAVERSAL},
+    config::{INSIDE, KEY_EXCHANGE, NAT_TRAVERSAL},
     esp,
     outer::{Peer, ESP},
     pass::{reason, Pass},
@@ -33,7 +33,9 @@ impl Pass<'_> {
         if is_to_all(packet) || !self.link.is_to_me(packet) {
             return packet.drop_for(reason::NOT_FOR_GATEWAY);
         }
-        if packet.port() == INSIDE {
+        if packet.port() == INSIDE && self.is_from_ike(packet, headers) {
+            self.pass_to_peer(packet, headers);
+        } else if packet.port() == INSIDE {
             self.protect(packet, headers);
         } else {
             packet.drop_for(reason::UNPROTECTED);
@@ -54,6 +56,13 @@ impl Pass<'_> {
             protocol::UDP if is_outside && headers.destination_port == NAT_TRAVERSAL => {
                 self.datagram(packet, headers);
             }
+            protocol::UDP
+                if is_outside
+                    && headers.destination_port == KEY_EXCHANGE
+                    && self.setup.config.ike_host.is_some() =>
+            {
+                self.pass_to_ike_host(packet, headers);
+            }
             _ => packet.drop_for(reason::NOT_FOR_GATEWAY),
         }
     }
@@ -66,7 +75,7 @@ impl Pass<'_> {
         };
         match datagram.payload() {
             [0xff] => return packet.drop_for(reason::KEEPALIVE),
-            [0, 0, 0, 0, ..] => return packet.drop_for(reason::NOT_ESP),
+            [0, 0, 0, 0, ..] => return self.pass_to_ike_host(packet, headers),
             _ => {}
         }
         let start = usize::from(headers.transport) + Udp::HEADER;

@@ -17,12 +17,14 @@ use serde_json::{json, Value};
 
 use crate::{
     checks,
-    config::Config,
+    config::{Config, Tunnel},
     dumps,
     keys::{inbound, outbound, Rows},
+    living::{follow_configuration, Living},
+    negotiated,
     pass::Pass,
     report,
-    setup::{Living, Setup},
+    setup::Setup,
 };
 
 /// The most neighbours on the links.
@@ -58,6 +60,44 @@ impl Ipsec {
         living.bind(setup, self.rows(), now, unix_ns())
     }
 
+    /// Puts a configuration and the tunnels of a key exchange into force.
+    fn apply(
+        &self,
+        living: &mut Living,
+        mut config: Config,
+        negotiated: Vec<Tunnel>,
+    ) -> Result<(), Refusal> {
+        config.tunnels.extend(negotiated.iter().cloned());
+        let present = self.setup();
+        let next = Setup::new(config)?;
+        follow_configuration(&present, &next, &self.inbound);
+        living.forget(self.rows(), &present, &next);
+        let before = std::mem::replace(&mut living.negotiated, negotiated);
+        if !self.bind(living, &next) {
+            living.negotiated = before;
+            let reason = format!(
+                "{}, but this instance and its predecessors had as many keys already; start a new one, with new keys",
+                next.config.keys
+            );
+            return Err(Refusal::configuration("keys", reason));
+        }
+        *self.setup.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        living.retire(&present);
+        self.upkeep.renew();
+        Ok(())
+    }
+
+    /// Replaces the tunnels of the key exchange. Those of the configuration stay.
+    fn negotiate(&self, arguments: &Value) -> Result<Value, Refusal> {
+        let negotiated = negotiated::tunnels(arguments)?;
+        let mut living = self.living();
+        let mut config = self.setup().config.clone();
+        let own = config.tunnels.len() - living.negotiated.len();
+        config.tunnels.truncate(own);
+        self.apply(&mut living, config, negotiated)?;
+        Ok(json!({}))
+    }
+
     /// Distrusts the windows of all inbound keys. An operator who starts an instance on an old copy of the state calls this.
     fn distrust(&self) -> Value {
         let setup = self.setup();
@@ -83,7 +123,8 @@ impl Ipsec {
 
 impl NetworkFunction for Ipsec {
     const KIND: &'static str = "ipsec";
-    const SUMMARY: &'static str = "an IPsec gateway: ESP tunnels with AES-GCM and manual keys";
+    const SUMMARY: &'static str =
+        "an IPsec gateway: ESP tunnels with AES-GCM, keyed by hand or by IKE";
     const SCHEMA: u32 = 1;
     type Config = Config;
 
@@ -121,18 +162,9 @@ impl NetworkFunction for Ipsec {
 
     fn configure(&self, config: Config) -> Result<(), Refusal> {
         checks::allows(&self.setup().config, &config)?;
-        let setup = Setup::new(config)?;
         let mut living = self.living();
-        if !self.bind(&mut living, &setup) {
-            let reason = format!(
-                "{}, but this instance and its predecessors had as many keys already; start a new one, with new keys",
-                setup.config.keys
-            );
-            return Err(Refusal::configuration("keys", reason));
-        }
-        *self.setup.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(setup);
-        self.upkeep.renew();
-        Ok(())
+        let negotiated = living.negotiated.clone();
+        self.apply(&mut living, config, negotiated)
     }
 
     fn resumed(&self, context: &Context<'_>) {
@@ -167,12 +199,13 @@ impl NetworkFunction for Ipsec {
         report::counters(&self.setup(), self.rows(), context.now(), out);
     }
 
-    fn control(&self, verb: &str, _arguments: &Value) -> Option<Result<Value, Refusal>> {
+    fn control(&self, verb: &str, arguments: &Value) -> Option<Result<Value, Refusal>> {
         match verb {
             "show" => {
                 let now = self.now.load(Ordering::Relaxed);
                 Some(Ok(report::show(&self.setup(), self.rows(), now)))
             }
+            "negotiate" => Some(self.negotiate(arguments)),
             "distrust" => Some(Ok(self.distrust())),
             _ => None,
         }

@@ -1,6 +1,7 @@
 //! The state of keys: a row of words for each key that the instance has ever had. Keys themselves are not in it.
 //!
-//! A key keeps its row when it leaves the configuration, so that it continues, and does not start again, if it ever comes back.
+//! A key keeps its row when it leaves the configuration, so that it continues, and does not start again, if it ever comes back. Negotiated keys do
+//! not come back: their rows become free.
 
 use std::sync::atomic::Ordering;
 
@@ -17,6 +18,8 @@ pub mod both {
     pub const SINCE: usize = 2;
     pub const PACKETS: usize = 3;
     pub const BYTES: usize = 4;
+    /// 1: the key was negotiated, so it does not come back, and its row is free again when no tunnel has it.
+    pub const NEGOTIATED: usize = 11;
 }
 
 /// Words of a key that protects packets.
@@ -107,11 +110,27 @@ impl Rows {
     pub fn claim(&self, identity: Identity, now: u64) -> Option<usize> {
         self.find(identity).or_else(|| {
             let row = self.find([0; 2])?;
+            // What a negotiated key has left.
+            (0..self.words).for_each(|word| self.set(row, word, 0));
             self.set(row, both::SINCE, now);
             self.set(row, both::IDENTITY + 1, identity[1]);
             self.set(row, both::IDENTITY, identity[0]);
             Some(row)
         })
+    }
+
+    /// Frees the rows of negotiated keys that are not kept, and returns these rows.
+    pub fn forget(&self, is_kept: impl Fn(Identity) -> bool) -> Vec<usize> {
+        let is_over = |row: &usize| {
+            let identity = self.identity(*row);
+            identity != [0; 2] && self.get(*row, both::NEGOTIATED) == 1 && !is_kept(identity)
+        };
+        let rows: Vec<usize> = (0..self.len()).filter(is_over).collect();
+        for row in &rows {
+            self.set(*row, both::IDENTITY, 0);
+            self.set(*row, both::IDENTITY + 1, 0);
+        }
+        rows
     }
 
     /// Returns how many rows are free.

@@ -1,6 +1,7 @@
-//! An IPsec gateway: ESP in tunnel mode (RFC 4303) with AES-GCM (RFC 4106) and manual keys; docs/ipsec.md describes it.
+//! An IPsec gateway: ESP in tunnel mode (RFC 4303) with AES-GCM (RFC 4106), with manual or negotiated keys; docs/ipsec.md describes it.
 //!
 //! `config` -> `checks` -> `setup` (tunnels and associations in force) -> `decide` (a packet), `protect` (outbound), `open` (inbound).
+//! `negotiated` sets the tunnels of a key exchange, whose packets `ike` passes on.
 //! `cipher` has the keys, which never enter the state. `sequence` and `window` are the state of a key: the numbers that it has used, and those that
 //! it has seen.
 
@@ -13,8 +14,11 @@ mod esp;
 mod feedback;
 mod function;
 mod headers;
+mod ike;
 mod keepalive;
 mod keys;
+mod living;
+mod negotiated;
 mod open;
 mod outer;
 mod pass;

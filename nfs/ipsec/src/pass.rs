@@ -30,7 +30,7 @@ pub mod reason {
     pub const SELECTOR: &str = "esp: selector";
     pub const CONGESTION: &str = "esp: congestion mark on a flow without ECN";
     pub const KEEPALIVE: &str = "keepalive";
-    /// IKE and other datagrams on the port of UDP encapsulation.
+    /// IKE and other datagrams on the port of UDP encapsulation, without a host for them.
     pub const NOT_ESP: &str = "not ESP in UDP";
     pub const PATH_MTU: &str = "path MTU noted";
 }

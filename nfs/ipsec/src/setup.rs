@@ -1,7 +1,6 @@
 //! The tunnels in force.
 
 use std::{
-    collections::HashMap,
     net::IpAddr,
     sync::{
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -30,6 +29,7 @@ const USUAL_WINDOW: u32 = 1024;
 pub struct Setup {
     pub config: Config,
     pub network: Network,
+    /// Those of the configuration, then the negotiated ones.
     pub tunnels: Vec<Tunnel>,
     /// The inbound associations by SPI, in order: SPI, tunnel, association.
     by_spi: Vec<(u32, usize, usize)>,
@@ -347,54 +347,5 @@ impl Tunnel {
                 port: rows.get(row, inbound::PEER_PORT) as u16,
             });
         }
-    }
-}
-
-/// The keys' positions in the process that owns the state. A key that leaves the configuration stays here, so that it continues if it comes back.
-#[derive(Default)]
-pub struct Living {
-    sequences: HashMap<usize, Arc<Sequence>>,
-    windows: HashMap<usize, Arc<Window>>,
-}
-
-impl Living {
-    /// Gives each association of a setup its place in the state; false: some keys found no room.
-    pub fn bind(
-        &mut self,
-        setup: &Setup,
-        (outbound, inbound): (&Rows, &Rows),
-        now: u64,
-        unix_ns: u64,
-    ) -> bool {
-        let mut fits = true;
-        for tunnel in &setup.tunnels {
-            for association in &tunnel.outbound {
-                let Some(row) = outbound.claim(association.life.cipher.identity(), now) else {
-                    fits = false;
-                    continue;
-                };
-                let new = || Arc::new(Sequence::behind(outbound, row, unix_ns));
-                let sequence = self.sequences.entry(row).or_insert_with(new);
-                let _ = association.sequence.set(Arc::clone(sequence));
-            }
-            for association in &tunnel.inbound {
-                let Some(row) = inbound.claim(association.life.cipher.identity(), now) else {
-                    fits = false;
-                    continue;
-                };
-                let new = || Arc::new(Window::new(row, association.size));
-                let window = self.windows.entry(row).or_insert_with(new);
-                window.resize(association.size);
-                let _ = association.window.set(Arc::clone(window));
-            }
-            tunnel.restore_peer(inbound);
-        }
-        fits
-    }
-
-    /// Continues behind all that the state has reserved meanwhile.
-    pub fn take_over(&self, outbound: &Rows, unix_ns: u64) {
-        let sequences = self.sequences.values();
-        sequences.for_each(|sequence| sequence.take_over(outbound, unix_ns));
     }
 }

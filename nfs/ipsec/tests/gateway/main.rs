@@ -6,6 +6,7 @@ mod associations;
 #[path = "../common/mod.rs"]
 mod common;
 mod configurations;
+mod ike;
 mod nat;
 mod packets;
 mod path;
