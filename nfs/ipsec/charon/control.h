@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The client of an instance's control socket: one JSON object per line each way (nfs/README.md). */
+
+#ifndef CONTROL_H_
+#define CONTROL_H_
+
+#include <json-c/json.h>
+
+#include <utils/chunk.h>
+
+/*
+ * Sends a request, a line, and returns the object `ok` of its answer, which the caller puts; NULL, with a message, if there is none. Waits for an
+ * instance that is being migrated. `quiet`: the message has a higher level, for requests that are repeated anyway.
+ */
+json_object *control_ask(char *path, chunk_t request, bool quiet);
+
+#endif
