@@ -1,12 +1,13 @@
 """Connects virtual ports to slots: plumbing on every switch, mapping in oneswitchd."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from nfagent.errors import WiringError
 from nfagent.homing import bring, is_at_home, leave, own
 from nfagent.model import InstancePort
+from nfagent.removals import Removals
 from server.config import ServerConfig
 from server.errors import ApiRefusedError, ServerError
 from server.names import patch_names
@@ -40,6 +41,7 @@ class ServerWiring:
         self._config = config
         self._is_cut_off = is_cut_off
         self._turns = threading.Semaphore(_AT_ONCE)
+        self._removals = Removals(self._turn, self._remove)
 
     def connect(self, port: InstancePort, location: str, interface: str, owner: str) -> None:
         what, away = f"port {port.number} ({port.name}) on {interface} of {location}", self._away()
@@ -72,14 +74,23 @@ class ServerWiring:
         with _explained(f"port {port.number} ({port.name})"):
             with self.client() as client:
                 _unmap(client, port)
-            with self._plumbing(self._away(), *patch_names(port.number)) as plumbing:
-                plumbing.remove_virtual_port(port.number)
+            self._removals.remove(port.number)
+
+    def _remove(self, numbers: Collection[int]) -> None:
+        names = [name for number in numbers for name in patch_names(number)]
+        with ServerPlumbing(self._config, without=self._away(), ports=names) as plumbing:
+            plumbing.remove_virtual_ports(*numbers)
 
     def _plumbing(self, away: list[str], *ports: str) -> ServerPlumbing:
         """Connect to the switches' databases, in turn with other threads."""
+        with self._turn():
+            return ServerPlumbing(self._config, without=away, ports=ports)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
         has_turn = self._turns.acquire(timeout=_TURN_S)
         try:
-            return ServerPlumbing(self._config, without=away, ports=ports)
+            yield
         finally:
             if has_turn:
                 self._turns.release()

@@ -45,7 +45,7 @@ class OvsdbPlumber:
     def remove_patches(self, number: int, switches: list[str]) -> None:
         """See the protocol."""
         for name in switches:
-            self._on(name).remove_virtual_port(number)
+            self._on(name).remove_virtual_ports(number)
 
     def attach(self, switch: str, interface: str) -> bool:
         """See the protocol."""

@@ -124,14 +124,15 @@ class Plumbing:
         """
         return self._apply([], self._patch_pair(number, number))
 
-    def remove_virtual_port(self, number: int) -> bool:
-        """Remove the patch pair of virtual port ``number``, if it exists.
+    def remove_virtual_ports(self, *numbers: int) -> bool:
+        """Remove the patch pairs of virtual ports, those that exist, in one transaction.
 
         Raises:
-            OwnershipError: plumbing did not create the port of that name.
+            OwnershipError: plumbing did not create a port of such a name; nothing was removed.
         """
-        _check_number(number)
-        return self._remove(patch_names(number), "patch")
+        for number in numbers:
+            _check_number(number)
+        return self._remove([name for number in numbers for name in patch_names(number)], "patch")
 
     def attach(self, interface: str | Interface) -> bool:
         """Attach an interface to ``edge``. Leaves an existing one unchanged, whoever attached it.

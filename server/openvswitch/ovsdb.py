@@ -69,8 +69,14 @@ class SwitchDatabase:
         self._ensure_root_row()
 
     def close(self) -> None:
-        """Close the connection; may be called twice."""
-        self._connection.stop(timeout=self._timeout_s)
+        """Close the connection; may be called twice. Rows are not valid any more."""
+        if not self._connection.stop(timeout=self._timeout_s):
+            return  # its thread still reads the tables
+        # Tables and rows refer to each other. Without this, each connection would leave a thousand objects and more to
+        # garbage collection, which stops all threads.
+        idl = self._connection.idl
+        for table in [*idl.tables.values(), *(idl.server_tables or {}).values()]:
+            vars(table).clear()
 
     @property
     def lock(self) -> threading.RLock:

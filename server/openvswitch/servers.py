@@ -80,9 +80,9 @@ class ServerPlumbing:
         """Create the patch pair of ``number`` on every switch; return those that lacked it."""
         return [name for name, plumbing in self._switches.items() if plumbing.add_virtual_port(number)]
 
-    def remove_virtual_port(self, number: int) -> list[str]:
-        """Remove the patch pair of ``number`` from every switch; return those that had it."""
-        return [name for name, plumbing in self._switches.items() if plumbing.remove_virtual_port(number)]
+    def remove_virtual_ports(self, *numbers: int) -> list[str]:
+        """Remove the patch pairs of ``numbers`` from every switch; return those that had one."""
+        return [name for name, plumbing in self._switches.items() if plumbing.remove_virtual_ports(*numbers)]
 
     def describe(self) -> list[SwitchInventory]:
         """Describe each switch."""

@@ -76,7 +76,7 @@ def test_several_clients_change_a_switch_concurrently(plumbing: Plumbing, switch
             assert own.attach(Interface(f"vm{number}", "dummy"))
         if number % 2:
             with Plumbing(switch_config, datapath_type="dummy") as own:
-                assert own.remove_virtual_port(number)
+                assert own.remove_virtual_ports(number)
 
     numbers = range(10, 34)
     with ThreadPoolExecutor(8) as threads:
@@ -97,7 +97,7 @@ def test_a_client_of_some_ports_reads_and_changes_no_others(plumbing: Plumbing, 
         assert {port.name for port in own.describe().ports} == set(mine)
     with Plumbing(switch_config, datapath_type="dummy", ports=mine) as own:
         assert own.add_virtual_port(7) is False
-        assert own.remove_virtual_port(7) is True
+        assert own.remove_virtual_ports(7) is True
         assert own.detach("vm7") is True
         assert own.describe().ports == ()
     names = {port.name for port in plumbing.describe().ports}
@@ -130,8 +130,8 @@ def test_ports_are_added_and_removed(plumbing: Plumbing) -> None:
     port = plumbing.describe().find("virt-65023")
     assert port is not None
     assert port.ofport == 65023
-    assert plumbing.remove_virtual_port(65023) is True
-    assert plumbing.remove_virtual_port(65023) is False
+    assert plumbing.remove_virtual_ports(65023) is True
+    assert plumbing.remove_virtual_ports(65023) is False
     assert plumbing.describe().find("edge-65023") is None
     assert plumbing.attach(Interface("vm9", "dummy")) is True
     assert plumbing.detach("vm9") is True
@@ -186,7 +186,7 @@ def test_foreign_ports_are_left_alone(plumbing: Plumbing, database: SwitchDataba
     with pytest.raises(OwnershipError, match="virt-9"):
         plumbing.add_virtual_port(9)
     with pytest.raises(OwnershipError, match="virt-9"):
-        plumbing.remove_virtual_port(9)
+        plumbing.remove_virtual_ports(9)
     with pytest.raises(OwnershipError, match="theirs"):
         plumbing.remove()
     assert plumbing.describe().find("theirs")
@@ -346,7 +346,7 @@ def test_the_databases_of_two_switches_are_opened_together(
             assert server.ensure(special) == ["hypervisor", "snic0"]
             assert server.ensure(special) == []
             assert server.add_virtual_port(5) == ["hypervisor", "snic0"]
-            assert server.remove_virtual_port(5) == ["hypervisor", "snic0"]
+            assert server.remove_virtual_ports(5) == ["hypervisor", "snic0"]
             hub, snic = server.describe()
             assert hub.find("pcie-snic0")
             assert not hub.find("pf0vf0")

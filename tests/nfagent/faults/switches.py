@@ -314,7 +314,7 @@ class FakePlumbing:
     def add_virtual_port(self, number: int) -> None:
         """Do nothing: patch ports are not simulated."""
 
-    def remove_virtual_port(self, number: int) -> None:
+    def remove_virtual_ports(self, *numbers: int) -> None:
         """Do nothing: patch ports are not simulated."""
 
     def on(self, switch: str) -> FakePlumbing:
