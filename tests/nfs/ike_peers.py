@@ -1,0 +1,239 @@
+"""A site behind the function `ipsec`, keyed by charon, and one behind strongSwan's libipsec, with a NAT between.
+
+``west`` is a host of the protected network, and the station where the gateway's charon runs; ``nf`` has the gateway;
+``nat`` is a router that hides ``east``, where strongSwan protects packets itself.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from lab.bare_hosts import BareHosts
+from nfagent.control import Control
+from nfagent.errors import ControlUnreachableError
+from tests.nfs.wire import nf_program
+
+STRONGSWAN = Path(sys.executable).with_name("strongswan")
+"""The command that tools/prepare writes."""
+WEST, EAST = "10.1.0.5", "10.2.0.5"
+HOSTS = ("west", "nf", "nat", "east")
+LINKS = (
+    "link add w0 netns west type veth peer name n0 netns nf",
+    "link add n1 netns nf type veth peer name r0 netns nat",
+    "link add r1 netns nat type veth peer name e0 netns east",
+)
+ADDRESSES = {
+    "west": {"lo": "192.0.2.1/32", "w0": "10.1.0.9/24"},
+    "nf": {"n0": None, "n1": None},
+    "nat": {"r0": "192.0.2.254/24", "r1": "198.51.100.254/24"},
+    "east": {"lo": f"{EAST}/32", "e0": "198.51.100.7/24"},
+}
+GATEWAY = {
+    "ike_host": "10.1.0.9",
+    "interfaces": [
+        {"addresses": ["10.1.0.1/24"]},
+        {"addresses": ["192.0.2.1/24"], "gateways": ["192.0.2.254"]},
+    ],
+}
+CONNECTION = """
+connections {{
+    peer {{
+        version = 2
+        {ends}
+        proposals = aes256gcm16-prfsha384-ecp384
+        mobike = no
+        local {{
+            auth = psk
+            id = {own}
+        }}
+        remote {{
+            auth = psk
+            id = {other}
+        }}
+        children {{
+            net {{
+                local_ts = {local}
+                remote_ts = {remote}
+                esp_proposals = aes256gcm16-ecp384-noesn
+                rekey_time = 1h
+                {limits}
+            }}
+        }}
+    }}
+}}
+secrets {{
+    ike-peer {{
+        id-1 = west
+        id-2 = east
+        secret = "for tests"
+    }}
+}}
+"""
+
+
+def await_that(what: Callable[[], Any], timeout_s: float = 30) -> Any:
+    """Wait until something is true; return it."""
+    end = time.monotonic() + timeout_s
+    while not (found := what()):
+        assert time.monotonic() < end, "it did not become true"
+        time.sleep(0.02)
+    return found
+
+
+class Peers:
+    """The two sites, with their daemons running.
+
+    Args:
+        directory: for sockets, configurations and logs.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.hosts = BareHosts(HOSTS, LINKS)
+        for host, interfaces in ADDRESSES.items():
+            for interface, address in interfaces.items():
+                if address is not None:
+                    self.hosts.run(host, "ip", "addr", "add", address, "dev", interface)
+                self.hosts.run(host, "ip", "link", "set", interface, "up")
+        self.hosts.run("west", "ip", "addr", "add", f"{WEST}/24", "dev", "w0")
+        for host, interface in (("west", "w0"), ("east", "e0")):
+            self.hosts.run(host, "ethtool", "-K", interface, "tx", "off")
+        self.hosts.run("west", "sysctl", "-qw", "net.ipv4.conf.all.arp_announce=2")
+        self.hosts.run("nat", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        for host, router in (("west", "10.1.0.1"), ("east", "198.51.100.254")):
+            self.hosts.run(host, "ip", "route", "add", "default", "via", router)
+        self.translate("masquerade")
+        self.start_nf()
+        self.start_charon("west", "kernel-nf", install_routes="no")
+        self.start_charon("east", "kernel-libipsec", install_routes="yes")
+
+    def close(self) -> None:
+        self.hosts.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def translate(self, how: str) -> None:
+        """Have the NAT translate in another way, and forget its connections."""
+        rules = f"table ip nat {{\nchain post {{\ntype nat hook postrouting priority 100\noif r0 {how}\n}}\n}}\n"
+        path = self.directory / "nat.nft"
+        path.write_text(f"flush ruleset\n{rules}")
+        self.hosts.run("nat", "nft", "-f", str(path))
+        self.hosts.run("nat", "ip", "link", "set", "r0", "down")
+        self.hosts.run("nat", "ip", "link", "set", "r0", "up")
+
+    def start_nf(self) -> None:
+        socket = self.directory / "nf.sock"
+        socket.unlink(missing_ok=True)
+        (self.directory / "ipsec.json").write_text(json.dumps(GATEWAY))
+        options = [f"--config={self.directory}/ipsec.json", "--port=n0", "--port=n1", f"--control={socket}"]
+        with (self.directory / "nf.log").open("ab") as log:
+            self.nf = self.hosts.popen("nf", [nf_program(), "run", "ipsec", *options], stderr=log, stdout=log)
+        self._control = Control(socket)
+        await_that(self._answers)
+
+    def _answers(self) -> bool:
+        assert self.nf.poll() is None, (self.directory / "nf.log").read_text()
+        try:
+            self.ask("status")
+        except ControlUnreachableError:
+            return False
+        return True
+
+    def ask(self, verb: str) -> dict[str, Any]:
+        return self._control.exchange(verb).value
+
+    def tunnel(self) -> dict[str, Any]:
+        """Return the negotiated tunnel of the function; empty: it has none."""
+        return next(iter(self.ask("ipsec.show")["tunnels"]), {})
+
+    def spis(self, direction: str) -> list[int]:
+        """Return the SPIs of the tunnel, the newest first."""
+        associations = self.tunnel().get("associations", [])
+        return [each["spi"] for each in associations if each["direction"] == direction]
+
+    def start_charon(self, host: str, kernel: str, *, install_routes: str) -> None:
+        (self.directory / f"{host}.conf").write_text(f"""
+charon {{
+    load = random nonce openssl kdf {kernel} kernel-netlink socket-default vici
+    install_routes = {install_routes}
+    retransmit_timeout = 0.2
+    filelog {{
+        stderr {{
+            default = 1
+        }}
+    }}
+    plugins {{
+        kernel-nf {{
+            socket = {self.directory}/nf.sock
+        }}
+        vici {{
+            socket = unix://{self.directory}/{host}.vici
+        }}
+    }}
+}}
+swanctl {{
+    load = random openssl
+}}
+""")
+        with (self.directory / f"{host}.log").open("wb") as log:
+            daemon = self.hosts.popen(host, self._strongswan(host, "charon"), stderr=log, stdout=log)
+
+        def listens() -> bool:
+            assert daemon.poll() is None, self.log(host)
+            return (self.directory / f"{host}.vici").exists()
+
+        await_that(listens)
+        self.load(host)
+
+    def _strongswan(self, host: str, *command: str) -> list[str]:
+        return ["env", f"STRONGSWAN_CONF={self.directory}/{host}.conf", str(STRONGSWAN), *command]
+
+    def swanctl(self, host: str, *command: str) -> str:
+        uri = f"--uri=unix://{self.directory}/{host}.vici"
+        return self.hosts.run(host, *self._strongswan(host, "swanctl", *command, uri))
+
+    def load(self, host: str, limits: str = "") -> None:
+        """Give a daemon its connection, with lifetimes."""
+        networks = {"west": "10.1.0.0/24", "east": "10.2.0.0/24"}
+        other = "east" if host == "west" else "west"
+        text = CONNECTION.format(
+            own=host,
+            other=other,
+            ends="local_addrs = 192.0.2.1" if host == "west" else "remote_addrs = 192.0.2.1",
+            local=networks[host],
+            remote=networks[other],
+            limits=limits,
+        )
+        path = self.directory / f"{host}.swanctl"
+        path.write_text(text)
+        self.swanctl(host, "--load-all", "--noprompt", f"--file={path}")
+
+    def log(self, host: str) -> str:
+        return (self.directory / f"{host}.log").read_text()
+
+    def connect(self) -> None:
+        """Have the hidden site initiate; wait until both have keys."""
+        self.swanctl("east", "--initiate", "--child=net")
+        await_that(lambda: self.spis("outbound"))
+        self.await_path()
+
+    def await_path(self) -> None:
+        """Wait until a packet passes: gateways drop packets until ARP has answered."""
+        await_that(
+            lambda: "1 received" in self.hosts.run("west", "ping", "-c1", "-W0.2", "-I", WEST, EAST, check=False)
+        )
+
+    def pings(self, host: str, count: int) -> subprocess.Popen[str]:
+        """Start pinging the other site every 5 ms."""
+        ends = {"west": (WEST, EAST), "east": (EAST, WEST)}[host]
+        command = ["ping", "-q", "-i", "0.005", "-c", str(count), "-W", "10", "-I", *ends]
+        return self.hosts.popen(host, command, stdout=subprocess.PIPE, text=True)

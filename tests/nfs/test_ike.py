@@ -1,0 +1,90 @@
+"""IKEv2 between charon, whose plugin kernel-nf keys the function `ipsec`, and strongSwan's libipsec behind a NAT."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.programs import search_path
+from tests.nfs.ike_peers import STRONGSWAN, Peers, await_that
+
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(not STRONGSWAN.exists(), reason="strongSwan is not in .venv: tools/prepare test"),
+    pytest.mark.skipif(not shutil.which("nft", path=search_path()), reason="nftables is not installed"),
+]
+
+
+@pytest.fixture
+def peers(directory: Path) -> Iterator[Peers]:
+    with Peers(directory) as peers:
+        peers.connect()
+        yield peers
+
+
+def all_returned(pings: subprocess.Popen[str], count: int) -> None:
+    said, _ = pings.communicate(timeout=60)
+    assert f"{count} packets transmitted, {count} received" in said, said
+
+
+def test_packets_pass_a_nat_both_ways_while_both_sides_change_keys(peers: Peers) -> None:
+    first = peers.spis("outbound")
+    pings = [peers.pings("west", 300), peers.pings("east", 300)]
+    rekeyings = 0
+    while rekeyings < 2 or any(each.poll() is None for each in pings):
+        before = peers.spis("outbound")
+        peers.swanctl(("west", "east")[rekeyings % 2], "--rekey", "--child=net")
+        await_that(lambda before=before: peers.spis("outbound")[:1] not in ([], before[:1]))
+        rekeyings += 1
+    for each in pings:
+        all_returned(each, 300)
+    assert first[0] not in peers.spis("outbound")
+    dropped = peers.ask("status")["packets_dropped"]
+    assert not [reason for reason in dropped if reason.startswith("esp") or "association" in reason], dropped
+    assert peers.tunnel()["port"] == 4500
+
+
+def test_the_gateway_and_its_daemon_follow_a_new_mapping_of_the_nat(peers: Peers) -> None:
+    peers.translate("meta l4proto udp masquerade to :7000-7010")
+    all_returned(peers.pings("east", 20), 20)
+    port = peers.tunnel()["port"]
+    assert 7000 <= port <= 7010
+    all_returned(peers.pings("west", 20), 20)
+    await_that(lambda: f"192.0.2.254[{port}]" in peers.swanctl("west", "--list-sas"))
+
+
+def test_a_lifetime_in_packets_leads_to_new_keys_without_loss(peers: Peers) -> None:
+    peers.load("west", "rekey_packets = 100\nrand_packets = 0\nlife_packets = 400\n")
+    peers.swanctl("east", "--terminate", "--ike=peer")
+    await_that(lambda: not peers.tunnel())
+    peers.connect()
+    before = peers.spis("outbound")
+    all_returned(peers.pings("west", 150), 150)
+    await_that(lambda: peers.spis("outbound")[:1] not in ([], before[:1]))
+    # More than the old keys may protect.
+    all_returned(peers.pings("west", 350), 350)
+
+
+def test_another_instance_gets_the_tunnels_and_new_keys(peers: Peers) -> None:
+    all_returned(peers.pings("west", 10), 10)
+    before = peers.spis("outbound")
+    peers.nf.kill()
+    peers.nf.wait()
+    assert peers.nf.returncode is not None
+    peers.start_nf()
+    # The peer has seen the numbers of the old keys already.
+    await_that(lambda: peers.spis("outbound")[:1] not in ([], before[:1]))
+    peers.await_path()
+    all_returned(peers.pings("west", 20), 20)
+
+
+def test_charon_knows_the_use_of_a_tunnel_and_its_end_removes_it(peers: Peers) -> None:
+    all_returned(peers.pings("east", 10), 10)
+    packets = peers.tunnel()["associations"][0]["packets"]
+    assert packets >= 10
+    assert re.search(rf" {packets} packets, +\d+s ago", peers.swanctl("west", "--list-sas"))
+    peers.swanctl("west", "--terminate", "--ike=peer")
+    await_that(lambda: not peers.tunnel())
