@@ -1,6 +1,7 @@
 """The gateway beside another implementation: scapy opens what it protects, and it opens what scapy protects."""
 
 import json
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -145,3 +146,28 @@ def test_what_others_protect_wrongly_is_dropped_by_reason(tmp_path: Path) -> Non
         "esp: forged": 1,
         "esp: truncated": 1,
     }
+
+
+def decrypted(capture: Path, outer: int, secret: bytes) -> list[list[str]]:
+    """Return what tshark finds in ESP packets: whether the check value is right, the UDP port, and the payload."""
+    association = [f"IPv{outer}", "*", "*", hex(OUTBOUND), "AES-GCM with 16 octet ICV [RFC4106]", f"0x{secret.hex()}"]
+    table = ",".join(f'"{each}"' for each in (*association, "NULL", ""))
+    settings = ["esp.enable_encryption_decode:TRUE", "esp.enable_authentication_check:TRUE", f"uat:esp_sa:{table}"]
+    fields = ["esp.icv_good", "udp.dstport", "udp.payload"]  # of the inner datagram: the last one
+    command = ["tshark", "-n", "-r", str(capture), "-Y", "esp", "-T", "fields", "-E", "occurrence=l"]
+    command += [word for setting in settings for word in ("-o", setting)]
+    command += [word for field in fields for word in ("-e", field)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [line.split("\t") for line in ended.stdout.splitlines()]
+
+
+@pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is not installed")
+@pytest.mark.parametrize(("outer", "bits", "udp"), [(4, 128, False), (4, 256, True), (6, 256, False)])
+def test_tshark_decrypts_what_the_gateway_sends(tmp_path: Path, outer: int, bits: int, udp: bool) -> None:
+    # tshark 4.0 knows no extended sequence numbers.
+    ours = [inner(version, number) for version in (4, 6) for number in (1, 2, 50)]
+    frames = [Ether(src=STATION, dst=PORT) / packet for packet in ours]
+    replay(tmp_path, config(outer, bits, udp=udp, esn=False), frames)
+    found = decrypted(tmp_path / "out.pcap", outer, key(bits, OUTBOUND))
+    expected = [["1", str(number + 1), (b"secret" * number).hex()] for _ in (4, 6) for number in (1, 2, 50)]
+    assert found == expected
