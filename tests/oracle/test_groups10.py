@@ -9,7 +9,7 @@ from tests.oracle.compare import Comparison
 from tests.oracle.dialects import messages10, nicira
 from tests.oracle.dialects import messages15 as m
 from tests.oracle.ofctl import ofctl
-from tests.oracle.peer import Peer, ask, frame
+from tests.oracle.peer import Peer, ask, frame, in_version
 from tests.oracle.steps import Check, Execute, Inject, Move, RestartOneswitchd, RestartSwitch
 
 _ALL, _SELECT, _INDIRECT, _FAST_FAILOVER = range(4)
@@ -39,7 +39,28 @@ TAGGED = short(1, 5) + short(2, 3 << 8) + output(2) + short(3) + output(3)
 TCP = struct.pack("!HH4s", 6, 8, bytes([1, 2, 3, 4])) + short(8, 32 << 8) + short(9, 80)
 LOAD = nicira.action(nicira.REG_LOAD, struct.pack("!HIQ", 31, 0x00010004, 1))
 CLONE = nicira.action(42, bytes(6) + output(5))
+LOAD_ETH = nicira.action(nicira.REG_LOAD, struct.pack("!HIQ", 47, 0x00000406, 1))
+LOAD_PART = nicira.action(nicira.REG_LOAD, struct.pack("!HIQ", 8 << 6 | 7, 0x00000E04, 1))
+LEARN = nicira.action(
+    16, struct.pack("!4xHQHBxHH", 5, 1, 0, 3, 0, 0) + struct.pack("!HIHIH2x", 48, 0x80000806, 0, 0x80000606, 0)
+)
 MOVE = nicira.action(nicira.REG_MOVE, struct.pack("!HHHII", 32, 0, 0, 0x00000E04, 0x00010004))
+
+
+SPELLED_BY_VERSION = (
+    struct.pack("!HH6s6x", 4, 16, bytes(range(6))),
+    TCP,
+    short(3),
+    LOAD,
+    LOAD_ETH,
+    LOAD_PART,
+    MOVE,
+    LEARN,
+    nicira.action(2, struct.pack("!2xI", 5)),
+    nicira.action(9, struct.pack("!6xQ", 5)),
+    nicira.action(30, struct.pack("!2xI", 5)),
+    nicira.action(31, struct.pack("!B5x", 5)),
+)
 
 
 def group_mod(
@@ -179,6 +200,25 @@ def test_groups_stay_when_ports_move_and_switches_restart(both: Comparison) -> N
         both.play(Inject(1, (_PACKET,)))
         ours, reference = (described(target) for target in both.targets)
         assert ours == reference
+
+
+@pytest.mark.parametrize("version", [1, 4, 5, 6])
+def test_each_version_gets_actions_as_from_one_bridge(both: Comparison, version: int) -> None:
+    """In descriptions and in others' requests."""
+    chosen = struct.pack("!HHI", 11, 8, 3)
+    in_words = nicira.message(version, 7, nicira.SET_ASYNC_CONFIG2, chosen)
+    asking_later = of.multipart(7, of.GROUP_DESC, struct.pack("!I4x", of.GROUP_ALL) * (version == 6))
+    change = add(_ALL, *(bucket(number, done + output(2)) for number, done in enumerate(SPELLED_BY_VERSION)))
+    heard: list[list[str]] = []
+    for target in both.targets:
+        other = Peer(target, frame(0, version=version), version)
+        other.send(in_words if version < 5 else frame(of.SET_ASYNC, chosen, version))
+        assert other.answers() == ask(target, change, version=1) == []
+        other.send(DESCRIPTIONS if version == 1 else in_version(asking_later, version))
+        heard.append(other.answers())
+        other.close()
+    assert heard[0] == heard[1]
+    assert len(heard[0]) == 2
 
 
 @pytest.mark.parametrize("version", [1, 4, 5, 6])

@@ -3,7 +3,7 @@
 use crate::api::SwitchIndex;
 use crate::controllers::reply::Reply;
 use crate::controllers::View;
-use crate::layout::translate::virtual_buckets;
+use crate::layout::spelling::spelled_buckets;
 use crate::model::groups::{add_group, Group};
 use crate::model::hidden::is_hidden;
 use crate::model::truth::{add_meter, Existing};
@@ -15,11 +15,11 @@ use crate::wire::wire;
 use foldhash::HashMap;
 use openflow13::openflow14::encode_port_stats;
 use openflow13::{
-    encode_multipart_reply, group_no, meter_no, port_no, Buckets, GroupDesc, GroupFeatures,
-    GroupStats, Message, MeterConfig, MeterFeatures, MeterStats, Multipart, MultipartReply,
-    MultipartRequest, Port, PortStats, QueueStats, SwitchDesc, TableStats,
+    encode_multipart_reply, group_no, meter_no, port_no, GroupDesc, GroupFeatures, GroupStats,
+    Message, MeterConfig, MeterFeatures, MeterStats, Multipart, MultipartReply, MultipartRequest,
+    Port, PortStats, QueueStats, SwitchDesc, TableStats,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -289,39 +289,26 @@ impl View<'_> {
         merged.into_values().collect()
     }
 
-    /// Describes groups as an executor spells them, without the hidden groups.
+    /// Describes groups as Open vSwitch spells what controllers wrote, however the switches have got it.
     fn group_descriptions(&self, answers: Answers) -> Vec<GroupDesc> {
-        let mut spelled: BTreeMap<u32, GroupDesc> = BTreeMap::new();
         let is_answered = !answers.parts.is_empty();
+        let is_openflow10 = matches!(answers.shown, Shown::Written);
+        let mut there = BTreeSet::new();
         for (_, part) in answers.parts {
             if let MultipartReply::GroupDesc(list) = part {
-                spelled.extend(list.into_iter().map(|g| (g.group_id, g)));
+                there.extend(list.iter().map(|group| group.group_id));
             }
         }
         // One that the switches have refused never was.
-        let mut groups = answers.existing.groups;
-        groups.retain(|id, _| !is_answered || spelled.contains_key(id));
-        let describe = |group: &Group| match spelled.remove(&group.id) {
-            Some(there) => {
-                let bytes = virtual_buckets(
-                    there.buckets.as_bytes(),
-                    group.buckets.as_bytes(),
-                    &self.server.pairs,
-                );
-                GroupDesc {
-                    buckets: Buckets::from_bytes(bytes).unwrap_or_else(|_| group.buckets.clone()),
-                    selection: group.selection.clone(),
-                    ..there
-                }
-            }
-            None => GroupDesc {
-                group_type: group.group_type,
-                group_id: group.id,
-                buckets: group.buckets.clone(),
-                selection: group.selection.clone(),
-            },
+        let groups = answers.existing.groups.values();
+        let groups = groups.filter(|group| !is_answered || there.contains(&group.id));
+        let describe = |group: &Arc<Group>| GroupDesc {
+            group_type: group.group_type,
+            group_id: group.id,
+            buckets: spelled_buckets(&group.buckets, is_openflow10),
+            selection: group.selection.clone(),
         };
-        groups.values().map(Arc::as_ref).map(describe).collect()
+        groups.map(describe).collect()
     }
 
     fn merge_meters(&self, asked: u32, answers: Answers, now: Instant) -> Vec<MeterStats> {

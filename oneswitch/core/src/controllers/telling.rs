@@ -4,6 +4,7 @@ use super::Controllers;
 use crate::api::{ControllerId, ControllerRole, Destination, Greeting};
 use crate::controllers::controller::{Admission, Asynchronous, Controller, WINDOW};
 use crate::controllers::reply::Reply;
+use crate::layout::spelling::spelled_buckets;
 use crate::model::happened::Happened;
 use crate::server::port_views::Announced;
 use crate::switches::verdict::{Forwarded, Origin, Refused};
@@ -12,7 +13,7 @@ use openflow13::flow_monitor::{encode_paused, encode_resumed, updates_messages};
 use openflow13::openflow10::StatsForm;
 use openflow13::openflow14::{encode_table_status, Table, VacancyEvent};
 use openflow13::{
-    continuation, encode_error, extension, set_xid, Message, PacketIn, Port, PortStatus,
+    continuation, encode_error, extension, set_xid, GroupMod, Message, PacketIn, Port, PortStatus,
 };
 use openflow13::{openflow10, openflow14, openflow15};
 use std::borrow::Cow;
@@ -335,12 +336,17 @@ impl Controllers {
     pub fn forward_request(&mut self, origin: Origin, forwarded: &Forwarded) {
         let Forwarded { request, whole } = forwarded;
         let reason = u8::from(matches!(request, Message::MeterMod(_)));
-        let encode = |request| wire(0, &extension::request_forward(&wire(origin.xid, request)));
-        let (newer, older) = (encode(request), whole.as_ref().map(encode));
-        let in_version = |version| match (version, &older) {
-            // Nicira's group-mods over OpenFlow 1.0 are those of 1.5.
-            (openflow10::VERSION | openflow15::VERSION, _) | (_, None) => &newer[..],
-            (_, Some(older)) => older,
+        let encode = |request, is_openflow10| {
+            let spelled = spelled_request(request, is_openflow10);
+            wire(0, &extension::request_forward(&wire(origin.xid, &spelled)))
+        };
+        // Nicira's group-mods over OpenFlow 1.0 are those of 1.5.
+        let (oldest, newest) = (encode(request, true), encode(request, false));
+        let others = whole.as_ref().map(|whole| encode(whole, false));
+        let in_version = |version| match (version, &others) {
+            (openflow10::VERSION, _) => &oldest[..],
+            (openflow15::VERSION, _) | (_, None) => &newest,
+            (_, Some(others)) => others,
         };
         let source = Some(origin.controller);
         self.tell_each(Asynchronous::RequestForward, reason, in_version, source);
@@ -379,6 +385,18 @@ impl Controllers {
                 self.outbox.put(Destination::Controller(*id), &frames);
             }
         }
+    }
+}
+
+/// Returns a change of groups or meters as Open vSwitch spells it.
+fn spelled_request(request: &Message, is_openflow10: bool) -> Message {
+    match request {
+        Message::GroupMod(group) => Message::GroupMod(GroupMod {
+            buckets: spelled_buckets(&group.buckets, is_openflow10),
+            selection: group.selection.clone(),
+            ..*group
+        }),
+        other => other.clone(),
     }
 }
 

@@ -4,8 +4,9 @@
 //! padding becomes zeros, deprecated actions become set-fields. Most content is reported unchanged. A difference not known here counts as
 //! another rule, which is rewritten once; `sync` then accepts it.
 
+use super::translate::set_by;
 use super::{spelled_controller, spelled_fields};
-use openflow13::{Buckets, Instructions, Match, MeterBand, OxmField};
+use openflow13::{ActionList, Bucket, Buckets, Instructions, Match, MeterBand, OxmField};
 
 const GOTO_TABLE: u16 = 1;
 const WRITE_METADATA: u16 = 2;
@@ -31,6 +32,30 @@ pub fn spelled_instructions(written: &Instructions, matching: &Match) -> Instruc
     let ports = first_port_field(matching);
     let spelled = Instructions::from_bytes(instructions(written.as_bytes(), ports));
     spelled.unwrap_or_else(|_| written.clone())
+}
+
+/// Returns the buckets of a group as a switch describes them, over OpenFlow 1.0 or a later version. Those of 1.0 keep the setters that
+/// later versions say by other actions.
+pub fn spelled_buckets(written: &Buckets, is_openflow10: bool) -> Buckets {
+    let spelled = |bucket: Bucket<'_>| {
+        let mut list = Vec::new();
+        for item in items(bucket.actions.as_bytes(), 2) {
+            match is_openflow10 && set_by(item).is_some() {
+                true => list.extend(item),
+                false => action(item, None, &mut list),
+            }
+        }
+        ActionList::from_bytes(list)
+    };
+    let lists: Result<Vec<_>, _> = written.iter().map(spelled).collect();
+    let Ok(lists) = lists else {
+        return written.clone();
+    };
+    let places = written.iter().zip(&lists);
+    Buckets::with_ids(places.map(|(bucket, list)| Bucket {
+        actions: list.as_actions(),
+        ..bucket
+    }))
 }
 
 /// Returns OXM's field of the source port of the protocol that a rule matches on.

@@ -1,7 +1,7 @@
 //! The few translations of a controller's messages for the switches: floods (flood.rs), watched ports (liveness.rs) and the timers of rules
 //! that have several copies.
 
-use crate::model::hidden::{watched_for, watched_instead, Pairs, Watch, ALL_GROUP, FLOOD_GROUP};
+use crate::model::hidden::{watched_instead, Pairs, Watch, ALL_GROUP, FLOOD_GROUP};
 use crate::model::rule::{copy_flags, Rule, MESSAGE_FLAGS};
 use openflow13::{
     port_no, ActionList, FlowMod, FlowModCommand, Instructions, PacketOut, NX_VENDOR,
@@ -19,7 +19,6 @@ const BUCKET_HEADER: usize = 16;
 /// Offsets in a bucket.
 const WATCH_PORT: usize = 4;
 const WATCH_GROUP: usize = 8;
-const BUCKET_ID: usize = 12;
 /// NXAST_REG_LOAD to NXM_OF_IN_PORT, before the last 4 bytes of its value. (OXM_OF_IN_PORT cannot be written.)
 const LOAD_IN_PORT: [u8; 20] = [
     0xff, 0xff, 0, 24, 0, 0, 0x23, 0x20, 0, 7, 0, 15, 0, 0, 0, 2, 0, 0, 0, 0,
@@ -231,7 +230,7 @@ pub fn show_setters_as_written(told: &mut Instructions, written: &Instructions) 
 }
 
 /// Returns the header of the field that a switch names instead of such an action.
-fn set_by(action: &[u8]) -> Option<u32> {
+pub(super) fn set_by(action: &[u8]) -> Option<u32> {
     const NICIRA: u16 = 0xffff;
     /// OpenFlow 1.1's.
     const SET_TP_SRC: u16 = 9;
@@ -288,30 +287,6 @@ fn actions_with_setters(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
                 result[start + 2..start + 4].copy_from_slice(&length.to_be_bytes());
             }
             _ => result.extend(if is_same { written } else { action }),
-        }
-        (list, original) = (rest, others);
-    }
-    result
-}
-
-/// Reverses [`physical_buckets`], for buckets that a switch spelled. `original` may be newer than those.
-pub fn virtual_buckets(mut list: &[u8], mut original: &[u8], pairs: &Pairs) -> Vec<u8> {
-    let mut result = Vec::with_capacity(list.len() + 16);
-    while let Some((bucket, rest)) = split_tlv(list, 0) {
-        let (wanted, others) = split_tlv(original, 0).unwrap_or_default();
-        let (header, actions) = bucket.split_at(BUCKET_HEADER.min(bucket.len()));
-        let actions = actions_with_floods(actions, wanted.get(BUCKET_HEADER..).unwrap_or_default());
-        let start = result.len();
-        push_bucket(&mut result, header, &actions);
-        if let Some(id) = u32_at(wanted, BUCKET_ID) {
-            set_u32(&mut result, start + BUCKET_ID, id);
-        }
-        if let Some(told) = watch_of(header) {
-            set_watch(
-                &mut result,
-                start,
-                watched_for(told, watch_of(wanted), pairs),
-            );
         }
         (list, original) = (rest, others);
     }

@@ -70,19 +70,6 @@ pub fn watched_instead((port, group): Watch, pairs: &Pairs) -> Option<Watch> {
     }
 }
 
-/// Returns the controller's watch for `told`, reported by a switch; `wanted`: its last written value, which may be newer.
-pub fn watched_for(told: Watch, wanted: Option<Watch>, pairs: &Pairs) -> Watch {
-    let (_, group) = told;
-    match wanted {
-        Some(wanted) if watched_instead(wanted, pairs) == Some(told) => wanted,
-        _ if pairs.watch_of(group).is_some() => pairs.watch_of(group).unwrap_or(told),
-        _ if group & !PORT_BITS == LIVE_GROUPS && group != NO_GROUP => {
-            (group & PORT_BITS, group_no::ANY)
-        }
-        _ => told,
-    }
-}
-
 /// Tells whether a bucket is live if a possible virtual port is, or a group of controllers.
 pub fn watches_both((port, group): Watch) -> bool {
     (1..=LAST_PORT).contains(&port) && group != group_no::ANY && !is_hidden(group)
@@ -152,8 +139,6 @@ mod tests {
         ] {
             let none = Pairs::default();
             assert_eq!(watched_instead(watch, &none), instead, "{watch:x?}");
-            let told = instead.unwrap_or(watch);
-            assert_eq!(watched_for(told, Some(watch), &none), watch, "{watch:x?}");
         }
     }
 
@@ -172,19 +157,5 @@ mod tests {
         assert_eq!(pairs.assign((1, NONE)), None, "there is no group");
         let told = watched_instead((1, 7), &pairs).unwrap();
         assert_eq!(told, (port_no::ANY, given[0]));
-        for wanted in [None, Some((1, 7)), Some((1, NONE))] {
-            assert_eq!(watched_for(told, wanted, &pairs), (1, 7));
-        }
-    }
-
-    #[test]
-    fn what_a_switch_tells_is_read_back_without_what_was_written_last() {
-        for wanted in [None, Some((3, 4))] {
-            let read = |told| watched_for(told, wanted, &Pairs::default());
-            assert_eq!(read((port_no::ANY, LIVE_GROUPS | 9)), (9, NONE));
-            assert_eq!(read((port_no::ANY, NO_GROUP)), (port_no::ANY, NO_GROUP));
-            assert_eq!(read((port_no::ANY, 9)), (port_no::ANY, 9));
-            assert_eq!(read((0xff00, NONE)), (0xff00, NONE));
-        }
     }
 }
