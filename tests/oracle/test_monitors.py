@@ -14,6 +14,8 @@ from tests.oracle import monitors, test_bundles
 from tests.oracle import openflow as of
 from tests.oracle.compare import Comparison
 from tests.oracle.conftest import binary
+from tests.oracle.dialects import messages10
+from tests.oracle.dialects.nicira import action
 from tests.oracle.monitors import ACTIONS, ADD, ALL, CHANGES, DELETE, INITIAL, MODIFY, OWN, Monitor, cancel, request
 from tests.oracle.ofctl import ofctl
 from tests.oracle.peer import Peer, frame
@@ -83,6 +85,14 @@ def in_10(command: int, to: int, cookie: int = 0, port: int = 1) -> bytes:
     return frame(14, matching + rest, 1, next(_xids))
 
 
+def setting_in_10() -> bytes:
+    """Return a flow-mod of OpenFlow 1.0 with setters that later versions lack."""
+    to_sctp = (("eth_type", 0x0800, None), ("ip_proto", 132, None))
+    tunnel = action(2, struct.pack("!2xI", 5))
+    done = messages10.set_number(9, 80) + messages10.set_number(10, 81) + tunnel + messages10.output(1)
+    return messages10.FlowMod10(priority=7, fields=to_sctp, actions=done).encode(next(_xids))
+
+
 def whole(*parts: bytes) -> bytes:
     """Return a bundle."""
     return test_bundles.whole(*parts)
@@ -116,6 +126,7 @@ CHANGE: tuple[tuple[str, int, Callable[[], bytes]], ...] = (
     ("OpenFlow 1.0 modifies nothing", 1, lambda: in_10(1, 2, 4)),
     ("OpenFlow 1.0 adds by modifying", 1, lambda: in_10(1, 2, 4, port=5)),
     ("OpenFlow 1.0 deletes", 1, lambda: in_10(3, 2, 4)),
+    ("OpenFlow 1.0 sets ports", 1, setting_in_10),
     ("OpenFlow 1.4 adds", 5, lambda: b"\5" + mod(1)[1:]),
     ("bundle", 4, lambda: whole(mod(1), mod(2, 2), mod(0, 3, command=of.MODIFY), mod(2, command=of.DELETE_STRICT))),
     ("bundle refused", 4, lambda: whole(mod(1), to_group(1, 99))),

@@ -133,8 +133,6 @@ def _stateful(draw: Draw, table: int) -> bytes:
 
 
 def _rewrite(draw: Draw, exact: dict[str, int], is_tagged: bool, model: Model, kinds: list[str]) -> bytes:
-    if exact.get("ip_proto") == frames.SCTP:
-        kinds = kinds[:4]  # known difference: flow monitors of OpenFlow 1.0 show ports of SCTP as loads
     kinds = ["dl_src", "dl_dst", *kinds]
     if exact.get("eth_type") == frames.IPV4:
         kinds += _OF_PROTOCOLS[:4] * 2

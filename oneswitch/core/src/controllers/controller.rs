@@ -96,7 +96,7 @@ impl Controller {
             form: StatsForm::default(),
             partials: Partials::default(),
             bundles: Bundles::default(),
-            monitors: Monitors::default(),
+            monitors: Monitors::new(greeting.version),
             slots: VecDeque::new(),
             first_slot: 0,
             kept: 0,

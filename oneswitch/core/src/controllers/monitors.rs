@@ -2,12 +2,13 @@
 
 use crate::api::ControllerId;
 use crate::layout::spelling::{equal_instructions, spelled_instructions};
+use crate::layout::translate::show_setters_as_written;
 use crate::model::happened::{Cause, ChangeKind, Happened};
 use crate::model::rule::{Rule, RuleKey};
 use crate::model::tables::{Change, Filter, FlowTables};
 use foldhash::{HashMap, HashMapExt};
 use openflow13::flow_monitor::{flags, Event, FullUpdate, MonitorCommand, MonitorRequest, Update};
-use openflow13::{ErrorCode, Instructions};
+use openflow13::{openflow10, ErrorCode, Instructions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -74,9 +75,19 @@ pub struct Monitors {
     pub unsent: usize,
     /// Whether the connection's socket takes no more.
     pub is_stuck: bool,
+    /// Whether reports go over OpenFlow 1.0, which has setters of its own.
+    is_openflow10: bool,
 }
 
 impl Monitors {
+    /// `version`: of the connection.
+    pub fn new(version: u8) -> Self {
+        Self {
+            is_openflow10: version == openflow10::VERSION,
+            ..Self::default()
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.monitors.is_empty() && self.paused.is_none()
     }
@@ -136,7 +147,7 @@ impl Monitors {
                 }
             }
         }
-        let report = |(rule, flags): (Arc<Rule>, u16)| full(&rule, Event::Initial, 0, flags);
+        let report = |(rule, flags): (Arc<Rule>, u16)| self.full(&rule, Event::Initial, 0, flags);
         rules.into_iter().map(report).collect()
     }
 
@@ -180,7 +191,7 @@ impl Monitors {
         let flags = monitors
             .filter(|m| m.watches(rule, before))
             .fold(0, |flags, monitor| flags | monitor.flags);
-        (flags != 0).then(|| (full(rule, event, reason, flags), flags))
+        (flags != 0).then(|| (self.full(rule, event, reason, flags), flags))
     }
 
     /// Notes a change during a pause; of these only the removal of rules that are older than the pause is reported.
@@ -230,9 +241,30 @@ impl Monitors {
             let flags = monitors
                 .filter(|m| m.filter.selects(&missed.rule))
                 .fold(0, |flags, monitor| flags | monitor.flags);
-            (flags != 0).then(|| full(&missed.rule, event, 0, flags))
+            (flags != 0).then(|| self.full(&missed.rule, event, 0, flags))
         };
         Some(missed.into_values().filter_map(report).collect())
+    }
+
+    fn full(&self, rule: &Rule, event: Event, reason: u8, wanted: u16) -> Update {
+        let mut instructions = match wanted & flags::INSTRUCTIONS {
+            0 => Instructions::default(),
+            _ => spelled_instructions(&rule.instructions, &rule.matching),
+        };
+        if self.is_openflow10 {
+            show_setters_as_written(&mut instructions, &rule.instructions);
+        }
+        Update::Full(Box::new(FullUpdate {
+            event,
+            reason,
+            table_id: rule.key.table,
+            priority: rule.key.priority,
+            idle_timeout: rule.idle_timeout,
+            hard_timeout: rule.hard_timeout,
+            cookie: rule.cookie,
+            matching: rule.matching.spelled(),
+            instructions,
+        }))
     }
 }
 
@@ -261,22 +293,4 @@ fn seen(cause: Cause, change: &Change) -> Option<(Event, u8, &Arc<Rule>, Option<
         ChangeKind::Modified => None,
         _ => Some((Event::Added, 0, rule, former)),
     }
-}
-
-fn full(rule: &Rule, event: Event, reason: u8, wanted: u16) -> Update {
-    let instructions = match wanted & flags::INSTRUCTIONS {
-        0 => Instructions::default(),
-        _ => spelled_instructions(&rule.instructions, &rule.matching),
-    };
-    Update::Full(Box::new(FullUpdate {
-        event,
-        reason,
-        table_id: rule.key.table,
-        priority: rule.key.priority,
-        idle_timeout: rule.idle_timeout,
-        hard_timeout: rule.hard_timeout,
-        cookie: rule.cookie,
-        matching: rule.matching.spelled(),
-        instructions,
-    }))
 }
