@@ -5,10 +5,12 @@
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -108,7 +110,7 @@ class Peers:
         for host, router in (("west", "10.1.0.1"), ("east", "198.51.100.254")):
             self.hosts.run(host, "ip", "route", "add", "default", "via", router)
         self.translate("masquerade")
-        self.start_nf()
+        self.start_nf("first", "--backend=packet")
         self.start_charon("west", "kernel-nf", install_routes="no")
         self.start_charon("east", "kernel-libipsec", install_routes="yes")
 
@@ -130,15 +132,32 @@ class Peers:
         self.hosts.run("nat", "ip", "link", "set", "r0", "down")
         self.hosts.run("nat", "ip", "link", "set", "r0", "up")
 
-    def start_nf(self) -> None:
-        socket = self.directory / "nf.sock"
+    def start_nf(self, name: str = "first", *more: str) -> None:
+        socket = self.directory / f"nf.{name}.sock"
         socket.unlink(missing_ok=True)
         (self.directory / "ipsec.json").write_text(json.dumps(GATEWAY))
-        options = [f"--config={self.directory}/ipsec.json", "--port=n0", "--port=n1", f"--control={socket}"]
+        options = [f"--config={self.directory}/ipsec.json", "--port=n0", "--port=n1", f"--control={socket}", *more]
         with (self.directory / "nf.log").open("ab") as log:
             self.nf = self.hosts.popen("nf", [nf_program(), "run", "ipsec", *options], stderr=log, stdout=log)
         self._control = Control(socket)
         await_that(self._answers)
+
+    def move(self) -> None:
+        """Have another instance take over the state of the present one, and end that (nfs/README.md, "Migration")."""
+        old, process = self._control, self.nf
+        state = old.exchange("prepare", epoch=1, secret="5e" * 32)
+        self.start_nf("second", "--backend=packet", "--hold")
+        rings, descriptors = state.value["rings"], state.descriptors
+        self._control.exchange("hold", epoch=1, mode="memfd", secret="5e" * 32, rings=rings, descriptors=descriptors)
+        with ThreadPoolExecutor(1) as beside:
+            taken = beside.submit(self._control.exchange, "commit", epoch=1)
+            old.exchange("give", epoch=1)
+            taken.result()
+        process.kill()
+        self._control.exchange("orphaned", epoch=1)
+        self._control.exchange("handover", epoch=1)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
     def _answers(self) -> bool:
         assert self.nf.poll() is None, (self.directory / "nf.log").read_text()
@@ -173,7 +192,7 @@ charon {{
     }}
     plugins {{
         kernel-nf {{
-            socket = {self.directory}/nf.sock
+            socket = {self.directory}/nf.*.sock
         }}
         vici {{
             socket = unix://{self.directory}/{host}.vici

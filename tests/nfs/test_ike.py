@@ -74,11 +74,24 @@ def test_another_instance_gets_the_tunnels_and_new_keys(peers: Peers) -> None:
     peers.nf.kill()
     peers.nf.wait()
     assert peers.nf.returncode is not None
-    peers.start_nf()
+    peers.start_nf("second")
     # The peer has seen the numbers of the old keys already.
     await_that(lambda: peers.spis("outbound")[:1] not in ([], before[:1]))
     peers.await_path()
     all_returned(peers.pings("west", 20), 20)
+
+
+def test_tunnels_follow_the_state_to_another_instance_and_keep_their_keys(peers: Peers) -> None:
+    all_returned(peers.pings("west", 10), 10)
+    before = peers.tunnel()["associations"]
+    peers.move()
+    after = await_that(lambda: peers.tunnel().get("associations"))
+    for old, new in zip(before, after, strict=True):
+        assert old["spi"] == new["spi"]
+        assert old["sequence"] <= new["sequence"]
+    all_returned(peers.pings("east", 20), 20)
+    all_returned(peers.pings("west", 20), 20)
+    assert [each["spi"] for each in peers.tunnel()["associations"]] == [each["spi"] for each in before]
 
 
 def test_charon_knows_the_use_of_a_tunnel_and_its_end_removes_it(peers: Peers) -> None:

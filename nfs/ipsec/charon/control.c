@@ -3,6 +3,7 @@
 #include "control.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -105,7 +106,8 @@ static const char *error_of(json_object *answer, char *field)
 	return NULL;
 }
 
-static json_object *ask_once(char *path, chunk_t request, level_t level)
+/* Asks one instance; NULL, with a message, if none answers there. */
+static json_object *ask_one(char *path, chunk_t request, level_t level)
 {
 	json_object *answer = NULL;
 	int fd;
@@ -114,7 +116,7 @@ static json_object *ask_once(char *path, chunk_t request, level_t level)
 	if (fd < 0)
 	{
 		dbg(DBG_KNL, level, "%s: no network function answers: %s", path,
-				  strerror(-fd));
+			strerror(-fd));
 		return NULL;
 	}
 	if (send_all(fd, request))
@@ -123,47 +125,70 @@ static json_object *ask_once(char *path, chunk_t request, level_t level)
 	}
 	if (!answer)
 	{
-		dbg(DBG_KNL, level, "%s: the network function did not answer within %d s: "
-				  "%s", path, TIMEOUT, strerror(errno));
+		dbg(DBG_KNL, level, "%s: the network function did not answer within "
+			"%d s: %s", path, TIMEOUT, strerror(errno));
 	}
 	close(fd);
 	return answer;
 }
 
-json_object *control_ask(char *path, chunk_t request, bool quiet)
+/*
+ * Asks the instances whose sockets match, until one does what it is asked. Of the instances of a migration only the running one does; sockets of
+ * ended ones may be left. NULL: none did; `moving` tells whether that may change.
+ */
+static json_object *ask_all(char *pattern, chunk_t request, level_t level,
+							bool *moving)
 {
 	json_object *answer, *ok = NULL;
-	level_t level = quiet ? LEVEL_DIAG : LEVEL_AUDIT;
 	const char *code;
-	int tries;
+	glob_t found = {};
+	size_t at;
 
-	for (tries = 0; tries < TRIES; tries++)
+	*moving = FALSE;
+	/* Without a match, the pattern itself is the path of the message. */
+	glob(pattern, GLOB_NOCHECK, NULL, &found);
+	for (at = 0; at < found.gl_pathc && !ok; at++)
 	{
-		answer = ask_once(path, request, level);
-		if (!answer)
-		{
-			return NULL;
-		}
-		if (json_object_object_get_ex(answer, "ok", &ok))
+		answer = ask_one(found.gl_pathv[at], request,
+						 found.gl_pathc > 1 ? LEVEL_DIAG : level);
+		if (answer && json_object_object_get_ex(answer, "ok", &ok))
 		{
 			ok = json_object_get(ok);
-			json_object_put(answer);
-			return ok;
 		}
-		code = error_of(answer, "code");
-		if (!code || !streq(code, "moving") || quiet)
+		else if (answer)
+		{
+			code = error_of(answer, "code") ?: "";
+			*moving |= streq(code, "moving") || streq(code, "not-yet");
+			dbg(DBG_KNL, *moving ? LEVEL_DIAG : level,
+				"%s: the network function refuses: %s", found.gl_pathv[at],
+				error_of(answer, "detail") ?: "without a reason");
+		}
+		json_object_put(answer);
+	}
+	globfree(&found);
+	return ok;
+}
+
+json_object *control_ask(char *pattern, chunk_t request, bool quiet)
+{
+	level_t level = quiet ? LEVEL_DIAG : LEVEL_AUDIT;
+	json_object *ok;
+	bool moving;
+	int tries = quiet ? 1 : TRIES;
+
+	while (TRUE)
+	{
+		ok = ask_all(pattern, request, level, &moving);
+		if (ok || !moving || --tries == 0)
 		{
 			break;
 		}
-		json_object_put(answer);
-		answer = NULL;
 		usleep(PAUSE * 1000);
 	}
-	dbg(DBG_KNL, level, "%s: the network function refuses: %s", path,
-			  (answer ? error_of(answer, "detail") : NULL) ?: "it is moving");
-	if (answer)
+	if (!ok)
 	{
-		json_object_put(answer);
+		dbg(DBG_KNL, level, "%s: no network function did what it was asked",
+			pattern);
 	}
-	return NULL;
+	return ok;
 }

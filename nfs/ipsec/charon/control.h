@@ -9,9 +9,10 @@
 #include <utils/chunk.h>
 
 /*
- * Sends a request, a line, and returns the object `ok` of its answer, which the caller puts; NULL, with a message, if there is none. Waits for an
- * instance that is being migrated. `quiet`: the message has a higher level, for requests that are repeated anyway.
+ * Sends a request, a line, to the running instance among those whose sockets match a pattern of the shell, and returns the object `ok` of its
+ * answer, which the caller puts; NULL, with a message, if there is none. Waits for an instance that is being migrated. `quiet`: does not wait,
+ * and the message has a higher level, for requests that are repeated anyway.
  */
-json_object *control_ask(char *path, chunk_t request, bool quiet);
+json_object *control_ask(char *pattern, chunk_t request, bool quiet);
 
 #endif

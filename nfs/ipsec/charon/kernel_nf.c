@@ -13,7 +13,7 @@
 #include "control.h"
 
 /* Between two looks at the function, in milliseconds. */
-#define LOOK_INTERVAL 500
+#define LOOK_INTERVAL 100
 
 typedef struct private_kernel_nf_t private_kernel_nf_t;
 
@@ -21,7 +21,7 @@ struct private_kernel_nf_t {
 
 	kernel_ipsec_t public;
 
-	/* Path of the function's control socket. */
+	/* Path of the function's control socket, or a pattern of the paths that its instances have. */
 	char *socket;
 
 	/* Protects what follows. */
