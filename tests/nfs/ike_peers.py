@@ -1,7 +1,8 @@
 """A site behind the function `ipsec`, keyed by charon, and one behind strongSwan's libipsec, with a NAT between.
 
 ``west`` is a host of the protected network, and the station where the gateway's charon runs; ``nf`` has the gateway;
-``nat`` is a router that hides ``east``, where strongSwan protects packets itself.
+``nat`` is a router that hides ``east``, where strongSwan protects packets itself, or which has a gateway as well,
+``nf2``, and then no NAT.
 """
 
 import json
@@ -16,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from lab.bare_hosts import BareHosts
+from lab.server import HostProcess
 from nfagent.control import Control
 from nfagent.errors import ControlUnreachableError
 from tests.nfs.wire import nf_program
@@ -23,24 +25,38 @@ from tests.nfs.wire import nf_program
 STRONGSWAN = Path(sys.executable).with_name("strongswan")
 """The command that tools/prepare writes."""
 WEST, EAST = "10.1.0.5", "10.2.0.5"
-HOSTS = ("west", "nf", "nat", "east")
-LINKS = (
+HOSTS = ("west", "nf", "nat", "east", "nf2")
+LINKS = [
     "link add w0 netns west type veth peer name n0 netns nf",
     "link add n1 netns nf type veth peer name r0 netns nat",
-    "link add r1 netns nat type veth peer name e0 netns east",
-)
+]
+LINK = "link add r1 netns nat type veth peer name e0 netns east"
+LINKS_OF_TWO = [
+    "link add r1 netns nat type veth peer name n1 netns nf2",
+    "link add n0 netns nf2 type veth peer name e0 netns east",
+]
 ADDRESSES = {
-    "west": {"lo": "192.0.2.1/32", "w0": "10.1.0.9/24"},
-    "nf": {"n0": None, "n1": None},
-    "nat": {"r0": "192.0.2.254/24", "r1": "198.51.100.254/24"},
-    "east": {"lo": f"{EAST}/32", "e0": "198.51.100.7/24"},
+    "west": {"lo": ["192.0.2.1/32"], "w0": ["10.1.0.9/24", f"{WEST}/24"]},
+    "nf": {"n0": [], "n1": []},
+    "nat": {"r0": ["192.0.2.254/24"], "r1": ["198.51.100.254/24"]},
+    "east": {"lo": [f"{EAST}/32"], "e0": ["198.51.100.7/24"]},
 }
-GATEWAY = {
-    "ike_host": "10.1.0.9",
-    "interfaces": [
-        {"addresses": ["10.1.0.1/24"]},
-        {"addresses": ["192.0.2.1/24"], "gateways": ["192.0.2.254"]},
-    ],
+ADDRESSES_OF_TWO = {
+    "east": {"lo": ["198.51.100.7/32"], "e0": ["10.2.0.9/24", f"{EAST}/24"]},
+    "nf2": {"n0": [], "n1": []},
+}
+
+
+def gateway(ike_host: str, inside: str, outside: str, router: str) -> dict[str, Any]:
+    """Return the configuration of a gateway."""
+    interfaces = [{"addresses": [inside]}, {"addresses": [outside], "gateways": [router]}]
+    return {"ike_host": ike_host, "interfaces": interfaces}
+
+
+NF_OF = {"west": "nf", "east": "nf2"}
+GATEWAYS = {
+    "nf": gateway("10.1.0.9", "10.1.0.1/24", "192.0.2.1/24", "192.0.2.254"),
+    "nf2": gateway("10.2.0.9", "10.2.0.1/24", "198.51.100.7/24", "198.51.100.254"),
 }
 CONNECTION = """
 connections {{
@@ -61,7 +77,7 @@ connections {{
             net {{
                 local_ts = {local}
                 remote_ts = {remote}
-                esp_proposals = aes256gcm16-ecp384-noesn
+                esp_proposals = {proposals}
                 rekey_time = 1h
                 {limits}
             }}
@@ -92,27 +108,31 @@ class Peers:
 
     Args:
         directory: for sockets, configurations and logs.
+        two: the other site has a gateway, too, and there is no NAT.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, two: bool = False) -> None:
         self.directory = directory
-        self.hosts = BareHosts(HOSTS, LINKS)
-        for host, interfaces in ADDRESSES.items():
-            for interface, address in interfaces.items():
-                if address is not None:
+        self.hosts = BareHosts(HOSTS, [*LINKS, *(LINKS_OF_TWO if two else [LINK])])
+        for host, interfaces in (ADDRESSES | (ADDRESSES_OF_TWO if two else {})).items():
+            for interface, addresses in interfaces.items():
+                for address in addresses:
                     self.hosts.run(host, "ip", "addr", "add", address, "dev", interface)
                 self.hosts.run(host, "ip", "link", "set", interface, "up")
-        self.hosts.run("west", "ip", "addr", "add", f"{WEST}/24", "dev", "w0")
+        routers = {"west": "10.1.0.1", "east": "10.2.0.1" if two else "198.51.100.254"}
         for host, interface in (("west", "w0"), ("east", "e0")):
             self.hosts.run(host, "ethtool", "-K", interface, "tx", "off")
-        self.hosts.run("west", "sysctl", "-qw", "net.ipv4.conf.all.arp_announce=2")
+            self.hosts.run(host, "sysctl", "-qw", "net.ipv4.conf.all.arp_announce=2")
+            self.hosts.run(host, "ip", "route", "add", "default", "via", routers[host])
         self.hosts.run("nat", "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        for host, router in (("west", "10.1.0.1"), ("east", "198.51.100.254")):
-            self.hosts.run(host, "ip", "route", "add", "default", "via", router)
-        self.translate("masquerade")
         self.start_nf("first", "--backend=packet")
         self.start_charon("west", "kernel-nf", install_routes="no")
-        self.start_charon("east", "kernel-libipsec", install_routes="yes")
+        if two:
+            self._start_instance("nf2", "first", "--backend=packet")
+            self.start_charon("east", "kernel-nf", install_routes="no")
+        else:
+            self.translate("masquerade")
+            self.start_charon("east", "kernel-libipsec", install_routes="yes")
 
     def close(self) -> None:
         self.hosts.close()
@@ -133,14 +153,37 @@ class Peers:
         self.hosts.run("nat", "ip", "link", "set", "r0", "up")
 
     def start_nf(self, name: str = "first", *more: str) -> None:
-        socket = self.directory / f"nf.{name}.sock"
-        socket.unlink(missing_ok=True)
-        (self.directory / "ipsec.json").write_text(json.dumps(GATEWAY))
-        options = [f"--config={self.directory}/ipsec.json", "--port=n0", "--port=n1", f"--control={socket}", *more]
-        with (self.directory / "nf.log").open("ab") as log:
-            self.nf = self.hosts.popen("nf", [nf_program(), "run", "ipsec", *options], stderr=log, stdout=log)
-        self._control = Control(socket)
-        await_that(self._answers)
+        """Start the gateway of the west site."""
+        self.nf, self._control = self._start_instance("nf", name, *more)
+
+    def _start_instance(self, host: str, name: str, *more: str) -> tuple[HostProcess, Control]:
+        path, socket = self.directory / f"{host}.json", self.directory / f"{host}.{name}.sock"
+        path.write_text(json.dumps(GATEWAYS[host]))
+        command = [
+            nf_program(),
+            "run",
+            "ipsec",
+            f"--config={path}",
+            "--port=n0",
+            "--port=n1",
+            f"--control={socket}",
+            *more,
+        ]
+        log = self.directory / f"{host}.log"
+        with log.open("ab") as out:
+            process = self.hosts.popen(host, command, stderr=out, stdout=out)
+        control = Control(socket)
+
+        def answers() -> bool:
+            assert process.poll() is None, log.read_text()
+            try:
+                control.exchange("status")
+            except ControlUnreachableError:
+                return False
+            return True
+
+        await_that(answers)
+        return process, control
 
     def move(self) -> None:
         """Have another instance take over the state of the present one, and end that (nfs/README.md, "Migration")."""
@@ -158,14 +201,6 @@ class Peers:
         self._control.exchange("handover", epoch=1)
         for descriptor in descriptors:
             os.close(descriptor)
-
-    def _answers(self) -> bool:
-        assert self.nf.poll() is None, (self.directory / "nf.log").read_text()
-        try:
-            self.ask("status")
-        except ControlUnreachableError:
-            return False
-        return True
 
     def ask(self, verb: str) -> dict[str, Any]:
         return self._control.exchange(verb).value
@@ -192,7 +227,7 @@ charon {{
     }}
     plugins {{
         kernel-nf {{
-            socket = {self.directory}/nf.*.sock
+            socket = {self.directory}/{NF_OF[host]}.*.sock
         }}
         vici {{
             socket = unix://{self.directory}/{host}.vici
@@ -220,17 +255,22 @@ swanctl {{
         uri = f"--uri=unix://{self.directory}/{host}.vici"
         return self.hosts.run(host, *self._strongswan(host, "swanctl", *command, uri))
 
-    def load(self, host: str, limits: str = "") -> None:
+    def load(self, host: str, limits: str = "", proposals: str = "aes256gcm16-ecp384-noesn") -> None:
         """Give a daemon its connection, with lifetimes."""
         networks = {"west": "10.1.0.0/24", "east": "10.2.0.0/24"}
+        ends = {
+            "west": "local_addrs = 192.0.2.1",
+            "east": "local_addrs = 198.51.100.7\nremote_addrs = 192.0.2.1",
+        }
         other = "east" if host == "west" else "west"
         text = CONNECTION.format(
             own=host,
             other=other,
-            ends="local_addrs = 192.0.2.1" if host == "west" else "remote_addrs = 192.0.2.1",
+            ends=ends[host],
             local=networks[host],
             remote=networks[other],
             limits=limits,
+            proposals=proposals,
         )
         path = self.directory / f"{host}.swanctl"
         path.write_text(text)

@@ -101,3 +101,18 @@ def test_charon_knows_the_use_of_a_tunnel_and_its_end_removes_it(peers: Peers) -
     assert re.search(rf" {packets} packets, +\d+s ago", peers.swanctl("west", "--list-sas"))
     peers.swanctl("west", "--terminate", "--ike=peer")
     await_that(lambda: not peers.tunnel())
+
+
+def test_two_gateways_have_extended_sequence_numbers_without_a_nat(directory: Path) -> None:
+    with Peers(directory, two=True) as peers:
+        for host in ("west", "east"):
+            peers.load(host, proposals="aes128gcm16-esn")
+        peers.connect()
+        all_returned(peers.pings("east", 20), 20)
+        tunnel = peers.tunnel()
+        assert (tunnel["peer"], tunnel["port"]) == ("198.51.100.7", None)
+        assert {(each["esn"], each["bits"]) for each in tunnel["associations"]} == {(True, 128)}
+        before = peers.spis("outbound")
+        peers.swanctl("west", "--rekey", "--child=net")
+        await_that(lambda: peers.spis("outbound")[:1] not in ([], before[:1]))
+        all_returned(peers.pings("west", 20), 20)
