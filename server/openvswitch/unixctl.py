@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from server.errors import ToolError
@@ -63,15 +64,31 @@ class Unixctl:
         Raises:
             ToolError: as for `call`, for the first refused command.
         """
+        return self.begin(*commands)()
+
+    def begin(self, *commands: tuple[str, ...]) -> Callable[[], list[str]]:
+        """Like `call_at_once`, but return a function that returns the answers; call it before the next request.
+
+        So several daemons work at a time.
+        """
         requests = []
         for command in commands:
             self._id += 1
             requests.append(json.dumps({"id": self._id, "method": command[0], "params": command[1:]}))
-        try:
+        with self._told(commands):
             self._socket.sendall("".join(requests).encode())
-            answers = [self._answer() for _ in commands]
+        return lambda: self._answers(commands)
+
+    @contextlib.contextmanager
+    def _told(self, commands: tuple[tuple[str, ...], ...]) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise ToolError(f"{self._path} did not answer {commands[0][0]}: {error}") from error
+
+    def _answers(self, commands: tuple[tuple[str, ...], ...]) -> list[str]:
+        with self._told(commands):
+            answers = [self._answer() for _ in commands]
         for command, answer in zip(commands, answers, strict=True):
             if answer.get("error") is not None:
                 raise ToolError(f"{self._path} refused {command[0]}: {str(answer['error']).strip()}")
