@@ -181,7 +181,8 @@ class Client:
         body: dict[str, Any] = {"until": until}
         if force:
             body["force"] = True
-        return self._rest.ask(VirtualPort, "POST", f"/v1/ports/{number}/move/continue", body, self._move_timeout_s)
+        path = f"/v1/ports/{number}/move/continue"
+        return self._rest.ask_at_once(VirtualPort, "POST", path, body, self._move_timeout_s, keeps=False)
 
     def abort_move(self, number: int) -> VirtualPort:
         """Undo a move that is only prepared."""

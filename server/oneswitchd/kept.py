@@ -18,7 +18,7 @@ class KeptConnection:
         api: ``unix:PATH`` or ``tcp:HOST:PORT``.
         host: value of the header ``Host``.
         headers: of each request.
-        timeout_s: limit of each read and write.
+        timeout_s: limit of the connection's set-up.
 
     Raises:
         OSError: no peer accepts connections there.
@@ -44,12 +44,19 @@ class KeptConnection:
         """Close the connection."""
         self._open.close()
 
-    def ask(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    def ask(self, method: str, path: str, body: bytes, timeout_s: float) -> tuple[int, bytes]:
         """Send a request with a body of JSON; return the status of its answer, and the content.
+
+        Args:
+            method: of HTTP.
+            path: of the request.
+            body: JSON.
+            timeout_s: limit of each read and write.
 
         Raises:
             OSError: the peer has closed the connection, did not answer in time, or did not answer in HTTP/1.1.
         """
+        self._connection.settimeout(timeout_s)
         head = f"{method} {path} HTTP/1.1\r\n{self._headers}Content-Type: application/json\r\n"
         self._connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         version, _, rest = self._answers.readline().partition(b" ")

@@ -123,21 +123,27 @@ class Rest:
         """
         return self.read(kind, self.send(method, path, body, timeout_s))
 
-    def ask_at_once(self, kind: type[T], method: str, path: str, body: Any) -> T:
-        """As `ask`, in 0.1 ms where that takes 2 ms: on a connection that is kept, and without httpx.
+    def ask_at_once(
+        self, kind: type[T], method: str, path: str, body: Any, timeout_s: float | None = None, *, keeps: bool = True
+    ) -> T:
+        """As `ask`, in 0.1 ms where that takes 2 ms: without httpx, and on a connection that is kept if ``keeps``.
 
         Raises:
             ApiError: any subclass. After `ApiNoAnswerError` the next request opens another connection.
         """
-        with self._reached(method, path, self.timeout_s):
+        timeout_s = timeout_s or self.timeout_s
+        with self._reached(method, path, timeout_s):
             if self._kept is None:
                 self._kept = self._connected()
             try:
-                status, content = self._kept.ask(method, path, json.dumps(body).encode())
+                status, content = self._kept.ask(method, path, json.dumps(body).encode(), timeout_s)
             except OSError as error:
                 self._kept.close()
                 self._kept = None
                 raise httpx.ReadError(str(error)) from error
+            if not keeps:
+                self._kept.close()
+                self._kept = None
         if status == HTTPStatus.OK:
             return self._typed(kind, path, content)
         request = httpx.Request(method, f"http://{self._peer.name}{path}")
