@@ -107,9 +107,12 @@ class Journal:
             self.migration = migrations.step(change, self.migration, name, self._told())
 
     def reach(self, name: str) -> None:
-        """Journal a step unless a later step after COMMIT is already journalled."""
+        """Journal a step unless a later step after COMMIT is already journalled.
+
+        Nothing waits for the disk: after a power cut all steps after COMMIT are repeated.
+        """
         if COMMITTED.index(name) > COMMITTED.index(self.migration.step):
-            self.step(name)
+            self.step(name, outlives="process")
 
     def note(self) -> None:
         """Write the current report."""
