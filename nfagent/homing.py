@@ -8,7 +8,7 @@ from server.oneswitchd.client import Client
 from server.oneswitchd.settling import LAGGING, settled
 
 # nfagent sends markers down the old paths instead of waiting for them to be idle.
-_GRACE_MS = 100
+GRACE_MS = 100
 _TURNS = 4  # a move that ends by itself in between takes one
 _ENDING = LAGGING | {"no-move"}  # the latter: it has just ended by itself
 _ABORTABLE = ("preparing", "prepared")
@@ -33,7 +33,7 @@ def bring(client: Client, port: InstancePort, location: str, interface: str, unt
         if is_at_home(at) and (at.switch, at.interface) == (location, interface):
             return True
         if at.move is None:
-            client.move_port(port.number, location, interface, until, _GRACE_MS, forced, own(at))
+            client.move_port(port.number, location, interface, until, GRACE_MS, forced, own(at))
         elif is_to(at.move, location, interface):
             client.continue_move(port.number, until)
         else:

@@ -11,8 +11,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from nfagent.budgets import COPY_S, DRAIN_S, HANDOVER_S, RELAY_S, STOP_S
@@ -21,13 +21,15 @@ from nfagent.migrate.journal import COMMIT
 from nfagent.migrate.keepers import Kept
 from nfagent.migrate.move import RunningMigration, TurnBackError
 from nfagent.migrate.peer import PATIENCE_S, Peer, PeerGoneError
+from nfagent.model import Running
 
 _log = logging.getLogger(__name__)
 
 _DRAIN_MS = 300
 _MARGIN_S = 10.0
 _MARKER_MS = 50  # packets wait while a marker is lost
-_BEFORE_FLIP_S = 0.001  # between markers, while no packet can have waited for longer
+_FLIP_S = 0.02  # usually enough for a flip
+_SOON_S = 0.003  # usually enough for what follows a flip
 _FIT_BYTES = 1 << 20
 _HAND_OVER = 2  # version of the processes' hand-over
 _PAUSE_S = 0.05
@@ -76,6 +78,10 @@ def prepare(move: RunningMigration) -> None:
     with move.journal.timed("rules"):
         for port, edge in starter.wires(move.instance, row):
             move.parts.switching.prepare(port, move.target, edge)
+    with move.journal.timed("await-rules"):
+        # Packets would wait for these two after the hand-over, and changes of the state after the pre-copy.
+        move.marking()
+        move.parts.switching.await_settled()
     if move.journal.report.mode == "memfd":
         with move.journal.timed("hold"):
             hold(move, move.need("incoming"))
@@ -205,37 +211,51 @@ def flip(move: RunningMigration) -> None:
 
     def switch_over() -> None:
         with move.journal.timed("flip"):
-            for port, edge in move.parts.starter.wires(move.instance, new.running):
-                move.parts.switching.flip(port, new.running.location, edge)
+            _flip_all(move, new.running)
         flipped.set()
         with move.journal.timed("quiesce"):
-            move.parts.switching.quiesce()
-        move.journal.reach("drain")
+            move.parts.switching.quiesce((move.source, new.running.location))
 
     with ThreadPoolExecutor(1) as beside:
         quiet = beside.submit(contextvars.copy_context().run, switch_over)
         try:
-            let_go(move, flipped, quiet.done)
+            let_go(move, flipped, quiet)
         except AgentError as error:
             _log.info("packets that %s holds wait until no old path is in use: %s", move.instance.name, error)
             move.end_marking()
         quiet.result()
 
 
-def let_go(move: RunningMigration, flipped: threading.Event, is_quiet: Callable[[], bool]) -> None:
+def _flip_all(move: RunningMigration, new: Running) -> None:
+    """Flip all ports at a time: packets wait from the first one on."""
+    wires = move.parts.starter.wires(move.instance, new)
+    with ThreadPoolExecutor(max(1, len(wires))) as pool:
+        flips = [
+            pool.submit(contextvars.copy_context().run, move.parts.switching.flip, port, new.location, edge)
+            for port, edge in wires
+        ]
+    for each in flips:
+        each.result()
+
+
+def let_go(move: RunningMigration, flipped: threading.Event, quiet: Future[None]) -> None:
     """Release held packets that nothing older can follow, until no switch uses an old path.
 
     A held packet arrived by the new path, so older packets of its flow had left the same switch before, by the old one.
     Markers sent after the process has noted what it holds arrive behind all of these: once everything that the old
-    process relayed until then is processed, the held packets can be.
+    process relayed until then is processed, the held packets can be. Where that would take longer than the rest of the
+    migration usually takes, it is left to `drain`.
     """
     new, old = move.need("incoming"), move.peer("serving")
     if old is None:
         return
     marking, fence, first = move.marking(), _unused(), _unused()
+    if flipped.wait(_FLIP_S):
+        wait((quiet,), _SOON_S)
+    if quiet.done():
+        return
     new.ask("release", fence=fence)
-    while not is_quiet():
-        flipped.wait(_BEFORE_FLIP_S)
+    while not quiet.done():
         paths = marking.send(first)
         try:
             relayed = old.ask("relayed", first=first, paths=paths, timeout_ms=_MARKER_MS)["relayed"]
@@ -257,7 +277,23 @@ def _unused() -> int:
 @_undisturbed()
 def drain(move: RunningMigration) -> None:
     """Wait until everything sent by the old paths has arrived at the old process and was relayed."""
-    new, old = move.need("incoming"), move.peer("serving")
+    ended = threading.Event()
+
+    def note() -> None:
+        ended.wait(_SOON_S)  # packets wait: they come first, unless somebody wants to know what they wait for
+        move.journal.reach("drain")
+
+    with ThreadPoolExecutor(1) as beside:
+        noted = beside.submit(contextvars.copy_context().run, note)
+        try:
+            _drain(move)
+        finally:
+            ended.set()
+        noted.result()
+
+
+def _drain(move: RunningMigration) -> None:
+    new, old = move.known("incoming") or move.need("incoming"), move.known("serving") or move.peer("serving")
     with move.journal.timed("drain"):
         if old is not None:
             try:
@@ -277,8 +313,6 @@ def drain(move: RunningMigration) -> None:
 
 def _drain_old(move: RunningMigration, old: Peer) -> None:
     """Let the old process relay until markers show that nothing older can follow, or the time limit expires."""
-    if old.phase() == "gone":
-        return  # it has already answered
     began, why = time.monotonic(), ""
     while (spent := time.monotonic() - began) < DRAIN_S + RELAY_S:
         first, paths = _unused(), 0
@@ -291,6 +325,8 @@ def _drain_old(move: RunningMigration, old: Peer) -> None:
             old.ask("drain", first=first, paths=paths, timeout_ms=_DRAIN_MS, timeout_s=_DRAIN_MS / 1000 + _MARGIN_S)
         except WiringError as error:
             why = str(error)
+            if old.phase() == "gone":
+                return  # it has already answered
             time.sleep(_PAUSE_S)
         except ControlRefusedError as error:
             if error.code not in ("timeout", "busy"):

@@ -6,13 +6,13 @@ import logging
 import random
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
 from nfagent.errors import WiringError
-from nfagent.homing import bring, is_to, leave, own
+from nfagent.homing import GRACE_MS, bring, is_to, leave, own
 from nfagent.model import InstancePort
 from nfagent.wiring import ServerWiring
 from server.config import ServerConfig, SwitchConfig
@@ -28,6 +28,10 @@ _log = logging.getLogger(__name__)
 _BOUNDED_QUIESCE_S = 1.0
 _ROUNDS = 2
 _QUIESCE_S = 2.0  # a switch that hangs forwards nothing either
+_AT_ONCE_S = 0.1  # for an answer that usually takes 1 ms
+_STALL_MS = 5  # for which a switch may stop to look at its caches at once
+_DATAPATH = re.compile(r"^(\w+)@\S+:$", re.MULTILINE)
+_DURATION = re.compile(r"dump duration *: (\d+)ms")
 _TURN_S = 1.0
 _BATCH = 32  # NETDEV_MAX_BURST
 _BACKLOG_S = 0.05  # while packets wait
@@ -70,6 +74,10 @@ class Switching(Protocol):
         """Make everything for the port at this interface; traffic stays where it is."""
         ...
 
+    def await_settled(self) -> None:
+        """Wait until a flip of the ports that were prepared takes effect at once."""
+        ...
+
     def abort(self, port: InstancePort) -> None:
         """Undo `prepare`."""
         ...
@@ -78,8 +86,8 @@ class Switching(Protocol):
         """Point all paths to this interface; the old one goes on working in both directions."""
         ...
 
-    def quiesce(self) -> None:
-        """Wait until no switch sends anything by paths that have been flipped."""
+    def quiesce(self, locations: Sequence[str]) -> None:
+        """Wait until no switch on the ways between some locations sends anything by paths that have been flipped."""
         ...
 
     def bridges(self, locations: Sequence[str]) -> list[str]:
@@ -95,6 +103,8 @@ class Switching(Protocol):
 
     def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Marking:
         """Connect to what sends markers of a migration down the old paths of all its ports, which are prepared.
+
+        Packets wait for the markers, so everything that takes time has happened when this returns.
 
         Args:
             ports: of the instance.
@@ -133,10 +143,16 @@ class ServerSwitching:
     def __init__(self, config: ServerConfig, wiring: ServerWiring) -> None:
         self._config = config
         self._wiring = wiring
+        self._settled_at = 0.0
 
     def prepare(self, port: InstancePort, location: str, interface: str) -> None:
         self._wiring.attach(location, interface)
         self._bring(port, location, interface, "prepared")
+        self._settled_at = time.monotonic() + GRACE_MS / 1000
+
+    def await_settled(self) -> None:
+        # oneswitchd answers before that time, and begins a flip only after it (docs/architecture.md, "A move").
+        time.sleep(max(0.0, self._settled_at - time.monotonic()))
 
     def abort(self, port: InstancePort) -> None:
         with _explained(port), self._wiring.client() as client:
@@ -152,9 +168,12 @@ class ServerSwitching:
         with _explained(port), self._wiring.client() as client:
             bring(client, port, location, interface, until)
 
-    def quiesce(self) -> None:
-        with ThreadPoolExecutor(len(self._config.switch)) as pool:
-            if not all(pool.map(_revalidate, self._config.switch)):
+    def quiesce(self, locations: Sequence[str]) -> None:
+        switches = [self._config.find_switch(name) for name in self._on_the_way(locations)]
+        if not (left := _revalidate_at_once(switches)):
+            return
+        with ThreadPoolExecutor(len(left)) as pool:
+            if not all(pool.map(_revalidate, left)):
                 time.sleep(_BOUNDED_QUIESCE_S)
 
     def bridges(self, locations: Sequence[str]) -> list[str]:
@@ -198,7 +217,15 @@ class ServerSwitching:
         return None
 
     def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Marking:
-        return _Marking(self._wiring.client(), ports, epoch, secret)
+        with contextlib.ExitStack() as stack:
+            client = self._wiring.client()
+            stack.callback(client.close)
+            owners: dict[int, str | None] = {}
+            for port, _ in ports:
+                with _explained(port):
+                    owners[port.number] = own(client.port(port.number))
+            stack.pop_all()
+            return _Marking(client, ports, owners, epoch, secret)
 
 
 def _is_wired(at: VirtualPort, place: Place) -> bool:
@@ -209,9 +236,10 @@ def _is_wired(at: VirtualPort, place: Place) -> bool:
 class _Marking:
     """See `Marking`: oneswitchd knows the paths, and sends on its own sessions."""
 
-    def __init__(self, client: Client, ports: Sequence[Moved], epoch: int, secret: str) -> None:
-        self._client, self._ports, self._epoch, self._secret = client, ports, epoch, secret
-        self._owners: dict[int, str | None] = {}
+    def __init__(
+        self, client: Client, ports: Sequence[Moved], owners: Mapping[int, str | None], epoch: int, secret: str
+    ) -> None:
+        self._client, self._ports, self._owners, self._epoch, self._secret = client, ports, owners, epoch, secret
 
     def send(self, first: int) -> int:
         sent = 0
@@ -219,8 +247,6 @@ class _Marking:
             numbers = range(first + sent, first + sent + _MOST_PATHS)
             frames = [marker(port.mac, self._secret, self._epoch, number) for number in numbers]
             with _explained(port):
-                if port.number not in self._owners:
-                    self._owners[port.number] = own(self._client.port(port.number))
                 sent += len(self._client.send_markers(port.number, *to, frames, self._owners[port.number]))
         return sent
 
@@ -269,6 +295,45 @@ def _revalidate(switch: SwitchConfig) -> bool:
         _log.info("%s cannot be asked when its caches are right: %s", switch.name, error)
         return False
     return True
+
+
+def _revalidate_at_once(switches: Sequence[SwitchConfig]) -> list[SwitchConfig]:
+    """Have switches look at all flows that they cache while they do nothing else; return those that cannot.
+
+    Rounds begin 5 ms apart (udpif_revalidator in ofproto-dpif-upcall.c), and packets wait. This takes 1 ms: the second
+    pause begins when the round after the first one has ended. Its caches are right then if one thread does all: others
+    might be adding a flow by the old rules.
+    """
+    with contextlib.ExitStack() as stack:
+        daemons: dict[str, Unixctl] = {}
+        for switch in switches:
+            with contextlib.suppress(ToolError):
+                daemon = stack.enter_context(contextlib.closing(Unixctl(Path(switch.control or ""), _AT_ONCE_S)))
+                daemons[switch.name] = daemon
+        asked = _asked(daemons, ("upcall/show",), (_STATISTICS,))
+        alone = {name: daemons[name] for name, told in asked.items() if _is_alone(*told)}
+        # All by one call: this process may die, and a switch must not stay paused.
+        done = _asked(alone, *(("revalidator/pause",), ("revalidator/resume",)) * 2)
+    return [switch for switch in switches if switch.name not in done]
+
+
+def _is_alone(shown: str, statistics: str) -> bool:
+    """Tell whether a switch's main thread does all, and would not stop for long."""
+    is_short = all(int(took) <= _STALL_MS for took in _DURATION.findall(shown))
+    return is_short and set(_DATAPATH.findall(shown)) in ({"netdev"}, {"dummy"}) and "pmd thread" not in statistics
+
+
+def _asked(daemons: Mapping[str, Unixctl], *commands: tuple[str, ...]) -> dict[str, list[str]]:
+    """Ask all at a time; return the answers of those that do not refuse."""
+    begun: dict[str, Callable[[], list[str]]] = {}
+    answers: dict[str, list[str]] = {}
+    for name, daemon in daemons.items():
+        with contextlib.suppress(ToolError):
+            begun[name] = daemon.begin(*commands)
+    for name, answer in begun.items():
+        with contextlib.suppress(ToolError):
+            answers[name] = answer()
+    return answers
 
 
 def _await_round(daemon: Unixctl) -> None:

@@ -24,7 +24,7 @@ from server.processes import wait_gone
 from tests.nfagent.world import World, processes_of, wait_until
 
 V1 = "/api/v1"
-BEFORE_COMMIT = ("prepare", "start", "rules", "hold", "freeze")
+BEFORE_COMMIT = ("prepare", "start", "rules", "await-rules", "hold", "freeze")
 AFTER_COMMIT = ("COMMIT", "settle", "flip", "quiesce", "drain", "handover", "done")
 SOURCE, TARGET = "hypervisor", "snic0"
 
@@ -148,7 +148,7 @@ def test_state_migrates_and_returns(case: Case) -> None:
     assert (report["lost_state"], report["rolled_back_at"], report["relayed"]) == (None, None, 0)
     steps = [step["step"] for step in report["steps"]]
     assert steps == (
-        ["prepare", "start", "rules", "hold"]
+        ["prepare", "start", "rules", "await-rules", "hold"]
         + (["precopy"] if copies else [])
         + ["freeze", "COMMIT", "settle", "flip", "quiesce", "drain", "handover", "done"]
     )

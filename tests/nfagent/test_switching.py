@@ -112,6 +112,11 @@ class FakeDaemon:
         LOG.append(f"{self.path.stem} " + " and ".join(" ".join(each) for each in commands))
         return [""] * len(commands)
 
+    def begin(self, *commands: tuple[str, ...]) -> Callable[[], list[str]]:
+        assert self.answers is not None
+        LOG.append(f"{self.path.stem} begins " + " and ".join(" ".join(each) for each in commands))
+        return lambda: [self.answers(*each) for each in commands if self.answers]
+
     def close(self) -> None:
         LOG.append(f"close {self.path.stem}")
 
@@ -227,7 +232,7 @@ def test_oneswitchd_sends_a_marker_down_each_old_path(switches: ServerSwitching,
 
     assert marking.send(40) == 4
     one, other = asked(40)
-    assert wiring.asked == ["port 1000", one, "port 1001", other]
+    assert wiring.asked == ["port 1000", "port 1001", one, other]
     wiring.asked.clear()
     wiring.paths = 3
     assert marking.send(44) == 6
@@ -312,15 +317,22 @@ def test_caches_are_current_after_two_rounds_of_each_switch(
     slept: list[float] = []
     monkeypatch.setattr(switching.time, "sleep", slept.append)
     monkeypatch.setattr(switching.random, "randbytes", lambda count: b"\x0a" * count)
-    switches.quiesce()
+    switches.quiesce([NIC, FAR])
     assert slept == [1.0]  # one switch has no control socket
     asked = ["hub fdb/add edge edge 0 02:6e:66:0a:0a:0a", "hub fdb/del edge 0 02:6e:66:0a:0a:0a and revalidator/wait"]
-    assert [each for each in LOG if "hub" in each] == ["connect /run/hub.ctl within 2 s", *asked * 2, "close hub"]
+    assert [each for each in LOG if "hub" in each] == [
+        *AT_ONCE,
+        "close hub",
+        "connect /run/hub.ctl within 2 s",
+        *asked * 2,
+        "close hub",
+    ]
     assert "connect . within 2 s" in LOG
-    ANSWERS["."] = fine
+    LOG.clear()
     slept.clear()
-    switches.quiesce()
+    switches.quiesce([NIC, HUB])
     assert slept == []
+    assert "connect . within 2 s" not in LOG, "a switch that no path crosses is not asked"
 
     def old(*words: str) -> str:
         if words[0] == "fdb/add":
@@ -329,8 +341,65 @@ def test_caches_are_current_after_two_rounds_of_each_switch(
 
     LOG.clear()
     ANSWERS["/run/hub.ctl"] = old
-    switches.quiesce()
-    assert [each for each in LOG if each.startswith("hub")] == [asked[0], "hub revalidator/wait"] * 2
+    switches.quiesce([NIC, HUB])
+    asked_old = [AT_ONCE[1], *(asked[0], "hub revalidator/wait") * 2]
+    assert [each for each in LOG if each.startswith("hub")] == asked_old
     ANSWERS["/run/hub.ctl"] = refused
-    switches.quiesce()
+    switches.quiesce([NIC, HUB])
     assert slept == [1.0]
+
+
+AT_ONCE = ["connect /run/hub.ctl within 0.1 s", "hub begins upcall/show and dpif-netdev/pmd-stats-show"]
+IN_USER_SPACE = "netdev@ovs-netdev:\n  flows         : (current 9) (avg 9)\n  dump duration : 1ms\n\n  5: (keys 0)\n"
+ONE_THREAD = "main thread:\n  packets received: 9\n"
+
+
+@pytest.mark.parametrize(
+    ("shown", "statistics", "is_at_once"),
+    [
+        (IN_USER_SPACE, ONE_THREAD, True),
+        (IN_USER_SPACE.replace("netdev@ovs-netdev", "dummy@ovs-dummy"), ONE_THREAD, True),
+        (IN_USER_SPACE.replace("netdev@ovs-netdev", "system@ovs-system"), ONE_THREAD, False),
+        (IN_USER_SPACE + IN_USER_SPACE.replace("netdev@ovs-netdev", "system@ovs-system"), ONE_THREAD, False),
+        (IN_USER_SPACE, f"pmd thread numa_id 0 core_id 1:\n  packets received: 9\n{ONE_THREAD}", False),
+        (IN_USER_SPACE.replace("1ms", "6ms"), ONE_THREAD, False),
+    ],
+)
+def test_caches_of_a_switch_with_one_thread_are_made_current_at_once(
+    switches: ServerSwitching, shown: str, statistics: str, is_at_once: bool
+) -> None:
+    """Other threads might be adding a flow by the old rules; many flows would stop the switch for long."""
+    answers = {"upcall/show": shown, "dpif-netdev/pmd-stats-show": statistics}
+    ANSWERS["/run/hub.ctl"] = lambda *words: answers.get(words[0], "")
+    switches.quiesce([HUB, NIC])
+    pauses = " and ".join(["revalidator/pause", "revalidator/resume"] * 2)
+    assert (f"hub begins {pauses}" in LOG) == is_at_once
+    assert any("fdb/add" in each for each in LOG if each.startswith("hub")) != is_at_once
+
+
+def test_a_switch_that_cannot_pause_is_asked_for_its_rounds(switches: ServerSwitching) -> None:
+    def told(*words: str) -> str:
+        if words[0] == "revalidator/pause":
+            raise ToolError("there is no such command")
+        return {"upcall/show": IN_USER_SPACE, "dpif-netdev/pmd-stats-show": ONE_THREAD}.get(words[0], "")
+
+    ANSWERS["/run/hub.ctl"] = told
+    switches.quiesce([HUB, NIC])
+    assert sum("fdb/add" in each for each in LOG if each.startswith("hub")) == 2
+
+
+def test_a_flip_of_prepared_ports_is_awaited(
+    switches: ServerSwitching, wiring: FakeWiring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switching, "bring", lambda *_: None)
+    now, slept = [5.0], []
+    monkeypatch.setattr(switching.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(switching.time, "sleep", slept.append)
+    switches.await_settled()
+    switches.prepare(PORT, NIC, "pf0vf0")
+    now[0] += 0.02
+    switches.await_settled()
+    now[0] += 3.0
+    switches.await_settled()
+    assert slept == pytest.approx([0.0, 0.08, 0.0])
+    assert wiring.asked == ["attach pf0vf0 at snic0", "closed"]

@@ -180,8 +180,12 @@ class FakeWiring:
         self._check()
         self.places[port.number] = (location, interface)
 
-    def quiesce(self) -> None:
+    def await_settled(self) -> None:
         """See `Switching`."""
+
+    def quiesce(self, locations: Sequence[str]) -> None:
+        """See `Switching`."""
+        assert len(locations) == 2
         self._check()
         with self._marked:
             assert self._marked.wait_for(lambda: len(self.markers) >= self.quiet_after, 60)

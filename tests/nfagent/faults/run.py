@@ -229,7 +229,7 @@ def _calls(world: World, last: int) -> bool:
 
 
 class _LateFuture(Future[Any]):
-    """A future that runs when it is awaited, or polled for the second time."""
+    """A future that runs when it is awaited, or polled for the third time."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         super().__init__()
@@ -237,7 +237,7 @@ class _LateFuture(Future[Any]):
 
     def done(self) -> bool:
         self._asked += 1
-        if self._asked > 1:
+        if self._asked > 2:
             self._run()
         return super().done()
 
