@@ -14,9 +14,9 @@ _PORT, _CUSTOM = 2, 304
 _FRAME = (bytes.fromhex("ffffffffffff0200000000020800") + bytes(46)).hex()
 
 
-def custom(target: str, version: int) -> dict[str, int]:
-    """Return the port's custom counters."""
-    body = struct.pack("!HH4xI4x", of.PORT_STATS, 0, _PORT)
+def custom(target: str, version: int, port: int = _PORT) -> dict[str, int]:
+    """Return a port's custom counters."""
+    body = struct.pack("!HH4xI4x", of.PORT_STATS, 0, port)
     answer = ask(target, frame(of.MULTIPART_REQUEST, body, version), version=version)
     return intel_counters(bytes.fromhex(answer[0])[16 + _CUSTOM :])
 
@@ -38,3 +38,10 @@ def test_counters_go_on_where_a_port_moves_and_after_a_restart(both: Comparison,
     assert list(before) == list(custom(reference, version))
     both.play(RestartOneswitchd())
     assert custom(ours, version) == before
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_local_has_the_counters_that_it_has_in_one_bridge(both: Comparison, version: int) -> None:
+    ours, reference = (list(custom(target, version, of.LOCAL)) for target in both.targets)
+    assert ours == reference
+    assert ours

@@ -28,7 +28,14 @@ impl Core {
         if self.table_change_answered(switch, frame, now) {
             return self.settle(now);
         }
-        let xid = Header::parse(frame).map_or(0, |header| header.xid);
+        let Some(header) = Header::parse(frame) else {
+            return;
+        };
+        let xid = header.xid;
+        if self.switches.is_question(xid) {
+            self.counters_told((switch, Bridge::Virt), header, frame, now);
+            return self.settle(now);
+        }
         let error = decode_error(frame);
         let is_barrier = frame.get(1) == Some(&kind::BARRIER_REPLY);
         match error {

@@ -1,4 +1,4 @@
-//! Connections of OpenFlow 1.4 to each `edge`, for the counters of ports that earlier versions lack (switches/port_counters.rs).
+//! Connections of later versions, for the counters of ports that OpenFlow 1.3 lacks (switches/port_counters.rs).
 
 use crate::api::{Bridge, SwitchIndex};
 use crate::controllers::Incoming;
@@ -24,13 +24,14 @@ impl Core {
         request: &MultipartRequest,
         now: Instant,
     ) -> bool {
-        let shows = match request {
-            MultipartRequest::PortStats { port } => *port != port_no::LOCAL,
-            _ => false,
+        let link = match request {
+            MultipartRequest::PortStats {
+                port: port_no::LOCAL,
+            } => Link::Version15,
+            MultipartRequest::PortStats { .. } => Link::PortCounters,
+            _ => return false,
         };
-        shows
-            && incoming.version() >= openflow14::VERSION
-            && self.holds_until_linked(incoming, Link::PortCounters, now)
+        incoming.version() >= openflow14::VERSION && self.holds_until_linked(incoming, link, now)
     }
 
     /// A connection of OpenFlow 1.4 to `edge` of a switch is there.
@@ -45,27 +46,37 @@ impl Core {
 
     /// Handles a message on such a connection.
     pub fn port_counters_told(&mut self, switch: SwitchIndex, frame: &[u8], now: Instant) {
-        let Some(header) = Header::parse(frame) else {
-            return;
-        };
+        if let Some(header) = Header::parse(frame) {
+            self.counters_told((switch, Bridge::Edge), header, frame, now);
+        }
+        self.settle(now);
+    }
+
+    /// Handles the answer of a bridge to a request for all counters of ports.
+    pub(in crate::core) fn counters_told(
+        &mut self,
+        (switch, bridge): (SwitchIndex, Bridge),
+        header: Header,
+        frame: &[u8],
+        now: Instant,
+    ) {
         match header.kind {
             kind::MULTIPART_REPLY => match decode_port_stats(frame) {
                 Ok((ports, more)) => {
                     let body = MultipartReply::PortStats(ports);
                     let reply = Multipart { more, body };
-                    self.read_reply(switch, Bridge::Edge, header, reply, now);
+                    self.read_reply(switch, bridge, header, reply, now);
                 }
                 Err(refusal) => self.ask_before_14(switch, header.xid, &refusal.to_string()),
             },
             kind::ERROR => self.ask_before_14(switch, header.xid, "refuses"),
             _ => {}
         }
-        self.settle(now);
     }
 
     fn ask_before_14(&mut self, switch: SwitchIndex, xid: u32, detail: &str) {
         let name = &self.switches.list[switch].name;
-        error!(target: "southbound", switch = %name, %detail, "does not tell the statistics of its ports over OpenFlow 1.4");
+        error!(target: "southbound", switch = %name, %detail, "does not tell all statistics of its ports");
         self.switches.ask_without_newer(switch, xid);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::incomplete::Incomplete;
 use super::rounds::Rounds;
-use crate::api::{Destination, SwitchIndex};
+use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::layout::messages::{group_with_properties, messages_of_group};
 use crate::layout::translate::copy_of;
 use crate::model::hidden::Pairs;
@@ -52,6 +52,7 @@ impl Switches {
     pub fn properties_down(&mut self, switch: SwitchIndex) -> bool {
         self.outbox.discard(Destination::Properties(switch));
         self.properties.rounds.link_down(switch);
+        self.ask_again_without_newer(switch, Bridge::Virt);
         self.properties.rules.link_down(switch);
         self.require_properties(SwitchSet::of(switch));
         self.verdicts.forget_newer(switch)

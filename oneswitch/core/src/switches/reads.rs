@@ -339,28 +339,32 @@ impl Switches {
         })
     }
 
-    /// Returns the requests that a switch is to answer over OpenFlow 1.4.
-    pub(super) fn asked_newer(&self, switch: SwitchIndex) -> Vec<u32> {
+    /// Returns the requests that a bridge is to answer over OpenFlow 1.4 or 1.5.
+    pub(super) fn asked_newer(&self, switch: SwitchIndex, bridge: Bridge) -> Vec<u32> {
         let is_asked = |read: &Read| {
             let newer = read.newer.filter(|newer| newer.switches.contains(switch));
-            newer.is_some() && read.waiting.contains(switch)
+            newer.is_some() && read.bridge == bridge && read.waiting.contains(switch)
         };
         let reads = self.reads.iter();
         let asked = reads.filter(|(_, read)| is_asked(read));
         asked.map(|(xid, _)| *xid).collect()
     }
 
-    /// Drops what a switch has told over OpenFlow 1.4; returns the number of the port that it is asked for.
-    pub(super) fn takes_back_newer(&mut self, switch: SwitchIndex, xid: u32) -> Option<u32> {
+    /// Drops what a switch has told over OpenFlow 1.4 or 1.5; returns the bridge, and the number of the port that it is asked for.
+    pub(super) fn takes_back_newer(
+        &mut self,
+        switch: SwitchIndex,
+        xid: u32,
+    ) -> Option<(Bridge, u32)> {
         let read = self.reads.get_mut(&xid)?;
         let newer = read.newer.as_mut()?;
         let was_asked = newer.switches.contains(switch) && read.waiting.contains(switch);
         newer.switches.remove(switch);
-        let port = newer.port;
+        let asked = (read.bridge, newer.port);
         if was_asked {
             read.parts.retain(|(from, _)| *from != switch);
         }
-        was_asked.then_some(port)
+        was_asked.then_some(asked)
     }
 
     /// Drops switches' answers for a disconnected controller.

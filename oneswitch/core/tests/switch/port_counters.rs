@@ -5,7 +5,9 @@ use crate::statistics;
 use openflow13::openflow14::{
     decode_port_stats, encode_port_stats, encode_port_stats_request, VERSION,
 };
-use openflow13::{encode_error, kind, port_no, ErrorCode, IntelPortStats, PortStats, RFC2819};
+use openflow13::{
+    encode_error, kind, port_no, ErrorCode, IntelPortStats, Port, PortStats, RFC2819,
+};
 use std::time::Duration;
 
 const NEW: u64 = 14;
@@ -24,10 +26,15 @@ fn linked(links: &[usize]) -> Lab {
 
 /// An interface has received this many packets.
 fn count(lab: &mut Lab, switch: usize, interface: u32, packets: u64) {
+    let stats = counted(interface, packets);
+    lab.edge(switch).port_stats.insert(interface, stats);
+}
+
+fn counted(interface: u32, packets: u64) -> PortStats {
     let mut rfc2819 = [u64::MAX; RFC2819];
     rfc2819[0] = packets;
     let custom = NAMES.map(|name| (name.as_bytes().into(), 10 * packets));
-    let stats = PortStats {
+    PortStats {
         port_no: interface,
         rx_packets: packets,
         intel: Some(Box::new(IntelPortStats {
@@ -35,8 +42,7 @@ fn count(lab: &mut Lab, switch: usize, interface: u32, packets: u64) {
             custom: custom.into(),
         })),
         ..PortStats::default()
-    };
-    lab.edge(switch).port_stats.insert(interface, stats);
+    }
 }
 
 /// Answers what the switches were asked over OpenFlow 1.4, until nothing moves any more.
@@ -129,6 +135,35 @@ fn a_connection_that_ends_or_refuses_is_replaced_by_that_of_openflow_13() {
 
     ask(&mut lab, 2);
     lab.core.port_counters_down(1);
+    lab.run();
+    assert_eq!(told(&mut lab), (3, u64::MAX, vec![]));
+}
+
+#[test]
+fn local_is_asked_of_virt_over_openflow_15() {
+    let mut lab = linked(&[0, 1]);
+    lab.link_newer();
+    lab.run();
+    lab.answers_newer = false;
+    let local = counted(port_no::LOCAL, 3);
+    lab.virt(0).ports.insert(port_no::LOCAL, Port::default());
+    lab.virt(0).port_stats.insert(port_no::LOCAL, local.clone());
+    lab.virt(0).slow = true;
+    ask(&mut lab, port_no::LOCAL);
+    let (switch, frame) = lab.properties.pop().unwrap();
+    assert_eq!(
+        (switch, &frame[..2]),
+        (0, &[6, kind::MULTIPART_REQUEST][..])
+    );
+    for reply in encode_port_stats(number(&frame[4..8]), &[local]) {
+        lab.core.properties_told(0, &reply, lab.now);
+    }
+    lab.run();
+    assert_eq!(told(&mut lab), (3, 3, vec![30, 30]));
+
+    ask(&mut lab, port_no::LOCAL);
+    lab.virt(0).slow = false;
+    lab.core.properties_down(0, lab.now);
     lab.run();
     assert_eq!(told(&mut lab), (3, u64::MAX, vec![]));
 }
