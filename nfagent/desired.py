@@ -1,6 +1,7 @@
 """Clients' requests: validated and written as desired state. This module starts, stops and moves nothing."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from nfagent.catalog import Catalog
@@ -11,6 +12,7 @@ from nfagent.errors import ConflictError, InvalidError, UnknownError
 from nfagent.model import Instance, Migration, View
 from nfagent.orders import Order, Orders, Usage, with_secrets
 from nfagent.protocols import Fitness
+from nfagent.references import find_named, may_see
 from nfagent.store import Change, Store, chains, instances, migrations
 from nfagent.store.instances import Filter
 
@@ -59,25 +61,12 @@ class Desired:
     def show(self, client: Client, reference: str) -> View:
         """Find an instance by id or by its name in the client's project; administrators may also write PROJECT/NAME."""
         found = instances.view(self.store.read, reference)
-        if found is None or not _may_see(client, found.instance):
-            identity = self._named(client, reference)
-            found = None if identity is None else instances.view(self.store.read, identity)
+        if found is None or not may_see(client, found.instance):
+            named = find_named(client, reference, "instances", partial(instances.named, self.store.read))
+            found = None if named is None else instances.view(self.store.read, named.id)
         if found is None:
             raise UnknownError("instance-unknown", f"unknown instance {reference!r}")
         return found
-
-    def _named(self, client: Client, reference: str) -> str | None:
-        project, _, name = reference.rpartition("/")
-        if project and not client.admin and project != client.project:
-            return None
-        own = instances.find_named(self.store.read, project or client.project, name)
-        if own is not None or project or not client.admin:
-            return None if own is None else own.id
-        found = instances.named(self.store.read, name)
-        if len(found) > 1:
-            choices = ", ".join(f"{each.project}/{each.name}" for each in found)
-            raise ConflictError("name-ambiguous", f"several instances are named {name!r}; use one of {choices}")
-        return found[0].id if found else None
 
     def page(
         self, client: Client, wanted: Filter, limit: int | None, marker: str | None, *, newest_first: bool = False
@@ -222,12 +211,8 @@ class Desired:
 
     def _check_marker(self, client: Client, marker: str) -> None:
         found = instances.find(self.store.read, marker)
-        if found is None or not _may_see(client, found):
+        if found is None or not may_see(client, found):
             raise _bad_marker(marker)
-
-
-def _may_see(client: Client, instance: Instance) -> bool:
-    return client.admin or client.project == instance.project
 
 
 def _bad_marker(marker: str | None) -> InvalidError:

@@ -5,12 +5,14 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from nfagent.catalog import Catalog
 from nfagent.clients import Client
 from nfagent.errors import ConflictError, InvalidError, UnknownError
 from nfagent.model import PORT_HOP, Chain, View
 from nfagent.orders import Checked, Order, Orders, check_room
+from nfagent.references import find_named, may_see
 from nfagent.store import Change, Store, chains, instances
 
 
@@ -76,29 +78,16 @@ class DesiredChains:
     def find(self, client: Client, reference: str) -> Chain:
         """Find a chain by id, or by name as instances are found."""
         found = chains.find(self._store.read, reference)
-        if found is None or not _may_see(client, found):
-            found = self._named(client, reference)
+        if found is None or not may_see(client, found):
+            found = find_named(client, reference, "chains", partial(chains.named, self._store.read))
         if found is None:
             raise UnknownError("chain-unknown", f"unknown chain {reference!r}")
         return found
 
-    def _named(self, client: Client, reference: str) -> Chain | None:
-        project, _, name = reference.rpartition("/")
-        if project and not client.admin and project != client.project:
-            return None
-        own = chains.named(self._store.read, name, project or client.project)
-        if own or project or not client.admin:
-            return next(iter(own), None)
-        found = chains.named(self._store.read, name)
-        if len(found) > 1:
-            choices = ", ".join(f"{each.project}/{each.name}" for each in found)
-            raise ConflictError("name-ambiguous", f"several chains are named {name!r}; use one of {choices}")
-        return next(iter(found), None)
-
     def page(self, client: Client, limit: int, marker: str | None) -> list[Chain]:
         """Return a page of the chains that the client may see, by name."""
         after = None if marker is None else chains.find(self._store.read, marker)
-        if marker is not None and (after is None or not _may_see(client, after)):
+        if marker is not None and (after is None or not may_see(client, after)):
             raise InvalidError("marker-unknown", f"unknown marker {marker!r}", "marker")
         return chains.page(self._store.read, None if client.admin else client.project, limit, marker)
 
@@ -158,7 +147,3 @@ def _check_names(order: ChainOrder) -> None:
         if isinstance(hop, Order) and count[hop.name] > 1:
             detail = f"{count[hop.name]} instances of the chain are named {hop.name!r}; give each a name of its own"
             raise InvalidError("name-twice", detail, f"hops.{index}.function.name")
-
-
-def _may_see(client: Client, chain: Chain) -> bool:
-    return client.admin or client.project == chain.project

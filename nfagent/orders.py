@@ -111,8 +111,7 @@ class Orders:
 
     def check_name(self, change: Change, project: str, name: str) -> None:
         """Refuse a name that is taken."""
-        holder = instances.find_named(change.db, project, name)
-        if holder is not None:
+        for holder in instances.named(change.db, name, project):
             state = "" if holder.present else ", which is being deleted"
             raise ConflictError("name-taken", f"the name {name!r} belongs to instance {holder.id}{state}")
 

@@ -103,15 +103,10 @@ def find(db: sqlite3.Connection, instance: str) -> Instance | None:
     return None if row is None else _instance(row, _ports(db, [row["id"]]).get(row["id"], ()))
 
 
-def find_named(db: sqlite3.Connection, project: str, name: str) -> Instance | None:
-    """Find an instance by its name in a project."""
-    row = db.execute("SELECT id FROM instance WHERE project = ? AND name = ?", (project, name)).fetchone()
-    return None if row is None else find(db, row["id"])
-
-
-def named(db: sqlite3.Connection, name: str) -> list[Instance]:
-    """Return all instances with a name, by project."""
-    rows = db.execute("SELECT id FROM instance WHERE name = ? ORDER BY project", (name,)).fetchall()
+def named(db: sqlite3.Connection, name: str, project: str | None = None) -> list[Instance]:
+    """Return the instances with a name, by project; of one project: one at most."""
+    within, values = ("", [name]) if project is None else ("AND project = ?", [name, project])
+    rows = db.execute(f"SELECT id FROM instance WHERE name = ? {within} ORDER BY project", values).fetchall()
     return [found for row in rows if (found := find(db, row["id"])) is not None]
 
 

@@ -96,7 +96,7 @@ def test_projects_get_events_of_instances_and_administrators_those_of_targets(st
         ("instance.deleted", "id-lb", "acme", {"id": "id-lb", "name": "uno"})
     ]
     assert (instances.find(store.read, "id-lb"), instances.view(store.read, "id-lb")) == (None, None)
-    assert instances.find_named(store.read, "acme", "uno") is None
+    assert instances.named(store.read, "uno") == []
     assert instances.port_owners(store.read) == {}
 
 
@@ -308,7 +308,7 @@ def test_instances_are_filtered_and_paged(store: Store) -> None:
     assert Filter().sql() == ("1", [])
     assert Filter(name="a", kind="b").sql() == ("1 AND name = ? AND kind = ?", ["a", "b"])
     assert instances.named(store.read, "plain") == [third, PLAIN]
-    assert instances.find_named(store.read, "acme", "plain") == third
+    assert instances.named(store.read, "plain", "acme") == [third]
     assert instances.usage(store.read, "acme") == [("small", 2, 2)]
     assert instances.usage(store.read, "other") == [("large", 1, 0)]
     assert instances.port_owners(store.read) == {1000: "id-lb", 1007: "id-lb"}

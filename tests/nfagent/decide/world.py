@@ -150,8 +150,7 @@ class DecideWorld:
 
     def instance(self, name: str) -> Instance:
         """Return an instance by name."""
-        found = instances.find_named(self.store.read, "acme", name)
-        assert found is not None
+        (found,) = instances.named(self.store.read, name, "acme")
         return found
 
     def where(self, name: str) -> str:
