@@ -109,10 +109,12 @@ class Peers:
     Args:
         directory: for sockets, configurations and logs.
         two: the other site has a gateway, too, and there is no NAT.
+        backend: how `nf` reads its ports; moves need ``packet``.
     """
 
-    def __init__(self, directory: Path, *, two: bool = False) -> None:
+    def __init__(self, directory: Path, *, two: bool = False, backend: str = "packet") -> None:
         self.directory = directory
+        self.daemons: dict[str, HostProcess] = {}
         self.hosts = BareHosts(HOSTS, [*LINKS, *(LINKS_OF_TWO if two else [LINK])])
         for host, interfaces in (ADDRESSES | (ADDRESSES_OF_TWO if two else {})).items():
             for interface, addresses in interfaces.items():
@@ -125,10 +127,10 @@ class Peers:
             self.hosts.run(host, "sysctl", "-qw", "net.ipv4.conf.all.arp_announce=2")
             self.hosts.run(host, "ip", "route", "add", "default", "via", routers[host])
         self.hosts.run("nat", "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        self.start_nf("first", "--backend=packet")
+        self.start_nf("first", f"--backend={backend}")
         self.start_charon("west", "kernel-nf", install_routes="no")
         if two:
-            self._start_instance("nf2", "first", "--backend=packet")
+            self._start_instance("nf2", "first", f"--backend={backend}")
             self.start_charon("east", "kernel-nf", install_routes="no")
         else:
             self.translate("masquerade")
@@ -246,6 +248,7 @@ swanctl {{
             return (self.directory / f"{host}.vici").exists()
 
         await_that(listens)
+        self.daemons[host] = daemon
         self.load(host)
 
     def _strongswan(self, host: str, *command: str) -> list[str]:
