@@ -2,6 +2,7 @@
 
 pub mod ages;
 pub mod answers;
+pub mod aside;
 pub mod bundle_parts;
 pub mod bundles;
 pub mod collectors;
@@ -60,6 +61,8 @@ pub struct Core {
     learning: learning::Learning,
     /// The bundle that is being committed.
     commit: Option<bundles::Commit>,
+    /// Hidden groups that step aside.
+    aside: Option<aside::Aside>,
     collectors: collectors::Collectors,
     ages: ages::Ages,
     links: links::Links,
@@ -129,6 +132,7 @@ impl Core {
             held: held::Held::default(),
             learning: learning::Learning::default(),
             commit: None,
+            aside: None,
             collectors: collectors::Collectors::default(),
             ages: ages::Ages::default(),
             links: links::Links::default(),
@@ -172,6 +176,7 @@ impl Core {
         self.advance_learning(now);
         self.switches.begin_rounds();
         self.switches.begin_version10();
+        self.advance_aside(now);
         self.advance_commit(now);
     }
 

@@ -8,8 +8,9 @@ pub mod ports;
 pub mod quarantine;
 
 use crate::api::{MoveStage, PortError, SwitchIndex};
-use crate::model::hidden::Pairs;
+use crate::model::hidden::{needed_by, Hidden, HiddenGroups};
 use crate::model::rule::Rule;
+use crate::model::truth::Truth;
 use crate::offload::flows::Counted;
 use crate::offload::Offload;
 use executors::Executors;
@@ -28,10 +29,7 @@ pub struct Server {
     pub default_executor: Executor,
     /// Grows with every change of `executors`.
     pub epoch: u64,
-    /// Ports that groups watch, or have watched.
-    pub watched: BTreeSet<u32>,
-    /// Those that buckets watch, or have watched, together with a group.
-    pub pairs: Pairs,
+    pub hidden: HiddenGroups,
     /// Whether something that the journal keeps may have changed.
     pub unsettled: bool,
 }
@@ -45,8 +43,7 @@ impl Server {
             offload: Offload::default(),
             default_executor,
             epoch: 0,
-            watched: BTreeSet::new(),
-            pairs: Pairs::default(),
+            hidden: HiddenGroups::default(),
             unsettled: false,
         }
     }
@@ -62,6 +59,23 @@ impl Server {
         let old = std::mem::replace(&mut self.executors, new.clone());
         self.epoch += u64::from(old != new);
         (old, new)
+    }
+
+    /// Provides the hidden groups that the controllers' groups need.
+    pub fn provide_watched(&mut self, truth: &Truth) {
+        let buckets = truth.groups.values().flat_map(|group| group.buckets.iter());
+        for needed in buckets.flat_map(|bucket| needed_by(&bucket)) {
+            let provided = self.hidden.provide(needed, |id| truth.names_group(id));
+            self.unsettled |= provided.is_some();
+        }
+    }
+
+    /// Forgets the hidden groups that no group of a controller needs any more.
+    pub fn forget_unwatched(&mut self, truth: &Truth) {
+        let buckets = truth.groups.values().flat_map(|group| group.buckets.iter());
+        let needed: BTreeSet<Hidden> = buckets.flat_map(|bucket| needed_by(&bucket)).collect();
+        self.hidden
+            .retain_watched(|hidden| needed.contains(&hidden));
     }
 
     /// Returns the move of a port.

@@ -5,7 +5,6 @@ use crate::controllers::reply::Reply;
 use crate::controllers::View;
 use crate::layout::spelling::spelled_buckets;
 use crate::model::groups::{add_group, Group};
-use crate::model::hidden::is_hidden;
 use crate::model::truth::{add_meter, Existing};
 use crate::offload::sums::Sums;
 use crate::server::counters::{combine_ports, minus, plus, shown};
@@ -261,7 +260,7 @@ impl View<'_> {
             for stats in list
                 .into_iter()
                 .filter(|s| asks_for_group(asked, s.group_id))
-                .filter(|s| !is_hidden(s.group_id))
+                .filter(|s| !self.server.hidden.contain(s.group_id))
             {
                 match merged.get_mut(&stats.group_id) {
                     Some(sum) => add_group(sum, &stats),

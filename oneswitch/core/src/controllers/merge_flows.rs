@@ -5,6 +5,7 @@ use crate::controllers::sources::is_filtered_here;
 use crate::controllers::View;
 use crate::layout::messages::key_of;
 use crate::layout::translate::instructions_with_floods;
+use crate::model::hidden::HiddenGroups;
 use crate::model::rule::{Counters, Rule, RuleKey};
 use crate::switch_set::SwitchSet;
 use crate::switches::reads::{flows, Shown};
@@ -28,6 +29,7 @@ impl View<'_> {
             shown,
             ..
         } = answers;
+        let hidden = &self.server.hidden;
         let tables = self.truth.tables.as_of(since);
         let floods = matches!(filter.out_port, port_no::FLOOD | port_no::ALL);
         let incomplete = filter.matching.lacks_prerequisite();
@@ -56,8 +58,8 @@ impl View<'_> {
             }
             if answered.len() == 1 || steady && self.server.executors.of_rule(rule).len() == 1 {
                 merged.push(match learns {
-                    true => as_changed(flow, rule, &shown, now),
-                    false => as_virtual(flow, rule, &shown, now),
+                    true => as_changed(flow, rule, &shown, hidden, now),
+                    false => as_virtual(flow, rule, &shown, hidden, now),
                 });
                 continue;
             }
@@ -69,7 +71,7 @@ impl View<'_> {
                 }
                 Entry::Vacant(place) => {
                     place.insert(merged.len());
-                    merged.push(as_virtual(flow, rule, &shown, now));
+                    merged.push(as_virtual(flow, rule, &shown, hidden, now));
                 }
             }
         }
@@ -162,7 +164,13 @@ impl View<'_> {
 }
 
 /// Converts a copy's statistics to those of the virtual rule.
-fn as_virtual(flow: FlowStats, rule: &Rule, shown: &Shown, now: Instant) -> FlowStats {
+fn as_virtual(
+    flow: FlowStats,
+    rule: &Rule,
+    shown: &Shown,
+    hidden: &HiddenGroups,
+    now: Instant,
+) -> FlowStats {
     let (duration_sec, duration_nsec) = seconds(rule.age(now));
     let mut virtual_flow = FlowStats {
         duration_sec,
@@ -179,6 +187,7 @@ fn as_virtual(flow: FlowStats, rule: &Rule, shown: &Shown, now: Instant) -> Flow
             let bytes = instructions_with_floods(
                 flow.instructions.as_bytes(),
                 rule.instructions.as_bytes(),
+                hidden,
             );
             Instructions::from_bytes(bytes).unwrap_or_else(|_| rule.instructions.clone())
         } else {
@@ -191,14 +200,20 @@ fn as_virtual(flow: FlowStats, rule: &Rule, shown: &Shown, now: Instant) -> Flow
 }
 
 /// Does the same for a copy that its switch may have changed by itself.
-fn as_changed(flow: FlowStats, rule: &Rule, shown: &Shown, now: Instant) -> FlowStats {
+fn as_changed(
+    flow: FlowStats,
+    rule: &Rule,
+    shown: &Shown,
+    hidden: &HiddenGroups,
+    now: Instant,
+) -> FlowStats {
     let cookie = flow.cookie;
     let (idle_timeout, hard_timeout) = rule.timeouts_at(flow.idle_timeout, flow.hard_timeout);
     FlowStats {
         cookie,
         idle_timeout,
         hard_timeout,
-        ..as_virtual(flow, rule, shown, now)
+        ..as_virtual(flow, rule, shown, hidden, now)
     }
 }
 

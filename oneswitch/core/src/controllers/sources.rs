@@ -2,7 +2,6 @@
 
 use crate::api::Bridge;
 use crate::controllers::View;
-use crate::model::hidden::is_hidden;
 use crate::server::executors::HUB;
 use crate::switch_set::SwitchSet;
 use openflow13::extension::statistics_error;
@@ -62,7 +61,7 @@ impl View<'_> {
         match request {
             // For controllers nothing outputs to them.
             MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter)
-                if is_hidden(filter.out_group) =>
+                if self.server.hidden.contain(filter.out_group) =>
             {
                 (Bridge::Virt, SwitchSet::EMPTY)
             }

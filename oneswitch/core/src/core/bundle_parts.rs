@@ -1,11 +1,14 @@
 //! The messages in a bundle.
 
 use crate::controllers::bundles::Part;
+use crate::core::aside::{named_by_group, named_by_packet, named_by_rule};
 use crate::model::facts::Facts;
 use crate::switches::verdict::Origin;
 use crate::wire::wire;
 use openflow13::openflow10::{decode_later_flow_mod, Modify, Request};
-use openflow13::{decode, kind, openflow14, ErrorCode, FlowMod, Header, Message, PacketOut};
+use openflow13::{
+    decode, kind, openflow14, ErrorCode, FlowMod, GroupModCommand, Header, Message, PacketOut,
+};
 
 /// Returns the error of a message that cannot be in a bundle; Open vSwitch's own comes first, if it finds one. `sent`: as the controller
 /// added it.
@@ -87,21 +90,37 @@ fn within(frame: &[u8], head: usize) -> Option<&[u8]> {
     rest.get(..usize::from(Header::parse(rest)?.length))
 }
 
-pub(in crate::core) fn facts_of(part: &Part) -> Option<Facts> {
-    match decode(inner_of(&part.frame)?).ok()?.1 {
+pub(in crate::core) fn facts_of(message: &Message) -> Option<Facts> {
+    match message {
         Message::FlowMod(message) => Some(Facts::of_instructions(&message.instructions)),
         Message::GroupMod(message) => Some(Facts::of_buckets(&message.buckets)),
         Message::PacketOut(message) => Some(Facts::of_actions(message.actions.as_actions())),
+        _ => None,
+    }
+}
+
+/// Returns the groups that a message names, except one that it deletes.
+pub(in crate::core) fn named_by(message: &Message) -> Vec<u32> {
+    match message {
+        Message::FlowMod(message) => named_by_rule(message),
+        Message::GroupMod(message) if message.command == GroupModCommand::Delete => Vec::new(),
+        Message::GroupMod(message) => named_by_group(message),
+        Message::PacketOut(message) => named_by_packet(message),
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the message of a part; of a modification of all tables, one of the messages that it becomes.
+pub(in crate::core) fn carried_out(part: &Part) -> Option<Message> {
+    match decode(inner_of(&part.frame)?).ok()?.1 {
         Message::Experimenter(_) => {
             match decode_later_flow_mod(sent_inner_of(part.sent())?)?.ok()? {
-                Request::Modify(Modify { flow_mod, .. })
-                | Request::Message(Message::FlowMod(flow_mod)) => {
-                    Some(Facts::of_instructions(&flow_mod.instructions))
-                }
+                Request::Modify(Modify { flow_mod, .. }) => Some(Message::FlowMod(flow_mod)),
+                Request::Message(message) => Some(message),
                 _ => None,
             }
         }
-        _ => None,
+        message => Some(message),
     }
 }
 

@@ -9,8 +9,8 @@ use crate::api::{Bridge, ControllerRole, SwitchIndex};
 use crate::controllers::bundles::Part;
 use crate::controllers::Incoming;
 use crate::core::bundle_parts::{
-    facts_of, inner_of, is_packet_out, lacks_header, needs_openflow15, part_origin, sent_inner_of,
-    unacceptable,
+    carried_out, facts_of, inner_of, is_packet_out, lacks_header, named_by, needs_openflow15,
+    part_origin, sent_inner_of, unacceptable,
 };
 use crate::core::links::Link;
 use crate::core::Core;
@@ -43,6 +43,8 @@ pub struct Commit {
     /// The error of the latest part, if no switch has to refuse it.
     refused: Option<ErrorCode>,
     port_mods: Vec<(Origin, PortMod)>,
+    /// The groups that its parts name.
+    named: Vec<u32>,
     operations: Range<u64>,
     collected: Collected,
     stage: Stage,
@@ -69,6 +71,13 @@ enum Failure {
     Part(usize, ErrorCode),
     /// A switch refused all of it, or has disconnected.
     Whole,
+}
+
+impl Commit {
+    /// Tells whether its parts name a group.
+    pub(in crate::core) fn names(&self, group: u32) -> bool {
+        self.named.contains(&group)
+    }
 }
 
 impl Core {
@@ -196,9 +205,16 @@ impl Core {
             let checked = bundle.checked;
             return self.hold_until_settled(incoming, checked);
         }
-        let facts: Vec<Facts> = bundle.parts.iter().filter_map(facts_of).collect();
+        let (mut facts, mut named): (Vec<Facts>, Vec<u32>) = Default::default();
+        for message in bundle.parts.iter().filter_map(carried_out) {
+            facts.extend(facts_of(&message));
+            named.extend(named_by(&message));
+        }
         let is_newer = bundle.parts.iter().any(needs_openflow15);
         let is_stateful = facts.iter().any(|facts| facts.stateful.is_some());
+        if self.holds_until_aside(incoming, &named, now) {
+            return;
+        }
         if is_stateful && self.holds(incoming, now) {
             return;
         }
@@ -221,6 +237,7 @@ impl Core {
             begins: Vec::new(),
             refused: None,
             port_mods: Vec::new(),
+            named,
             operations: begin..begin,
             collected: Collected::default(),
             stage: Stage::Collecting,

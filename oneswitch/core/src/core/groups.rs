@@ -1,18 +1,17 @@
 //! Messages about groups.
 
 use crate::controllers::Incoming;
+use crate::core::aside::named_by_group;
 use crate::core::links::Link;
 use crate::core::Core;
 use crate::layout::messages::group_removal;
 use crate::layout::translate::{physical_buckets, removal_of};
 use crate::model::facts::Facts;
-use crate::model::hidden::{is_hidden, LIVE_GROUPS};
 use crate::model::truth::Request;
 use crate::switch_set::SwitchSet;
 use crate::wire::wire;
 use openflow13::{bucket_no, group_no, Buckets, ErrorCode, GroupMod, GroupModCommand, Message};
 use std::time::Instant;
-use tracing::warn;
 
 impl Core {
     pub(in crate::core) fn group_mod(
@@ -21,15 +20,15 @@ impl Core {
         message: GroupMod,
         now: Instant,
     ) {
-        if is_hidden(message.group_id) && message.command == GroupModCommand::Delete {
+        let deletes = message.command == GroupModCommand::Delete;
+        if deletes && self.server.hidden.contain(message.group_id) {
             return; // controllers do not have this group, and deleting nothing is not an error
         }
-        if is_hidden(message.group_id) {
-            warn!(target: "northbound", controller = incoming.origin.controller.0, group = message.group_id, "refuses a group with a number of oneswitchd: controllers have those below {LIVE_GROUPS:#x}");
-            return self.refuse(incoming, ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP);
-        }
-        if message.command == GroupModCommand::Delete {
+        if deletes {
             return self.delete_groups(incoming, message, now);
+        }
+        if self.holds_until_aside(incoming, &named_by_group(&message), now) {
+            return;
         }
         let facts = Facts::of_buckets(&message.buckets);
         if self.refuses_meter_inside(incoming, &facts) {
@@ -52,8 +51,7 @@ impl Core {
         if facts.moves_in_port {
             self.enter_everywhere(now);
         }
-        self.switches
-            .watch_ports(&mut self.server, &message.buckets);
+        self.provide_watched(&message);
         let changed = self.physical_group_mod(incoming, &message, &facts);
         let is_newer = message.needs_openflow15();
         let request = Request::Group { message, facts };
@@ -62,6 +60,17 @@ impl Core {
             true => self.operate_newer(incoming, changed, request, targets, now),
             false => self.operate(incoming, changed, request, targets, now),
         }
+    }
+
+    /// Provides the hidden groups that its buckets watch, which leave the numbers to controllers that they name.
+    fn provide_watched(&mut self, message: &GroupMod) {
+        let (truth, commit) = (&self.truth, &self.commit);
+        let named = named_by_group(message);
+        let is_in_bundle = |id| commit.as_ref().is_some_and(|commit| commit.names(id));
+        let is_taken = |id| named.contains(&id) || is_in_bundle(id) || truth.names_group(id);
+        let server = &mut self.server;
+        self.switches
+            .watch_ports(server, &message.buckets, is_taken);
     }
 
     /// Tells whether switches without OpenFlow 1.5 cannot have it at all. Numbers of buckets can come later.
@@ -124,7 +133,7 @@ impl Core {
             true => GroupModCommand::InsertBucket(bucket_no::FIRST),
             false => message.command,
         };
-        let buckets = physical_buckets(message.buckets.as_bytes(), &self.server.pairs);
+        let buckets = physical_buckets(message.buckets.as_bytes(), &self.server.hidden);
         let buckets = Buckets::from_bytes(buckets).unwrap_or_else(|_| message.buckets.clone());
         let physical = GroupMod {
             command,

@@ -60,6 +60,7 @@ impl Core {
             || self.links.are_awaited()
             || self.held.until.is_some()
             || self.commit.is_some()
+            || self.aside.is_some()
             || self.switches.tells_properties()
             || self.switches.tells_version10(&self.server)
     }

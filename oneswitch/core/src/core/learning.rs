@@ -9,6 +9,7 @@ use crate::layout::messages::key_of;
 use crate::layout::spelling::{same_instructions, spelled_instructions};
 use crate::layout::translate::{copy_of, instructions_with_floods};
 use crate::model::facts::Facts;
+use crate::model::hidden::HiddenGroups;
 use crate::model::rule::{Rule, RuleKey};
 use crate::model::truth::Request;
 use crate::switch_set::SwitchSet;
@@ -150,14 +151,14 @@ impl Core {
         since: u64,
         now: Instant,
     ) {
-        let known = self.truth.tables.get(key);
+        let (known, hidden) = (self.truth.tables.get(key), &self.server.hidden);
         let rule = match known {
             None => {
                 let facts = Facts::of_instructions(&found.instructions);
                 Rule::learned(key.clone(), found, facts, now)
             }
-            Some(known) if is_complete(known, found) => return,
-            Some(known) => rewritten(known, found, now),
+            Some(known) if is_complete(known, found, hidden) => return,
+            Some(known) => rewritten(known, found, hidden, now),
         };
         match self.switches.verdicts.later(switch, since, &rule) {
             Later::Nothing => self.put_rule(rule, now),
@@ -238,7 +239,7 @@ impl Core {
             let is_silent = rule.flags & FlowMod::SEND_FLOW_REM == 0 && rule.copies_report();
             if is_silent {
                 let copies = self.server.executors.of_rule(&rule);
-                let copy = copy_of(&rule, copies.len(), now);
+                let copy = copy_of(&rule, copies.len(), &self.server.hidden, now);
                 self.switches.send_own_flow(copy, copies, now);
             }
             self.put_rule(rule, now);
@@ -248,26 +249,29 @@ impl Core {
 }
 
 /// Tells whether a switch has found a rule as it should be after a change over OpenFlow 1.0 (switches/version10.rs).
-fn is_complete(known: &Rule, found: &FlowStats) -> bool {
+fn is_complete(known: &Rule, found: &FlowStats, hidden: &HiddenGroups) -> bool {
     let is_lenient = without_inconsistent(&known.matching, &known.instructions).is_some();
-    is_lenient && found.cookie == known.cookie && does_the_same(known, found)
+    is_lenient && found.cookie == known.cookie && does_the_same(known, found, hidden)
 }
 
 /// Tells whether a switch has found the instructions of a rule, perhaps spelled otherwise.
-fn does_the_same(known: &Rule, found: &FlowStats) -> bool {
-    let copy = copy_of(known, 1, known.modified);
+fn does_the_same(known: &Rule, found: &FlowStats, hidden: &HiddenGroups) -> bool {
+    let copy = copy_of(known, 1, hidden, known.modified);
     // The switch names the field of a port by the protocol that the rule matches on.
     let spelled = spelled_instructions(&copy.instructions, &copy.matching);
     same_instructions(&found.instructions, &spelled)
 }
 
 /// Returns a known rule as a switch has changed it.
-fn rewritten(known: &Arc<Rule>, found: &FlowStats, now: Instant) -> Rule {
-    let instructions = if does_the_same(known, found) {
+fn rewritten(known: &Arc<Rule>, found: &FlowStats, hidden: &HiddenGroups, now: Instant) -> Rule {
+    let instructions = if does_the_same(known, found, hidden) {
         known.instructions.clone()
     } else {
-        let bytes =
-            instructions_with_floods(found.instructions.as_bytes(), known.instructions.as_bytes());
+        let bytes = instructions_with_floods(
+            found.instructions.as_bytes(),
+            known.instructions.as_bytes(),
+            hidden,
+        );
         Instructions::from_bytes(bytes).unwrap_or_else(|_| found.instructions.clone())
     };
     Rule {

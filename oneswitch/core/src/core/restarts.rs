@@ -100,6 +100,9 @@ impl Core {
         if let Some(settings) = replayed.settings {
             self.adopt_settings(&settings);
         }
+        self.server.hidden = replayed.hidden;
+        self.server.forget_unwatched(&self.truth);
+        self.server.provide_watched(&self.truth);
         self.switches.port_counters.are_needed = !replayed.port_counters.is_empty();
         for saved in replayed.port_counters {
             saved.restore(&mut self.server);

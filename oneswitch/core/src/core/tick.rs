@@ -23,6 +23,7 @@ impl Core {
             .chain(self.collectors_deadline())
             .chain(self.ages_deadline())
             .chain(self.links_deadline())
+            .chain(self.aside_deadline())
             .min()
     }
 
@@ -34,6 +35,7 @@ impl Core {
         self.advance_gathering(now);
         self.advance_learning(now);
         self.end_learning(now);
+        self.advance_aside(now);
         self.with_expiry(now, |expiry, below| {
             expiry.removals.end_overdue_removals(below);
         });

@@ -58,7 +58,7 @@ impl Core {
             let everywhere = self.switches.verdicts.modifies_all_tables() && goes_back(&message);
             let mut frame = wire(0, &Message::FlowMod(message));
             if facts.floods {
-                frame = flow_mod_with_flood_group(&frame);
+                frame = flow_mod_with_flood_group(&frame, &self.server.hidden);
             }
             if let (true, Ok((_, Message::FlowMod(message)))) = (everywhere, decode(&frame)) {
                 frame = wire(0, &Message::Experimenter(in_all_tables(&message, None)));

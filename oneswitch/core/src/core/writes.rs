@@ -2,6 +2,7 @@
 
 use crate::api::SwitchIndex;
 use crate::controllers::Incoming;
+use crate::core::aside::{named_by_packet, named_by_rule};
 use crate::core::bundle_parts::checkable;
 use crate::core::links::Link;
 use crate::core::openflow10::sayable;
@@ -11,7 +12,7 @@ use crate::layout::translate::{
     flow_mod_with_flood_group, patch_added, physical_packet_out, removal_of,
 };
 use crate::model::facts::{Facts, Stateful};
-use crate::model::hidden::{is_hidden, LIVE_GROUPS};
+use crate::model::hidden::HiddenGroups;
 use crate::model::lookups::Lookups;
 use crate::model::rule::{copy_flags, RuleKey};
 use crate::model::tables::Filter;
@@ -108,6 +109,9 @@ impl Core {
             frame: sayable.as_deref().unwrap_or(incoming.frame),
             ..incoming
         };
+        if facts.has_group && self.holds_until_aside(incoming, &named_by_rule(&message), now) {
+            return;
+        }
         if self.holds_until_gathered(incoming, &facts, now) {
             return;
         }
@@ -130,7 +134,7 @@ impl Core {
         if facts.moves_in_port {
             self.enter_everywhere(now);
         }
-        if filters_on_hidden(&message) {
+        if filters_on_hidden(&message, &self.server.hidden) {
             return self.delete_by_truth(incoming, message, matching, facts, now);
         }
         let targets = self.server.executors.of_in_port(matching.in_port());
@@ -240,7 +244,7 @@ impl Core {
             return None;
         }
         let mut changed = if facts.floods {
-            flow_mod_with_flood_group(frame)
+            flow_mod_with_flood_group(frame, &self.server.hidden)
         } else {
             frame.to_vec()
         };
@@ -309,10 +313,6 @@ impl Core {
         facts: &Facts,
     ) -> Option<ErrorCode> {
         let controller = incoming.origin.controller.0;
-        if facts.names_hidden_group {
-            warn!(target: "northbound", controller, "refuses {what} that names a group of oneswitchd: controllers have the numbers below {LIVE_GROUPS:#x}");
-            return Some(ErrorCode::BAD_ACTION_BAD_OUT_GROUP);
-        }
         let (action, error) = match facts.stateful? {
             // Executors cannot share this state.
             _ if self.server.executors.all().len() == 1 => return None,
@@ -391,6 +391,9 @@ impl Core {
         if self.refuses_meter_inside(incoming, &facts) {
             return;
         }
+        if facts.has_group && self.holds_until_aside(incoming, &named_by_packet(&message), now) {
+            return;
+        }
         let is_newer = message.packet_type != 0 || facts.has_meter_inside;
         if is_newer && self.holds_until_alone(incoming, now) {
             return;
@@ -433,7 +436,7 @@ impl Core {
         let receives = |port: &VirtualPort| port.config & drops == 0;
         let is_port = self.server.ports.get(message.in_port).is_some_and(receives);
         let changed = (facts.floods || is_port).then(|| {
-            let translated = physical_packet_out(message, is_port);
+            let translated = physical_packet_out(message, is_port, &self.server.hidden);
             wire(incoming.origin.xid, &Message::PacketOut(translated))
         });
         let targets = SwitchSet::of(switch);
@@ -474,11 +477,11 @@ fn deletes(request: &Request) -> bool {
     commands.contains(&message.command)
 }
 
-fn filters_on_hidden(message: &FlowMod) -> bool {
+fn filters_on_hidden(message: &FlowMod, hidden: &HiddenGroups) -> bool {
     let deletes = matches!(
         message.command,
         FlowModCommand::Delete | FlowModCommand::DeleteStrict
     );
     let floods = matches!(message.out_port, port_no::FLOOD | port_no::ALL);
-    deletes && (floods || is_hidden(message.out_group))
+    deletes && (floods || hidden.contain(message.out_group))
 }

@@ -61,6 +61,8 @@ pub mod kind {
     pub const LEARNED: u8 = 10;
     /// Counters of ports that only OpenFlow 1.4 has; see [`crate::journal::port_counters`].
     pub const PORT_COUNTERS: u8 = 11;
+    /// The numbers of hidden groups that are in use; see [`crate::model::hidden`].
+    pub const HIDDEN: u8 = 12;
 }
 
 /// A damaged journal.
@@ -114,6 +116,7 @@ pub struct Journal {
     pub retired: Vec<u8>,
     pub tables: Vec<u8>,
     pub port_counters: Vec<u8>,
+    pub hidden: Vec<u8>,
 }
 
 impl Journal {
@@ -175,8 +178,8 @@ impl Journal {
         }
     }
 
-    /// Records the settings, the current moves, the quarantined flow-ids, the configurations of tables and counters of ports, if they have
-    /// changed.
+    /// Records the settings, the current moves, the quarantined flow-ids, the configurations of tables, counters of ports and the numbers of
+    /// hidden groups, if they have changed.
     pub fn settle(
         &mut self,
         truth: &Truth,
@@ -198,6 +201,7 @@ impl Journal {
             (kind::RETIRED, retired, &mut self.retired),
             (kind::TABLES, truth.table_configs.encode(), &mut self.tables),
             (kind::PORT_COUNTERS, port_counters, &mut self.port_counters),
+            (kind::HIDDEN, server.hidden.encode(), &mut self.hidden),
         ];
         for (kind, is, was) in kept {
             if is != *was {

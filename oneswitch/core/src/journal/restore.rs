@@ -8,6 +8,7 @@ use crate::journal::records::{
     JournalError, Settings, FRAMING, HEAD, LENGTH_MAX, MAGIC,
 };
 use crate::model::facts::Facts;
+use crate::model::hidden::HiddenGroups;
 use crate::model::in_flight::InFlight;
 use crate::model::rule::{Counters, Rule};
 use crate::model::table_configs::TableConfigs;
@@ -57,6 +58,7 @@ impl Journal {
         self.retired.clear();
         self.tables.clear();
         self.port_counters.clear();
+        self.hidden.clear();
         out
     }
 
@@ -75,6 +77,7 @@ pub struct Replayed {
     pub moves: Vec<SavedMove>,
     pub retired: Vec<u8>,
     pub port_counters: Vec<SavedCounters>,
+    pub hidden: HiddenGroups,
     pub restored: Restored,
 }
 
@@ -89,6 +92,7 @@ pub fn replay(journal: &[u8], clock: Clock) -> Result<Replayed, JournalError> {
         moves: Vec::new(),
         retired: Vec::new(),
         port_counters: Vec::new(),
+        hidden: HiddenGroups::default(),
         clock,
     };
     let mut restored = Restored::default();
@@ -111,6 +115,7 @@ pub fn replay(journal: &[u8], clock: Clock) -> Result<Replayed, JournalError> {
         moves: reader.moves,
         retired: reader.retired,
         port_counters: reader.port_counters,
+        hidden: reader.hidden,
         restored,
     })
 }
@@ -165,6 +170,7 @@ struct Replay {
     moves: Vec<SavedMove>,
     retired: Vec<u8>,
     port_counters: Vec<SavedCounters>,
+    hidden: HiddenGroups,
     clock: Clock,
 }
 
@@ -224,6 +230,10 @@ impl Replay {
             kind::PORT_COUNTERS => {
                 let saved = port_counters::decode(input);
                 self.port_counters = saved.ok_or("counters of ports cannot be read")?;
+            }
+            kind::HIDDEN => {
+                let hidden = HiddenGroups::decode(input);
+                self.hidden = hidden.ok_or("the numbers of hidden groups cannot be read")?;
             }
             _ => return Err("a record of unknown kind"),
         }

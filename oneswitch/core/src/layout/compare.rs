@@ -4,6 +4,7 @@ use crate::api::SwitchIndex;
 use crate::layout::messages::{key_of, removal, remove_all};
 use crate::layout::spelling::same_instructions;
 use crate::layout::translate::copy_of;
+use crate::model::hidden::HiddenGroups;
 use crate::model::in_flight::InFlight;
 use crate::model::rule::{copy_flags, Rule, RuleKey, MESSAGE_FLAGS};
 use crate::model::truth::Truth;
@@ -37,6 +38,7 @@ pub struct Memory {
 /// A switch whose rules are compared with the wanted ones.
 pub struct Comparison<'a> {
     pub truth: &'a Truth,
+    pub hidden: &'a HiddenGroups,
     pub executors: &'a Executors,
     pub switch: SwitchIndex,
     /// Whether it was out of reach before, so that missing rules may have expired unseen.
@@ -93,7 +95,7 @@ impl Comparison<'_> {
             if (self.is_unread)(&rule.key) {
                 continue;
             }
-            let copy = copy_of(rule, copies, now);
+            let copy = copy_of(rule, copies, self.hidden, now);
             if self.learns && (rule.learned || rule.facts.learns()) {
                 repairs.compare_learned(rule, there.copied(), copy, found.is_empty(), switch);
                 continue;
@@ -119,7 +121,7 @@ impl Comparison<'_> {
         }
         let before = in_flight.rules.values().flatten();
         repairs.again |= self.rules_at(switch, before).any(|(rule, copies)| {
-            let copy = copy_of(rule, copies, now);
+            let copy = copy_of(rule, copies, self.hidden, now);
             let there = present.get(&rule.key);
             !there.is_some_and(|there| is_copy(there, &copy))
         });

@@ -3,7 +3,7 @@
 use crate::api::SwitchIndex;
 use crate::layout::translate::physical_buckets;
 use crate::model::groups::Group;
-use crate::model::hidden::{Pairs, ALL_GROUP, FLOOD_GROUP};
+use crate::model::hidden::{Hidden, HiddenGroups};
 use crate::model::rule::RuleKey;
 use crate::model::tables::ALL_TABLES;
 use crate::server::flood::Generation;
@@ -13,17 +13,25 @@ use openflow13::{
 };
 
 /// Builds the hidden groups for FLOOD and ALL at `switch` (flood.rs), as additions.
-pub fn flood_groups(list: &Generation, switch: SwitchIndex) -> [GroupMod; 2] {
-    [FLOOD_GROUP, ALL_GROUP].map(|group_id| {
-        let buckets = list.buckets(switch, group_id == ALL_GROUP);
-        GroupMod {
+pub fn flood_groups(
+    hidden: &HiddenGroups,
+    list: &Generation,
+    switch: SwitchIndex,
+) -> Vec<GroupMod> {
+    let floods = hidden.iter().filter_map(|(group_id, hidden)| {
+        let buckets = match hidden {
+            Hidden::Flood | Hidden::All => list.buckets(switch, hidden == Hidden::All),
+            _ => return None,
+        };
+        Some(GroupMod {
             command: GroupModCommand::Add,
             group_type: group_type::ALL,
             group_id,
             buckets: Buckets::from_bytes(buckets).unwrap_or_default(),
             selection: None,
-        }
-    })
+        })
+    });
+    floods.collect()
 }
 
 pub fn key_of(flow: &FlowStats) -> Option<RuleKey> {
@@ -34,9 +42,9 @@ pub fn key_of(flow: &FlowStats) -> Option<RuleKey> {
     })
 }
 
-pub fn physical_group(group: &Group, pairs: &Pairs) -> GroupMod {
+pub fn physical_group(group: &Group, hidden: &HiddenGroups) -> GroupMod {
     let buckets = if group.facts.is_translated_group() {
-        Buckets::from_bytes(physical_buckets(group.buckets.as_bytes(), pairs))
+        Buckets::from_bytes(physical_buckets(group.buckets.as_bytes(), hidden))
             .unwrap_or_else(|_| group.buckets.clone())
     } else {
         group.buckets.clone()
@@ -51,11 +59,11 @@ pub fn physical_group(group: &Group, pairs: &Pairs) -> GroupMod {
 }
 
 /// Builds what a connection of OpenFlow 1.5 tells a switch that has the group.
-pub fn group_with_properties(group: &Group, pairs: &Pairs) -> GroupMod {
+pub fn group_with_properties(group: &Group, hidden: &HiddenGroups) -> GroupMod {
     GroupMod {
         command: GroupModCommand::Modify,
         selection: group.selection.clone(),
-        ..physical_group(group, pairs)
+        ..physical_group(group, hidden)
     }
 }
 

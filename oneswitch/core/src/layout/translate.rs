@@ -1,7 +1,7 @@
 //! The few translations of a controller's messages for the switches: floods (flood.rs), watched ports (liveness.rs) and the timers of rules
 //! that have several copies.
 
-use crate::model::hidden::{watched_instead, Pairs, Watch, ALL_GROUP, FLOOD_GROUP};
+use crate::model::hidden::{Hidden, HiddenGroups, Watch};
 use crate::model::rule::{copy_flags, Rule, MESSAGE_FLAGS};
 use openflow13::{
     port_no, ActionList, FlowMod, FlowModCommand, Instructions, PacketOut, NX_VENDOR,
@@ -45,19 +45,31 @@ fn split_tlv(list: &[u8], length_at: usize) -> Option<(&[u8], &[u8])> {
 }
 
 /// Returns the hidden group for an output to FLOOD or ALL.
-fn flood_group_for(action: &[u8]) -> Option<u32> {
+fn flood_group_for(action: &[u8], hidden: &HiddenGroups) -> Option<u32> {
     match (u16_at(action, 0)?, u32_at(action, 4)?) {
-        (OUTPUT, port_no::FLOOD) => Some(FLOOD_GROUP),
-        (OUTPUT, port_no::ALL) => Some(ALL_GROUP),
+        (OUTPUT, port_no::FLOOD) => Some(hidden.flood()),
+        (OUTPUT, port_no::ALL) => Some(hidden.all()),
         _ => None,
     }
 }
 
+/// Tells whether an action outputs to FLOOD or ALL.
+fn floods(action: &[u8]) -> bool {
+    let port = u32_at(action, 4);
+    u16_at(action, 0) == Some(OUTPUT) && matches!(port, Some(port_no::FLOOD | port_no::ALL))
+}
+
+/// Tells whether an action sends to the hidden group for FLOOD or ALL.
+fn is_flood_group(action: &[u8], hidden: &HiddenGroups) -> bool {
+    let group = u32_at(action, 4).and_then(|number| hidden.at(number));
+    u16_at(action, 0) == Some(GROUP) && matches!(group, Some(Hidden::Flood | Hidden::All))
+}
+
 /// Replaces outputs to FLOOD and ALL by their hidden groups.
-pub fn actions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
+pub fn actions_with_flood_group(mut list: &[u8], hidden: &HiddenGroups) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len());
     while let Some((action, rest)) = split_tlv(list, 2) {
-        if let Some(group) = flood_group_for(action) {
+        if let Some(group) = flood_group_for(action, hidden) {
             result.extend(GROUP.to_be_bytes());
             result.extend(8u16.to_be_bytes());
             result.extend(group.to_be_bytes());
@@ -73,8 +85,8 @@ pub fn actions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
 ///
 /// Open vSwitch loses packets that it recirculates on their way from a patch port (`xlate_lookup_ofproto_`, ofproto/ofproto-dpif-xlate.c):
 /// their datapath port is none. Those from no port have that of LOCAL, by which it finds the bridge. So the first action sets in_port.
-pub fn physical_packet_out(message: PacketOut, is_port: bool) -> PacketOut {
-    let mut actions = actions_with_flood_group(message.actions.as_bytes());
+pub fn physical_packet_out(message: PacketOut, is_port: bool, hidden: &HiddenGroups) -> PacketOut {
+    let mut actions = actions_with_flood_group(message.actions.as_bytes(), hidden);
     let is_port = is_port && actions.len() + message.data.len() <= LONGEST_PACKET_OUT;
     if is_port {
         let in_port = message.in_port.to_be_bytes();
@@ -97,11 +109,11 @@ fn is_translated(instruction: &[u8]) -> bool {
 }
 
 /// Does so in Apply-Actions only: in an action set a group would take precedence over other outputs.
-pub fn instructions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
+pub fn instructions_with_flood_group(mut list: &[u8], hidden: &HiddenGroups) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len());
     while let Some((instruction, rest)) = split_tlv(list, 2) {
         if is_translated(instruction) && instruction.len() >= 8 {
-            let actions = actions_with_flood_group(&instruction[8..]);
+            let actions = actions_with_flood_group(&instruction[8..], hidden);
             result.extend(&instruction[..2]);
             result.extend((8 + actions.len() as u16).to_be_bytes());
             result.extend(&instruction[4..8]);
@@ -117,17 +129,18 @@ pub fn instructions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
 /// Translates buckets for a switch: they flood by the hidden group, and watch hidden groups (liveness.rs) instead of ports.
 ///
 /// A bucket is an action set: only a lone output to FLOOD, without a group beside it, may become one.
-pub fn physical_buckets(mut list: &[u8], pairs: &Pairs) -> Vec<u8> {
+pub fn physical_buckets(mut list: &[u8], hidden: &HiddenGroups) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len());
     while let Some((bucket, rest)) = split_tlv(list, 0) {
         let (header, actions) = bucket.split_at(BUCKET_HEADER.min(bucket.len()));
         let start = result.len();
         if count(actions, OUTPUT) == 1 && count(actions, GROUP) == 0 {
-            push_bucket(&mut result, header, &actions_with_flood_group(actions));
+            let actions = actions_with_flood_group(actions, hidden);
+            push_bucket(&mut result, header, &actions);
         } else {
             push_bucket(&mut result, header, actions);
         }
-        if let Some(instead) = watch_of(header).and_then(|w| watched_instead(w, pairs)) {
+        if let Some(instead) = watch_of(header).and_then(|w| hidden.watched_instead(w)) {
             set_watch(&mut result, start, instead);
         }
         list = rest;
@@ -158,11 +171,11 @@ fn set_u32(bytes: &mut [u8], at: usize, value: u32) {
 }
 
 /// Reverses [`actions_with_flood_group`] for a list that a switch spelled: the outputs in `original` replace the groups.
-fn actions_with_floods(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
-    let mut floods = std::iter::from_fn(|| {
+fn actions_with_floods(mut list: &[u8], mut original: &[u8], hidden: &HiddenGroups) -> Vec<u8> {
+    let mut written = std::iter::from_fn(|| {
         while let Some((action, rest)) = split_tlv(original, 2) {
             original = rest;
-            if flood_group_for(action).is_some() {
+            if floods(action) {
                 return Some(action);
             }
         }
@@ -170,9 +183,10 @@ fn actions_with_floods(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
     });
     let mut result = Vec::with_capacity(list.len() + 16);
     while let Some((action, rest)) = split_tlv(list, 2) {
-        let floods_by = |group| matches!(group, Some(FLOOD_GROUP | ALL_GROUP));
-        let is_group = u16_at(action, 0) == Some(GROUP) && floods_by(u32_at(action, 4));
-        let flood = if is_group { floods.next() } else { None };
+        let flood = match is_flood_group(action, hidden) {
+            true => written.next(),
+            false => None,
+        };
         result.extend(flood.unwrap_or(action));
         list = rest;
     }
@@ -180,8 +194,10 @@ fn actions_with_floods(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
 }
 
 /// Reverses [`instructions_with_flood_group`], for instructions that a switch spelled.
-pub fn instructions_with_floods(list: &[u8], original: &[u8]) -> Vec<u8> {
-    with_actions_as_in(list, original, actions_with_floods)
+pub fn instructions_with_floods(list: &[u8], original: &[u8], hidden: &HiddenGroups) -> Vec<u8> {
+    with_actions_as_in(list, original, |list, original| {
+        actions_with_floods(list, original, hidden)
+    })
 }
 
 /// Rewrites the lists of Apply-Actions, given those of the same instruction in `original`.
@@ -303,10 +319,10 @@ fn count(mut actions: &[u8], kind: u16) -> usize {
 }
 
 /// Translates a complete OFPT_FLOW_MOD: floods become groups.
-pub fn flow_mod_with_flood_group(frame: &[u8]) -> Vec<u8> {
+pub fn flow_mod_with_flood_group(frame: &[u8], hidden: &HiddenGroups) -> Vec<u8> {
     let match_length = usize::from(u16_at(frame, MATCH + 2).unwrap_or(0)).next_multiple_of(8);
     let (head, instructions) = frame.split_at((MATCH + match_length).min(frame.len()));
-    with_length([head, &instructions_with_flood_group(instructions)].concat())
+    with_length([head, &instructions_with_flood_group(instructions, hidden)].concat())
 }
 
 fn with_length(mut frame: Vec<u8>) -> Vec<u8> {
@@ -321,16 +337,18 @@ pub fn patch_added(frame: &mut [u8], idle_timeout: u16, flags: u16) {
     frame[FLAGS..FLAGS + 2].copy_from_slice(&flags.to_be_bytes());
 }
 
+/// Returns the instructions of a rule for the switches.
+pub fn physical_instructions(rule: &Rule, hidden: &HiddenGroups) -> Instructions {
+    if !rule.facts.floods {
+        return rule.instructions.clone();
+    }
+    let bytes = instructions_with_flood_group(rule.instructions.as_bytes(), hidden);
+    Instructions::from_bytes(bytes).unwrap_or_else(|_| rule.instructions.clone())
+}
+
 /// Builds the flow-mod that installs a copy of `rule` from the virtual tables.
-pub fn copy_of(rule: &Rule, copies: usize, now: Instant) -> FlowMod {
-    let instructions = if rule.facts.floods {
-        let bytes = instructions_with_flood_group(rule.instructions.as_bytes());
-        openflow13::Instructions::from_bytes(bytes).unwrap_or_else(|_| rule.instructions.clone())
-    } else {
-        rule.instructions.clone()
-    };
+pub fn copy_of(rule: &Rule, copies: usize, hidden: &HiddenGroups, now: Instant) -> FlowMod {
     FlowMod {
-        cookie: rule.cookie,
         idle_timeout: if copies > 1 { 0 } else { rule.idle_timeout },
         hard_timeout: rule.hard_timeout_left(now),
         flags: copy_flags(
@@ -338,25 +356,25 @@ pub fn copy_of(rule: &Rule, copies: usize, now: Instant) -> FlowMod {
             rule.idle_timeout,
             rule.hard_timeout,
         ),
-        instructions,
-        ..FlowMod::new(
-            FlowModCommand::Add,
-            rule.key.table,
-            rule.key.priority,
-            rule.matching.clone(),
-        )
+        instructions: physical_instructions(rule, hidden),
+        ..of_rule(rule, FlowModCommand::Add)
     }
 }
 
 /// Builds the flow-mod that removes a copy of `rule`, and nothing else.
 pub fn removal_of(rule: &Rule) -> FlowMod {
+    of_rule(rule, FlowModCommand::DeleteStrict)
+}
+
+fn of_rule(rule: &Rule, command: FlowModCommand) -> FlowMod {
     FlowMod {
-        command: FlowModCommand::DeleteStrict,
-        instructions: openflow13::Instructions::default(),
-        flags: 0,
-        idle_timeout: 0,
-        hard_timeout: 0,
-        ..copy_of(rule, 1, rule.modified)
+        cookie: rule.cookie,
+        ..FlowMod::new(
+            command,
+            rule.key.table,
+            rule.key.priority,
+            rule.matching.clone(),
+        )
     }
 }
 

@@ -1,7 +1,7 @@
 //! The core's knowledge of a list of actions or instructions; it passes everything else on unread.
 
-use crate::model::hidden::{is_hidden, is_translated};
-use openflow13::{actions, port_no, Action, Actions, Buckets, Instruction, Instructions};
+use crate::model::hidden::Hidden;
+use openflow13::{actions, group_no, port_no, Action, Actions, Buckets, Instruction, Instructions};
 
 /// Nicira action subtypes that matter here (Open vSwitch, lib/ofp-actions.c).
 pub mod nicira {
@@ -47,10 +47,10 @@ pub struct Facts {
     pub has_meter: bool,
     /// Has a meter that is not before all actions, which no version before OpenFlow 1.5 has.
     pub has_meter_inside: bool,
-    /// Names a hidden group, which does not exist for controllers.
-    pub names_hidden_group: bool,
-    /// Of a group: some bucket watches a possible virtual port, or a hidden group.
+    /// Of a group: some bucket watches a possible virtual port.
     pub watches: bool,
+    /// Of a group: some bucket watches a group.
+    pub watches_group: bool,
     /// Keeps state that one switch would share between all ports.
     pub stateful: Option<Stateful>,
 }
@@ -89,7 +89,8 @@ impl Facts {
         let mut facts = Self::default();
         for bucket in buckets.iter() {
             facts.visit(bucket.actions);
-            facts.watches |= is_translated((bucket.watch_port, bucket.watch_group));
+            facts.watches |= Hidden::instead_of((bucket.watch_port, bucket.watch_group)).is_some();
+            facts.watches_group |= bucket.watch_group != group_no::ANY;
         }
         facts
     }
@@ -114,10 +115,7 @@ impl Facts {
                 port: port_no::NORMAL,
                 ..
             } => self.keeps(Stateful::Normal),
-            Action::Group(id) => {
-                self.has_group = true;
-                self.names_hidden_group |= is_hidden(id);
-            }
+            Action::Group(_) => self.has_group = true,
             Action::SetField(field) if is_in_port(field.class, field.field) => {
                 self.moves_in_port = true
             }
@@ -160,6 +158,32 @@ pub fn outputs_to(instructions: &Instructions, port: u32) -> bool {
         }
         _ => false,
     })
+}
+
+/// Visits the groups that buckets send to or watch.
+pub fn groups_of_buckets(buckets: &Buckets, visit: &mut impl FnMut(u32)) {
+    for bucket in buckets.iter() {
+        groups_of_actions(bucket.actions, visit);
+        if bucket.watch_group != group_no::ANY {
+            visit(bucket.watch_group);
+        }
+    }
+}
+
+/// Tells whether some bucket sends to a group, or watches it.
+pub fn is_named_by_buckets(buckets: &Buckets, id: u32) -> bool {
+    let mut found = false;
+    groups_of_buckets(buckets, &mut |named| found |= named == id);
+    found
+}
+
+/// Visits the groups that actions send to.
+pub fn groups_of_actions(list: Actions<'_>, visit: &mut impl FnMut(u32)) {
+    actions::flatten(list, &mut |item| {
+        if let Action::Group(id) = item.action {
+            visit(id);
+        }
+    });
 }
 
 /// Visits the group of each action that sends to one.

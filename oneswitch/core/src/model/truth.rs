@@ -384,6 +384,15 @@ impl Truth {
         self.groups.values().any(|group| group.has_properties())
     }
 
+    /// Tells whether controllers have a group with this number, or the buckets of theirs name it.
+    pub fn names_group(&self, id: u32) -> bool {
+        let names = |group: &Arc<Group>| {
+            let may = group.facts.has_group || group.facts.watches_group;
+            may && facts::is_named_by_buckets(&group.buckets, id)
+        };
+        self.groups.contains_key(&id) || self.groups.values().any(names)
+    }
+
     /// Returns the rules that send to a group, or to any.
     pub fn users_of_group(&self, id: u32) -> Vec<Arc<Rule>> {
         let uses = |rule: &&Arc<Rule>| {

@@ -16,7 +16,7 @@ impl Moves {
             return;
         }
         let (truth, switches, now) = (&*below.truth, &mut *below.switches, below.now);
-        let pairs = &below.server.pairs;
+        let hidden = &below.server.hidden;
         let up = switches.up();
         switches.verdicts.adopt(new.all().intersection(up));
         switches.require_properties(new.all().minus(old.all()));
@@ -25,7 +25,7 @@ impl Moves {
             let groups = truth
                 .groups
                 .values()
-                .map(|g| (g.id, physical_group(g, pairs)));
+                .map(|g| (g.id, physical_group(g, hidden)));
             let groups = repair::groups(&[], groups.collect(), |_| false);
             for message in meters.messages.iter().chain(&groups.messages) {
                 switches.send_own(message, SwitchSet::of(switch), now);
@@ -38,7 +38,7 @@ impl Moves {
             self.timers_move |= timer_moves;
             let targets = if timer_moves { needs } else { needs.minus(had) };
             if !targets.is_empty() {
-                switches.send_own_flow(copy_of(rule, needs.len(), now), targets, now);
+                switches.send_own_flow(copy_of(rule, needs.len(), hidden, now), targets, now);
             }
         }
     }
@@ -56,6 +56,7 @@ impl Moves {
             return;
         }
         let (truth, switches, now) = (&*below.truth, &mut *below.switches, below.now);
+        let hidden = &below.server.hidden;
         switches
             .verdicts
             .adopt(old.all().intersection(switches.up()));
@@ -63,7 +64,7 @@ impl Moves {
             let (had, needs) = (old.of_rule(rule), new.of_rule(rule));
             switches.send_own_flow(removal_of(rule), had.minus(needs), now);
             if rule.idle_timeout != 0 && had.len() > 1 && needs.len() == 1 {
-                switches.send_own_flow(copy_of(rule, 1, now), needs, now);
+                switches.send_own_flow(copy_of(rule, 1, hidden, now), needs, now);
             }
         }
         for switch in old.all().minus(new.all()).iter() {

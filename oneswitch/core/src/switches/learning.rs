@@ -8,7 +8,6 @@ use super::Switches;
 use crate::api::{Bridge, SwitchIndex};
 use crate::layout::messages::everything;
 use crate::model::facts;
-use crate::model::hidden::FLOOD_GROUP;
 use crate::model::rule::{Rule, RuleKey};
 use crate::model::tables::{Filter, ALL_TABLES};
 use crate::model::truth::Request;
@@ -90,7 +89,8 @@ impl Switches {
     /// (`ofmonitor_flush()`, ofproto/connmgr.c). This one deletes nothing.
     pub fn make_tell(&mut self, now: Instant) {
         let nothing = FlowMod {
-            out_group: FLOOD_GROUP,
+            // No rule sends there.
+            out_group: group_no::ALL,
             out_port: port_no::CONTROLLER,
             cookie: u64::MAX,
             cookie_mask: u64::MAX,

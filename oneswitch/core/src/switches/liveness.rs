@@ -8,7 +8,7 @@
 
 use crate::api::SwitchIndex;
 use crate::layout::messages::group_removal;
-use crate::model::hidden::{watched_port, Watch, LIVE_GROUPS};
+use crate::model::hidden::{needed_by, Hidden, HiddenGroups, Watch};
 use crate::model::truth::Truth;
 use crate::server::Server;
 use crate::switch_set::SwitchSet;
@@ -20,19 +20,31 @@ use openflow13::{
 use std::collections::BTreeSet;
 
 impl Switches {
-    /// Provides the groups that these buckets watch, before a group with them is installed.
-    pub fn watch_ports(&mut self, server: &mut Server, buckets: &Buckets) {
+    /// Provides the groups that these buckets watch, before a group with them is installed. `is_taken`: a controller names a number.
+    pub fn watch_ports(
+        &mut self,
+        server: &mut Server,
+        buckets: &Buckets,
+        is_taken: impl Fn(u32) -> bool,
+    ) {
         let dead = self.dead_links();
-        for port in buckets.iter().filter_map(|bucket| watched_port(&bucket)) {
-            if server.watched.insert(port) {
-                self.tell_liveness(server, port, dead, Some(true));
+        for hidden in buckets.iter().flat_map(|bucket| needed_by(&bucket)) {
+            if let Some(number) = server.hidden.provide(hidden, &is_taken) {
+                server.unsettled = true;
+                match hidden {
+                    Hidden::Port(port) => self.tell_liveness(server, port, dead, Some(true)),
+                    _ => self.send_watching(server, hidden, number),
+                }
             }
         }
-        for watch in buckets.iter().map(|b| (b.watch_port, b.watch_group)) {
-            if let Some(number) = server.pairs.assign(watch) {
-                for switch in self.up().iter() {
-                    self.send_hidden(switch, pair_group(watch, number));
-                }
+    }
+
+    /// Gives all switches the group of a port, if it is live there, or of both a port and a group.
+    pub fn send_watching(&mut self, server: &Server, hidden: Hidden, number: u32) {
+        for switch in self.up().iter() {
+            let live = &self.list[switch].live;
+            if let Some(group) = watching_group(&server.hidden, hidden, number, live) {
+                self.send_hidden(switch, group);
             }
         }
     }
@@ -45,12 +57,7 @@ impl Switches {
         switch: SwitchIndex,
         found: &[GroupDesc],
     ) -> Vec<GroupMod> {
-        let groups = truth.groups.values();
-        let watched = groups.flat_map(|g| g.buckets.iter().filter_map(|b| watched_port(&b)));
-        server.watched.extend(watched);
-        for bucket in truth.groups.values().flat_map(|g| g.buckets.iter()) {
-            server.pairs.assign((bucket.watch_port, bucket.watch_group));
-        }
+        server.provide_watched(truth);
         let dead = self.dead_links();
         let there: BTreeSet<u32> = found.iter().map(|group| group.group_id).collect();
         let buckets = found.iter().flat_map(|group| group.buckets.iter());
@@ -58,38 +65,44 @@ impl Switches {
         let told = &self.list[switch].live;
         // For ports not seen since the start it keeps what it was told before, if something there watches them.
         let was_live = |port| {
-            let group = LIVE_GROUPS | port;
-            told.contains(&port) || there.contains(&group) || !watching.contains(&group)
+            let group = server.hidden.number_of(Hidden::Port(port));
+            let is_in = |numbers: &BTreeSet<u32>| group.is_some_and(|n| numbers.contains(&n));
+            told.contains(&port) || is_in(&there) || !is_in(&watching)
         };
         let is_live = |port: &u32| {
             let known = self.is_live(server, *port, switch, dead);
             known.unwrap_or_else(|| was_live(*port))
         };
-        let live = server.watched.iter().copied().filter(is_live).collect();
+        let live = server.hidden.ports().filter(is_live).collect();
         self.list[switch].live = live;
-        let live = self.list[switch].live.iter();
-        let pairs = server.pairs.iter().map(|(watch, n)| pair_group(watch, n));
-        live.map(|port| live_group(*port)).chain(pairs).collect()
+        let live = &self.list[switch].live;
+        let groups = server.hidden.iter();
+        groups
+            .filter_map(|(number, hidden)| watching_group(&server.hidden, hidden, number, live))
+            .collect()
     }
 
     /// Tells the switches which watched ports have become live or dead.
     pub fn refresh_liveness(&mut self, server: &Server) {
         let dead = self.dead_links();
-        for port in &server.watched {
-            self.tell_liveness(server, *port, dead, None);
+        for port in server.hidden.ports() {
+            self.tell_liveness(server, port, dead, None);
         }
     }
 
     /// `unseen`: liveness of a port that was not seen since the start; `None`: unchanged.
     fn tell_liveness(&mut self, server: &Server, port: u32, dead: SwitchSet, unseen: Option<bool>) {
+        let Some(number) = server.hidden.number_of(Hidden::Port(port)) else {
+            return;
+        };
         for switch in self.up().iter() {
             let Some(is_live) = self.is_live(server, port, switch, dead).or(unseen) else {
                 continue;
             };
             let live = &mut self.list[switch].live;
             let message = match is_live {
-                true if live.insert(port) => live_group(port),
-                false if live.remove(&port) => group_removal(LIVE_GROUPS | port),
+                true if live.insert(port) => live_group(number),
+                false if live.remove(&port) => group_removal(number),
                 _ => continue,
             };
             self.send_hidden(switch, message);
@@ -125,26 +138,41 @@ impl Switches {
     }
 }
 
-/// Builds a group that is live if the port or the group of a watch is.
-fn pair_group((port, group): Watch, number: u32) -> GroupMod {
-    let none = ActionList::new();
-    let of = |watched: u32| (0, port_no::ANY, watched, &none);
-    GroupMod {
-        command: GroupModCommand::AddOrModify,
-        group_type: group_type::FAST_FAILOVER,
-        group_id: number,
-        buckets: Buckets::build([of(LIVE_GROUPS | port), of(group)]),
-        selection: None,
+/// Builds a hidden group that buckets watch; `None`: another one, or one of a port that is not `live`.
+fn watching_group(
+    groups: &HiddenGroups,
+    hidden: Hidden,
+    number: u32,
+    live: &BTreeSet<u32>,
+) -> Option<GroupMod> {
+    match hidden {
+        Hidden::Port(port) => live.contains(&port).then(|| live_group(number)),
+        Hidden::Both(watch) => both_group(groups, watch, number),
+        Hidden::Flood | Hidden::All => None,
     }
 }
 
-fn live_group(port: u32) -> GroupMod {
+/// Builds a group that is live if the port or the group of a watch is.
+fn both_group(groups: &HiddenGroups, (port, group): Watch, number: u32) -> Option<GroupMod> {
+    let none = ActionList::new();
+    let of = |watched: u32| (0, port_no::ANY, watched, &none);
+    let port = groups.number_of(Hidden::Port(port))?;
+    Some(GroupMod {
+        command: GroupModCommand::AddOrModify,
+        group_type: group_type::FAST_FAILOVER,
+        group_id: number,
+        buckets: Buckets::build([of(port), of(group)]),
+        selection: None,
+    })
+}
+
+fn live_group(number: u32) -> GroupMod {
     let bucket = (0, port_no::ANY, group_no::ANY, &ActionList::new());
     GroupMod {
         // A comparison may be based on the switch's state before this message.
         command: GroupModCommand::AddOrModify,
         group_type: group_type::ALL,
-        group_id: LIVE_GROUPS | port,
+        group_id: number,
         buckets: Buckets::build([bucket]),
         selection: None,
     }

@@ -191,7 +191,7 @@ impl Switches {
             Some(Step::InForce) if !self.all_confirmed(Bridge::Virt) => {}
             Some(Step::PointSenders) => {
                 for switch in self.up().iter() {
-                    for group in flood_groups(server.flood.current(), switch) {
+                    for group in flood_groups(&server.hidden, server.flood.current(), switch) {
                         let command = GroupModCommand::Modify;
                         self.send_hidden(switch, GroupMod { command, ..group });
                     }

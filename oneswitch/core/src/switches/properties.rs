@@ -6,7 +6,7 @@ use super::rounds::Rounds;
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::layout::messages::{group_with_properties, messages_of_group};
 use crate::layout::translate::copy_of;
-use crate::model::hidden::Pairs;
+use crate::model::hidden::HiddenGroups;
 use crate::model::rule::RuleKey;
 use crate::model::truth::Truth;
 use crate::server::Server;
@@ -129,9 +129,9 @@ impl Switches {
     ) {
         let has_groups = server.executors.all().contains(switch);
         let lacking = described.iter().filter(|_| has_groups);
-        let pairs = &server.pairs;
+        let hidden = &server.hidden;
         let lacking: Vec<GroupMod> = lacking
-            .filter_map(|there| lacking_in(truth, pairs, there))
+            .filter_map(|there| lacking_in(truth, hidden, there))
             .collect();
         for message in lacking.into_iter().flat_map(messages_of_group) {
             let message = wire(self.fresh_xid(), &Message::GroupMod(message));
@@ -175,7 +175,7 @@ impl Switches {
                 idle_timeout: 0,
                 hard_timeout: 0,
                 flags: 0,
-                ..copy_of(rule, 1, rule.modified)
+                ..copy_of(rule, 1, &server.hidden, rule.modified)
             };
             let frame = wire(self.fresh_xid(), &Message::FlowMod(message));
             self.put_to_newer(switch, &frame);
@@ -185,7 +185,7 @@ impl Switches {
 }
 
 /// Returns the group if a switch that describes it so lacks some of its properties. A comparison over OpenFlow 1.3 finds all else.
-fn lacking_in(truth: &Truth, pairs: &Pairs, there: &DescribedGroup) -> Option<GroupMod> {
+fn lacking_in(truth: &Truth, hidden: &HiddenGroups, there: &DescribedGroup) -> Option<GroupMod> {
     let group = truth.groups.get(&there.group_id)?;
     let ids = group.buckets.iter().map(|bucket| bucket.id);
     let is_same_group = group.group_type == there.group_type;
@@ -194,5 +194,6 @@ fn lacking_in(truth: &Truth, pairs: &Pairs, there: &DescribedGroup) -> Option<Gr
     let has_all =
         has_ids && group.selection == there.selection && group.buckets.meters() == there.meters;
     let needs = group.has_properties() || there.selection.is_some();
-    (is_same_group && has_buckets && needs && !has_all).then(|| group_with_properties(group, pairs))
+    (is_same_group && has_buckets && needs && !has_all)
+        .then(|| group_with_properties(group, hidden))
 }

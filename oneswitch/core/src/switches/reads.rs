@@ -271,6 +271,17 @@ impl Switches {
         self.reads.len()
     }
 
+    /// Tells whether the counters of copies are being read, for controllers or to be kept.
+    pub fn counts_copies(&self) -> bool {
+        let counts = |read: &Read| {
+            matches!(
+                read.purpose,
+                Purpose::Controller(_) | Purpose::FoldRules { .. } | Purpose::FoldCounters(_)
+            )
+        };
+        !self.early.is_empty() || self.reads.values().any(counts)
+    }
+
     pub fn is_question(&self, xid: u32) -> bool {
         self.reads.contains_key(&xid)
     }

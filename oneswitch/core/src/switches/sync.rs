@@ -17,7 +17,7 @@ use crate::switches::Switches;
 use openflow13::tlv_table;
 use openflow13::{
     meter_no, AsyncMasks, ErrorCode, Experimenter, FlowMod, FlowStats, GroupDesc, GroupMod,
-    Message, MultipartReply, MultipartRequest, SwitchConfig,
+    GroupModCommand, Message, MultipartReply, MultipartRequest, SwitchConfig,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -255,6 +255,7 @@ impl Switches {
         self.refresh_all_patch_config(server);
         let comparison = Comparison {
             truth,
+            hidden: &server.hidden,
             executors: &server.executors,
             switch,
             after_gap: inventory.after_gap,
@@ -301,13 +302,18 @@ impl Switches {
         let is_in_flight = |id| in_flight.groups.contains_key(&id);
         let groups = repair::groups(&inventory.groups, groups, is_in_flight);
         again |= meters.again | groups.again;
-        for message in meters.messages.iter().chain(&groups.messages) {
+        // Rules may name groups that are missing, and may still name groups that are not there any more.
+        let (missing, others): (Vec<_>, Vec<_>) = groups.messages.iter().partition(|m| is_new(m));
+        for message in meters.messages.iter().chain(missing) {
             self.send_own(message, here, now);
         }
         self.require_properties(here);
         self.require_version10(here);
         for copy in flows.missing.into_iter().chain(flows.changed) {
             self.send_own_flow(copy, here, now);
+        }
+        for message in others {
+            self.send_own(message, here, now);
         }
         self.list[switch].virt.again |= again;
         found.append(meters.found);
@@ -336,12 +342,23 @@ impl Switches {
             wanted.extend(
                 groups
                     .values()
-                    .map(|g| (g.id, physical_group(g, &server.pairs))),
+                    .map(|g| (g.id, physical_group(g, &server.hidden))),
             );
         }
-        let floods = flood_groups(server.flood.of_senders(), switch);
+        let floods = flood_groups(&server.hidden, server.flood.of_senders(), switch);
         let hidden = floods.into_iter().chain(live);
         wanted.extend(hidden.map(|group| (group.group_id, group)));
         wanted
     }
+}
+
+/// Tells whether a message adds a group.
+fn is_new(message: &Message) -> bool {
+    let Message::GroupMod(group) = message else {
+        return false;
+    };
+    matches!(
+        group.command,
+        GroupModCommand::Add | GroupModCommand::AddOrModify
+    )
 }

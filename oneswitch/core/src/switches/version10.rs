@@ -168,7 +168,7 @@ impl Switches {
     fn complete_rules(&mut self, truth: &Truth, server: &Server, switch: SwitchIndex) {
         let keys = self.version10.rules.begin(switch);
         for rule in keys.iter().filter_map(|key| truth.tables.get(key)) {
-            let copy = copy_of(rule, 1, rule.modified);
+            let copy = copy_of(rule, 1, &server.hidden, rule.modified);
             let lacks = without_inconsistent(&copy.matching, &copy.instructions).is_some();
             if !lacks || !server.executors.of_rule(rule).contains(switch) {
                 continue;

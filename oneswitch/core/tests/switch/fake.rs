@@ -51,6 +51,8 @@ pub struct FakeBridge {
     /// The format of packet-ins that its controller has chosen.
     pub packet_in_format: PacketInFormat,
     pub refuse: Option<Refuser>,
+    /// Whether a group that is modified counts from 0, as in Open vSwitch.
+    pub resets_groups: bool,
     /// As Open vSwitch may with rules of the same bundle.
     pub ignores_overlaps: bool,
     /// Whether it tells of rules that it changes by itself.
@@ -408,6 +410,9 @@ impl FakeBridge {
             }
             _ => {
                 let group = (m.group_type, m.buckets.clone());
+                if self.resets_groups {
+                    self.group_packets.remove(&m.group_id);
+                }
                 self.groups.insert(m.group_id, group);
             }
         }

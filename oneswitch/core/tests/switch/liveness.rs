@@ -177,29 +177,6 @@ fn described(lab: &mut Lab) -> Watches {
 }
 
 #[test]
-fn a_bucket_that_watches_a_hidden_group_watches_none_that_is_there() {
-    let mut lab = Lab::new(2, &[0, 1]);
-    lab.ask(1, &failover(8, &[1, 2]));
-    let (any, live, flood) = (port_no::ANY, 0xfffe_0001, 0xffff_fe00);
-    let written = [(any, live, 1), (any, flood, 1), (2, live, 2), (any, 8, 2)];
-    let message = watching(GroupModCommand::Add, 9, &written);
-    assert_eq!(lab.ask(2, &message), [], "Open vSwitch accepts it, too");
-    let there = watches_of(&lab.virt(0).groups[&9].1);
-    let alive = |watch: &(u32, u32)| lab.switches[0].virt.groups.contains_key(&watch.1);
-    let alive: Vec<bool> = there.iter().map(alive).collect();
-    assert_eq!(alive, [false, false, true, true]);
-    assert_eq!(there[2..], [(any, 0xfffe_0002), (any, 8)]);
-    lab.send(1, 3, &request(MultipartRequest::GroupDesc));
-    lab.run();
-    let expected: Watches = written.iter().map(|(p, g, _)| (*p, *g)).collect();
-    assert_eq!(described(&mut lab), expected);
-    let before = lab.accepted();
-    lab.restart();
-    lab.run();
-    assert_eq!((lab.accepted(), repairs(&lab)), (before, 0));
-}
-
-#[test]
 fn what_a_group_watched_is_told_as_of_the_time_of_the_request() {
     for later in [port_no::ANY, 2] {
         let mut lab = Lab::new(2, &[0, 1]);

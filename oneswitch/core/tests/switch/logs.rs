@@ -3,7 +3,7 @@
 use crate::build::{add, any, group, output, packet_out};
 use crate::lab::Lab;
 use oneswitch_core::Bridge;
-use openflow13::{encode, port_no, ActionList, GroupModCommand, Message};
+use openflow13::{encode, port_no, GroupModCommand, Message};
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};
@@ -93,22 +93,8 @@ fn a_refusal_for_several_executors_says_what_to_set() {
 }
 
 #[test]
-fn other_refusals_of_our_own_are_logged() {
+fn a_refused_packet_out_is_logged() {
     let mut lab = Lab::new(2, &[0, 1]);
-    let hidden = 0xffff_fe00;
-    for (words, message) in [
-        (
-            "refuses a rule that names a group of oneswitchd: controllers have the numbers below 0xfffe0000",
-            Message::FlowMod(add(1, any(), &ActionList::new().group(hidden))),
-        ),
-        (
-            "refuses a group with a number of oneswitchd: controllers have those below 0xfffe0000",
-            group(GroupModCommand::Add, hidden, &[1]),
-        ),
-    ] {
-        let lines = warnings(&mut lab, &message);
-        assert!(lines.len() == 1 && lines[0].contains(words), "{lines:?}");
-    }
     lab.disconnect(1);
     lab.run();
     let lines = warnings(&mut lab, &packet_out(2, output(1)));

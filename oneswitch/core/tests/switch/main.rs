@@ -3,6 +3,7 @@
 
 mod ages;
 mod answers;
+mod aside;
 mod budget;
 mod build;
 mod bundles;

@@ -274,14 +274,19 @@ fn an_overlap_is_refused_once_and_nothing_is_installed() {
 fn the_hidden_group_does_not_exist_for_controllers() {
     let mut lab = Lab::new(2, &[0, 1]);
     let hidden = ActionList::new().group(0xffff_fe00);
-    for message in [
-        Message::FlowMod(add(1, any(), &hidden)),
-        packet_out(1, hidden.clone()),
-        group(GroupModCommand::Modify, 0xffff_fe00, &[1]),
+    let no_group = ErrorCode::BAD_ACTION_BAD_OUT_GROUP;
+    for (message, error) in [
+        (Message::FlowMod(add(1, any(), &hidden)), no_group),
+        (packet_out(1, hidden.clone()), no_group),
+        (
+            group(GroupModCommand::Modify, 0xffff_fe00, &[1]),
+            ErrorCode::GROUP_MOD_FAILED_UNKNOWN_GROUP,
+        ),
     ] {
+        let mut lab = Lab::new(2, &[0, 1]);
         let answers = lab.ask(3, &message);
         assert!(
-            matches!(&answers[..], [(_, Message::Error(_))]),
+            matches!(&answers[..], [(_, Message::Error(e))] if e.error == error),
             "{answers:?}"
         );
     }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::model::facts::Facts;
+use crate::model::hidden::HiddenGroups;
 use openflow13::{port_no, ActionList, FlowModCommand, Instructions, Match};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -41,7 +42,13 @@ fn a_hard_timeout_is_over_for_a_copy_that_is_there_after_a_grace() {
     let rule = rule(|r| (r.hard_timeout, r.idle_timeout) = (10, 20));
     let over = |there, seconds: f64| {
         let now = rule.modified + Duration::from_secs_f64(seconds);
-        time_over(&rule, &copy_of(&rule, 1, now), there, false, now)
+        time_over(
+            &rule,
+            &copy_of(&rule, 1, &HiddenGroups::default(), now),
+            there,
+            false,
+            now,
+        )
     };
     let hard = Some(FlowRemoved::HARD_TIMEOUT);
     assert_eq!((over(false, 9.999), over(false, 10.0)), (None, hard));
@@ -55,7 +62,7 @@ fn an_idle_timeout_is_over_where_only_that_copy_is_gone() {
         let now = rule.modified + seconds * SECOND;
         time_over(
             &rule,
-            &copy_of(&rule, copies, now),
+            &copy_of(&rule, copies, &HiddenGroups::default(), now),
             there,
             lost_everything,
             now,
@@ -73,7 +80,13 @@ fn an_idle_timeout_is_over_where_only_that_copy_is_gone() {
     let never = self::rule(|_| ());
     let now = never.modified + 1000 * SECOND;
     assert_eq!(
-        time_over(&never, &copy_of(&never, 1, now), false, false, now),
+        time_over(
+            &never,
+            &copy_of(&never, 1, &HiddenGroups::default(), now),
+            false,
+            false,
+            now
+        ),
         None
     );
 }
@@ -96,7 +109,12 @@ fn differences(copy: &FlowMod) -> Vec<(FlowStats, &'static str)> {
 fn a_copy_is_told_from_others_by_all_that_it_has() {
     for (idle, hard, copies) in [(0, 0, 1), (9, 0, 1), (9, 0, 2), (0, 9, 1), (9, 9, 2)] {
         let rule = rule(|r| (r.idle_timeout, r.hard_timeout) = (idle, hard));
-        let copy = copy_of(&rule, copies, rule.modified + 3 * SECOND);
+        let copy = copy_of(
+            &rule,
+            copies,
+            &HiddenGroups::default(),
+            rule.modified + 3 * SECOND,
+        );
         let there = reported(&copy);
         assert_eq!(there.idle_timeout, if copies > 1 { 0 } else { idle });
         assert!(is_copy(&there, &copy));
@@ -129,7 +147,7 @@ fn a_copy_is_told_from_others_by_all_that_it_has() {
 fn a_rule_that_floods_needs_a_second_look() {
     let floods = Instructions::apply(&ActionList::new().output(port_no::FLOOD, 0));
     let rule = rule(|r| r.instructions = floods);
-    let copy = copy_of(&rule, 1, rule.modified);
+    let copy = copy_of(&rule, 1, &HiddenGroups::default(), rule.modified);
     assert!(is_copy(&reported(&copy), &copy));
     assert!(!is_plain_copy(&reported(&copy), &rule, 1));
     let as_written = FlowStats {
@@ -144,7 +162,7 @@ fn a_later_copy_lacks_the_flags_of_the_message() {
     let flags = MESSAGE_FLAGS | FlowMod::NO_PKT_COUNTS;
     let rule = rule(|r| (r.flags, r.hard_timeout) = (flags, 9));
     assert_eq!(rule.flags, flags);
-    let copy = copy_of(&rule, 1, rule.modified);
+    let copy = copy_of(&rule, 1, &HiddenGroups::default(), rule.modified);
     assert_eq!(copy.flags, FlowMod::NO_PKT_COUNTS | FlowMod::SEND_FLOW_REM);
 }
 

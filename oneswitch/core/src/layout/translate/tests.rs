@@ -2,12 +2,16 @@ use super::*;
 use openflow13::group_no;
 use openflow13::{decode, encode, ActionList, Buckets, Instructions, Match, Message};
 
+fn usual() -> HiddenGroups {
+    HiddenGroups::default()
+}
+
 fn flood() -> ActionList {
     ActionList::new().output(port_no::FLOOD, 0)
 }
 
 fn group() -> ActionList {
-    ActionList::new().group(FLOOD_GROUP)
+    ActionList::new().group(usual().flood())
 }
 
 /// OFPIT_WRITE_ACTIONS.
@@ -28,19 +32,22 @@ fn floods_in_a_list_become_the_group_and_the_rest_stays() {
     let wanted = ActionList::new()
         .push_vlan(0x8100)
         .output(3, 0)
-        .group(ALL_GROUP)
-        .group(FLOOD_GROUP)
+        .group(usual().all())
+        .group(usual().flood())
         .group(7);
-    assert_eq!(actions_with_flood_group(list.as_bytes()), wanted.as_bytes());
+    assert_eq!(
+        actions_with_flood_group(list.as_bytes(), &usual()),
+        wanted.as_bytes()
+    );
 }
 
 #[test]
 fn an_action_set_keeps_its_flood() {
     let both = [Instructions::apply(&flood()).as_bytes(), &written(&flood())].concat();
     let wanted = [Instructions::apply(&group()).as_bytes(), &written(&flood())].concat();
-    assert_eq!(instructions_with_flood_group(&both), wanted);
+    assert_eq!(instructions_with_flood_group(&both, &usual()), wanted);
     // And back, as the switch spells it.
-    assert_eq!(instructions_with_floods(&wanted, &both), both);
+    assert_eq!(instructions_with_floods(&wanted, &both, &usual()), both);
 }
 
 #[test]
@@ -51,13 +58,13 @@ fn floods_return_to_the_instruction_that_they_came_from() {
     let groups = [Instructions::apply(&group()).as_bytes(), &written(&group())].concat();
     // An action set that floods keeps its output; what a switch tells is taken back as it is.
     assert_eq!(
-        instructions_with_floods(&groups, &both),
+        instructions_with_floods(&groups, &both, &usual()),
         [Instructions::apply(&flood()).as_bytes(), &written(&group())].concat()
     );
     let reversed = [&written(&all)[..], Instructions::apply(&flood()).as_bytes()].concat();
     let told = Instructions::apply(&group());
     assert_eq!(
-        instructions_with_floods(told.as_bytes(), &reversed),
+        instructions_with_floods(told.as_bytes(), &reversed, &usual()),
         Instructions::apply(&flood()).as_bytes()
     );
 }
@@ -73,7 +80,7 @@ fn a_bucket_floods_by_the_group_only_if_that_changes_nothing_else() {
     let buckets = build([&lone, &beside, &twice]);
     let wanted = build([&group(), &beside, &twice]);
     assert_eq!(
-        physical_buckets(buckets.as_bytes(), &Pairs::default()),
+        physical_buckets(buckets.as_bytes(), &usual()),
         wanted.as_bytes()
     );
 }
@@ -91,7 +98,7 @@ fn translated_messages_are_whole_messages() {
             ..removal(matching)
         };
         let frame = encode(3, &Message::FlowMod(flow_mod.clone())).unwrap();
-        let mut changed = flow_mod_with_flood_group(&frame);
+        let mut changed = flow_mod_with_flood_group(&frame, &usual());
         patch_added(&mut changed, 0, FlowMod::SEND_FLOW_REM);
         let (_, decoded) = decode(&changed).unwrap();
         let wanted = FlowMod {
@@ -104,7 +111,7 @@ fn translated_messages_are_whole_messages() {
     }
     let buckets = |list: &ActionList| Buckets::build([(0, port_no::ANY, group_no::ANY, list)]);
     assert_eq!(
-        physical_buckets(buckets(&flood()).as_bytes(), &Pairs::default()),
+        physical_buckets(buckets(&flood()).as_bytes(), &usual()),
         buckets(&group()).as_bytes()
     );
 }
@@ -118,9 +125,9 @@ fn removal(matching: Match) -> FlowMod {
 
 #[test]
 fn a_list_that_lies_about_its_lengths_ends_the_translation() {
-    assert!(actions_with_flood_group(&[0, 0, 0, 0, 1, 2, 3, 4]).is_empty());
-    assert!(actions_with_flood_group(&[0, 0, 0, 99]).is_empty());
-    assert!(physical_buckets(&[0], &Pairs::default()).is_empty());
+    assert!(actions_with_flood_group(&[0, 0, 0, 0, 1, 2, 3, 4], &usual()).is_empty());
+    assert!(actions_with_flood_group(&[0, 0, 0, 99], &usual()).is_empty());
+    assert!(physical_buckets(&[0], &usual()).is_empty());
 }
 
 #[test]
@@ -133,7 +140,7 @@ fn a_packet_out_from_a_port_sets_its_in_port() {
             actions: ActionList::new().output(7, 0),
             data: vec![0; data].into(),
         };
-        physical_packet_out(message, is_port)
+        physical_packet_out(message, is_port, &usual())
     };
     let changed = out(true, 60);
     assert_eq!(changed.in_port, port_no::ANY);

@@ -1,5 +1,4 @@
 use super::*;
-use crate::model::hidden::FLOOD_GROUP;
 use openflow13::ActionList;
 
 fn facts(bytes: &[u8]) -> Facts {
@@ -75,12 +74,11 @@ fn what_keeps_state() {
 }
 
 #[test]
-fn floods_groups_and_the_hidden_one() {
+fn floods_groups_and_meters() {
     let floods = facts(ActionList::new().output(port_no::ALL, 0).as_bytes());
     assert!(floods.floods && !floods.has_group);
     let grouped = facts(ActionList::new().group(4).as_bytes());
-    assert!(grouped.has_group && !grouped.names_hidden_group);
-    assert!(facts(ActionList::new().group(FLOOD_GROUP).as_bytes()).names_hidden_group);
+    assert!(grouped.has_group && !grouped.floods);
     let instructions = Instructions::from_bytes(vec![0, 6, 0, 8, 0, 0, 0, 9]).unwrap();
     assert!(Facts::of_instructions(&instructions).has_meter && uses_meter(&instructions, 9));
 }
