@@ -12,7 +12,9 @@ TABLES = (0, 1, 2, 3)
 PRIORITIES = (0, 1, 100, 32768, 65535)
 COOKIES = (0, 1, 2, 0xF0000001, of.MASK64 - 1)
 COOKIE_MASKS = (0, 0, 1, 3, of.MASK64)
-GROUPS = (1, 2, 3, 4, 5)
+# The usual numbers of the hidden groups of port 2 and of floods, and that to which one of them steps aside.
+HIDDEN_GROUPS = (0xFFFDFFFF, 0xFFFE0002, 0xFFFFFE00)
+GROUPS = (1, 2, *HIDDEN_GROUPS)
 BUCKETS = (0, 1, 2, 3, 7, 0xFFFFFF00)
 METERS = (1, 2, 3)
 
