@@ -35,9 +35,9 @@ def find_named(
     """Find something by its name in the client's project; administrators may also write PROJECT/NAME.
 
     Args:
-        client: who asks.
-        reference: what the client wrote.
-        plural: what is looked for, in the message.
+        client: the client that asks.
+        reference: the text that the client wrote.
+        plural: the word for such things in the error, such as ``instances``.
         named: returns those with a name, in one project or (None) in all.
 
     Raises:
