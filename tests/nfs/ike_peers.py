@@ -9,8 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +18,7 @@ from lab.bare_hosts import BareHosts
 from lab.server import HostProcess
 from nfagent.control import Control
 from nfagent.errors import ControlUnreachableError
+from tests.nfs.awaiting import await_that
 from tests.nfs.wire import nf_program
 
 STRONGSWAN = Path(sys.executable).with_name("strongswan")
@@ -92,15 +91,6 @@ secrets {{
     }}
 }}
 """
-
-
-def await_that(what: Callable[[], Any], timeout_s: float = 30) -> Any:
-    """Wait until something is true; return it."""
-    end = time.monotonic() + timeout_s
-    while not (found := what()):
-        assert time.monotonic() < end, "it did not become true"
-        time.sleep(0.02)
-    return found
 
 
 class Peers:

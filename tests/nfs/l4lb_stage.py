@@ -13,13 +13,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from lab.namespaces import add, entered, ip_batch, private_run
+from tests.nfs.awaiting import await_that
 from tests.nfs.l4lb_tunnels import NETWORK, end_tunnel, inner_mac
 
 SERVERS = {"one": "10.0.0.11", "two": "10.0.0.12"}
@@ -172,14 +172,6 @@ class Control:
 
     def health(self) -> dict[str, str]:
         return {each["name"]: each["health"] for each in self.ask(do="l4lb.backends")["backends"]}
-
-
-def await_that(what: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > deadline:
-            raise AssertionError("the condition did not become true in time")
-        time.sleep(0.02)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.namespaces import entered, private_run
-from tests.nfs.l4lb_stage import SERVERS, VIP, Control, await_that, balancer, network, told
+from tests.nfs.awaiting import await_that
+from tests.nfs.l4lb_stage import SERVERS, VIP, Control, balancer, network, told
 
 PORT = 53
 FLOWS = 12

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lab.programs import search_path
-from tests.nfs.ike_peers import STRONGSWAN, Peers, await_that
+from tests.nfs.awaiting import await_that
+from tests.nfs.ike_peers import STRONGSWAN, Peers
 
 pytestmark = [
     pytest.mark.namespaces,
