@@ -132,7 +132,11 @@ fn a_new_end_of_a_negotiated_tunnel_replaces_the_one_that_packets_showed() {
     let port =
         |east: &mut Gateway| headers(&sent(east.process(INSIDE, &back), OUTSIDE)).destination_port;
     negotiate(&east, &pair(4500), EAST).unwrap();
-    assert_eq!(port(&mut east), 40_000, "the same end again changes nothing");
+    assert_eq!(
+        port(&mut east),
+        40_000,
+        "the same end again changes nothing"
+    );
     negotiate(&east, &pair(50_000), EAST).unwrap();
     assert_eq!(port(&mut east), 50_000);
     let next = without_tunnels(&pair(50_000), EAST, 3);
