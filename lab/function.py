@@ -12,6 +12,7 @@ from lab.programs import environment
 from lab.server import Lab
 
 _POLL_S = 0.005
+_LOOK_S = 0.05  # at a migration, which shares the agent's CPU with the answers
 _APPLIED_S = 10.0
 _INSTANCES = "/api/v1/instances"
 
@@ -98,7 +99,7 @@ class Function:
         while (shown := self.client.get(f"/api/v1/migrations/{epoch}").json())["outcome"] is None:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"migration {epoch} is still at {shown['step']!r} after {timeout_s:g} s")
-            time.sleep(_POLL_S)
+            time.sleep(_LOOK_S)
         return shown
 
     def move(self, target: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import tomllib
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def at_rate(function: Function, stream: FlowStream, tally: FlowTally, pps: int, 
         ended = function.await_end(function.ask(target))
         if ended["outcome"] != "done":
             raise SystemExit(f"a migration ended as {ended['outcome']}: {ended['reason']}")
-        end = time.time_ns()
+        end = int(datetime.fromisoformat(ended["ended"]).timestamp() * 1e9)
         spans.append((start, end))
         result.reports.append(ended["report"])
         result.seconds.append((end - start) / 1e9)
