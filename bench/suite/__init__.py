@@ -1,0 +1,1 @@
+"""All benchmarks in one run, compared with a saved run."""
