@@ -8,13 +8,15 @@ import argparse
 import json
 import subprocess
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from suite.run import RESULTS, all_releases
 
-from figures import hnlb, tiara, uno
+from figures import hnlb, releases, tiara, uno
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/figures"
@@ -22,7 +24,13 @@ FOLDER = ROOT / "docs/figures"
 Draw = Callable[[dict[str, Any]], dict[str, Figure]]
 
 #: The figures of a benchmark, by its name.
-PAGES: dict[str, Draw] = {"hnlb": hnlb.draw, "tiara": tiara.draw, "uno": uno.draw, "asset_moves": uno.moves}
+PAGES: dict[str, Draw] = {
+    "hnlb": hnlb.draw,
+    "tiara": tiara.draw,
+    "uno": uno.draw,
+    "asset_moves": uno.moves,
+    "all": releases.draw,
+}
 
 
 def main() -> None:
@@ -43,18 +51,21 @@ def main() -> None:
 
 
 def saved(name: str) -> Path:
-    return FOLDER / f"{name}.json"
+    return RESULTS if name == "all" else FOLDER / f"{name}.json"
 
 
 def load(name: str) -> dict[str, Any]:
     try:
-        return json.loads(saved(name).read_text())
+        return all_releases() if name == "all" else json.loads(saved(name).read_text())
     except FileNotFoundError:
         raise SystemExit(f"no saved result of bench/{name}: make figures FIGURES_ARGS='--measure {name}'") from None
 
 
 def measure(name: str) -> None:
-    """Run a benchmark and save its result: the last line."""
+    """Run a benchmark and save its result: the last line, or those of all as the results of this version."""
+    if name == "all":
+        subprocess.run([ROOT / "bench/all", "--save", version("uno-server")], check=True, cwd=ROOT)
+        return
     done = subprocess.run([ROOT / "bench" / name], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     result = json.loads(done.stdout.splitlines()[-1])
     FOLDER.mkdir(exist_ok=True)

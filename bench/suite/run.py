@@ -152,10 +152,15 @@ def require(measure: Measure, result: dict[str, Any]) -> None:
         raise ValueError(f"its result lacks {measure.path}, a number, which suite/measures.toml lists") from None
 
 
+def all_releases() -> dict[str, Any]:
+    """Return the saved results by release, oldest first."""
+    files = sorted(RESULTS.glob("*.json"), key=lambda path: [int(part) for part in path.stem.split(".")])
+    return {path.stem: json.loads(path.read_text()) for path in files}
+
+
 def last_release() -> tuple[str | None, dict[str, Any] | None]:
     """Return the newest release that has results, and these."""
-    files = sorted(RESULTS.glob("*.json"), key=lambda path: [int(part) for part in path.stem.split(".")])
-    return (files[-1].stem, json.loads(files[-1].read_text())) if files else (None, None)
+    return next(reversed(all_releases().items()), (None, None))
 
 
 def compared(found: dict[str, list[Any]], saved: dict[str, Any] | None) -> list[Row]:
