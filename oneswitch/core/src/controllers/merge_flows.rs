@@ -37,7 +37,8 @@ impl View<'_> {
             .then(|| filter.matching.canonical().ok())
             .flatten();
         let mut merged: Vec<FlowStats> = Vec::new();
-        let mut places: HashMap<RuleKey, usize> = HashMap::new();
+        // By the rule's address: it stays where it is meanwhile, and its key takes long to hash and to copy.
+        let mut places: HashMap<*const Rule, usize> = HashMap::new();
         let answered: SwitchSet = parts.iter().map(|(switch, _)| *switch).collect();
         let learns = self.only_learner(answered);
         for mut flow in flows(parts) {
@@ -63,7 +64,7 @@ impl View<'_> {
                 });
                 continue;
             }
-            match places.entry(rule.key.clone()) {
+            match places.entry(std::ptr::from_ref(rule)) {
                 Entry::Occupied(place) => {
                     let sum = &mut merged[*place.get()];
                     sum.packet_count = sum.packet_count.wrapping_add(flow.packet_count);
