@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use nf_offload::Table;
 use serde::{de::DeserializeOwned, Serialize};
 use serde_json::Value;
+use zeroize::Zeroizing;
 
 use crate::{state::StateBuilder, Batch, Context, CounterSink, Refusal};
 
@@ -67,6 +68,21 @@ pub trait NetworkFunction: Send + Sync + Sized + 'static {
     /// that is kept outside the arena, and may change the state.
     fn resumed(&self, context: &Context<'_>) {
         let _ = context;
+    }
+
+    /// Returns what the function keeps outside the arena and a next instance needs, such as negotiated keys. A migration passes it, encrypted, to the
+    /// new instance's [`inherit`](Self::inherit); neither `configure` nor `control` is called meanwhile.
+    fn secrets(&self) -> Option<Zeroizing<Vec<u8>>> {
+        None
+    }
+
+    /// Takes what [`secrets`](Self::secrets) of the previous instance returned, before the state is its own: [`resumed`](Self::resumed) follows.
+    ///
+    /// # Errors
+    /// If it cannot be read; the migration is rolled back.
+    fn inherit(&self, secrets: &[u8]) -> Result<(), Refusal> {
+        let _ = secrets;
+        Ok(())
     }
 
     /// Tells whether [`tick`](Self::tick) has something to do. Returning false lets an idle worker sleep on.

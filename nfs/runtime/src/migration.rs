@@ -15,11 +15,12 @@
 //! | `ring.rs`, `relay.rs` | waiting frames; markers |
 //! | `stream.rs`, `receiver.rs` | both ends of the connection on which state is copied |
 //! | `wire.rs` | messages of state and frames |
-//! | `secret.rs`, `sealed.rs` | keys; an encrypted, authenticated stream |
+//! | `secret.rs`, `sealed.rs`, `letter.rs` | keys; an encrypted, authenticated stream, and text |
 //! | `socket.rs`, `outcome.rs` | connections and threads, with limits on waits |
 
 mod arguments;
 mod decision;
+mod letter;
 mod outcome;
 mod passing;
 mod receiver;

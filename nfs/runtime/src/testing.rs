@@ -34,24 +34,42 @@ impl<N: NetworkFunction> Harness<N> {
     /// Those of the function's `create`.
     pub fn new(config: N::Config) -> Result<Self, Refusal> {
         let arena = ArenaBuilder::fresh(N::KIND, N::SCHEMA)?;
-        Self::build(arena, config, 1_000_000_000)
+        Self::build(arena, config, 1_000_000_000, None)
     }
 
-    /// Creates another instance on the same state, as after a move on one machine, at the same time.
+    /// Creates another instance on the same state, as after a kill on one machine, at the same time.
     ///
     /// # Errors
     /// Those of the function's `create`, or an incompatible state.
     pub fn adopting(&self, config: N::Config) -> Result<Self, Refusal> {
+        self.next(config, None)
+    }
+
+    /// Creates another instance on the same state, which also inherits what is outside the state, as after a move.
+    ///
+    /// # Errors
+    /// Those of the function's `create` and `inherit`, or an incompatible state.
+    pub fn inheriting(&self, config: N::Config) -> Result<Self, Refusal> {
+        let secrets = self.function.secrets();
+        self.next(config, secrets.as_ref().map(|secrets| &secrets[..]))
+    }
+
+    fn next(&self, config: N::Config, secrets: Option<&[u8]>) -> Result<Self, Refusal> {
         let file = self
             .arena
             .as_fd()
             .try_clone_to_owned()
             .map_err(|error| Refusal::new("system", error.to_string()))?;
         let arena = ArenaBuilder::adopt(file, N::KIND, N::SCHEMA)?;
-        Self::build(arena, config, self.now)
+        Self::build(arena, config, self.now, secrets)
     }
 
-    fn build(arena: ArenaBuilder, config: N::Config, now: u64) -> Result<Self, Refusal> {
+    fn build(
+        arena: ArenaBuilder,
+        config: N::Config,
+        now: u64,
+        secrets: Option<&[u8]>,
+    ) -> Result<Self, Refusal> {
         let mut state = StateBuilder::new(arena);
         let function = N::create(config, &mut state)?;
         let (arena, _clock, _repairs) = state.finish()?;
@@ -63,6 +81,9 @@ impl<N: NetworkFunction> Harness<N> {
             macs: Self::macs(2),
             now,
         };
+        if let Some(secrets) = secrets {
+            harness.function.inherit(secrets)?;
+        }
         harness.function.resumed(&harness.context());
         Ok(harness)
     }

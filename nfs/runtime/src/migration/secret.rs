@@ -18,6 +18,7 @@ const SECRET_BYTES: usize = 32;
 const MARKERS: &[u8] = b"nf migration: markers";
 const TO_NEW: &[u8] = b"nf migration: old to new";
 const TO_OLD: &[u8] = b"nf migration: new to old";
+const LETTER: &[u8] = b"nf migration: letter";
 
 /// The secret of one migration.
 #[derive(Clone)]
@@ -77,18 +78,22 @@ impl Secret {
         of_new: &[u8; NONCE_BYTES],
     ) -> Option<Keys> {
         let salt = [&of_old[..], &of_new[..]].concat();
-        let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, &salt).extract(&self.0);
-        let key = |purpose: &[u8]| {
-            let key = extracted
-                .expand(&[purpose], &AES_256_GCM)
-                .ok()
-                .map(UnboundKey::from);
-            key.map(LessSafeKey::new)
-        };
         Some(Keys {
-            to_new: key(TO_NEW)?,
-            to_old: key(TO_OLD)?,
+            to_new: self.key(&salt, TO_NEW)?,
+            to_old: self.key(&salt, TO_OLD)?,
         })
+    }
+
+    /// Derives the key of a letter.
+    pub(super) fn letter_key(&self, salt: &[u8; NONCE_BYTES]) -> Option<LessSafeKey> {
+        self.key(salt, LETTER)
+    }
+
+    fn key(&self, salt: &[u8], purpose: &[u8]) -> Option<LessSafeKey> {
+        let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(&self.0);
+        let info = [purpose];
+        let key = extracted.expand(&info, &AES_256_GCM).ok()?;
+        Some(LessSafeKey::new(UnboundKey::from(key)))
     }
 }
 

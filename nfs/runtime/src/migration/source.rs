@@ -16,6 +16,7 @@ use serde_json::{json, Value};
 use super::{
     arguments::{milliseconds, missing, number, out_of_turn, text, timeout},
     decision::Decision,
+    letter,
     outcome::Outcome,
     passing::Passing,
     relay::{Markers, RelaySink, RelaySource, StraySink},
@@ -99,7 +100,8 @@ impl Leaving {
         self.over.clone()
     }
 
-    /// Answers `{epoch, secret, ring_bytes?}` with the descriptors of the state and the rings, and their parameters. Packets continue.
+    /// Answers `{epoch, secret, ring_bytes?}` with the descriptors of the state and the rings, their parameters, and what the function keeps outside its
+    /// state, encrypted. Packets continue.
     pub(super) fn prepare(
         subject: &dyn Subject,
         epoch: u64,
@@ -117,12 +119,18 @@ impl Leaving {
         let arena = subject.arena()?;
         let state = duplicate(&arena)?;
         subject.keep_configuration(true);
+        // It does not change any more.
+        let secrets = subject
+            .secrets()
+            .inspect_err(|_| subject.keep_configuration(false))?;
+        let sealed = secrets.and_then(|secrets| letter::seal(&secret, epoch, &secrets));
         let answer = json!({
             "kind": subject.kind(),
             "schema": format!("{:016x}", arena.schema()),
             "bytes": arena.bytes(),
             "config": subject.configuration(),
             "rings": {"queues": queues, "words": words},
+            "sealed": sealed,
             "hand_over": HAND_OVER,
         });
         let leaving = Self {

@@ -8,6 +8,7 @@ use std::{
 use nf_arena::{Arena, ArenaBuilder};
 use nf_ports::{MAX_FRAME, MAX_LARGE_FRAME};
 use serde_json::Value;
+use zeroize::Zeroizing;
 
 use crate::{gate::Gate, refusal::Refused, Instance, Loaded, NetworkFunction, Refusal};
 
@@ -22,6 +23,10 @@ pub(super) trait Subject: Send + Sync {
     fn keep_configuration(&self, keep: bool);
     /// Prepares to adopt the state of an instance that still uses it.
     fn adopt(&self, state: OwnedFd) -> Result<(), Refusal>;
+    /// Returns what the function keeps outside its state.
+    fn secrets(&self) -> Result<Option<Zeroizing<Vec<u8>>>, Refusal>;
+    /// Gives the function that will take over what the previous instance keeps outside its state.
+    fn inherit(&self, secrets: &[u8]) -> Result<(), Refusal>;
     /// Takes over the adopted or copied state.
     fn take_over(&self, repair: bool) -> Result<(), Refusal>;
     /// Returns the counters of refusals.
@@ -89,6 +94,19 @@ impl<N: NetworkFunction> Subject for Moving<N> {
         let loaded = Loaded::new(arena, self.instance.config())?;
         *self.pending() = Some(Arc::new(loaded));
         Ok(())
+    }
+
+    fn secrets(&self) -> Result<Option<Zeroizing<Vec<u8>>>, Refusal> {
+        Ok(self.loaded()?.function.secrets())
+    }
+
+    fn inherit(&self, secrets: &[u8]) -> Result<(), Refusal> {
+        let pending = self.pending().clone();
+        let loaded = match pending {
+            Some(loaded) => loaded,
+            None => self.loaded()?,
+        };
+        loaded.function.inherit(secrets)
     }
 
     fn take_over(&self, repair: bool) -> Result<(), Refusal> {

@@ -16,6 +16,7 @@ use serde_json::{json, Value};
 use super::{
     arguments::{milliseconds, missing, number, out_of_turn, text, timeout},
     decision::Decision,
+    letter,
     passing::Passing,
     receiver::{Delivery, Receiver},
     relay::RelaySource,
@@ -63,8 +64,8 @@ impl Arriving {
         }
     }
 
-    /// Answers `{epoch, mode: "memfd", rings: {queues, words}}` with the descriptors of `prepare`, or `{epoch, mode: "copy", secret, listen, rings}`. The
-    /// workers are holding already.
+    /// Answers `{epoch, mode: "memfd", rings: {queues, words}}` with the descriptors of `prepare`, or `{epoch, mode: "copy", secret, listen, rings}`; both
+    /// also with `sealed` of `prepare` and the `secret` that opens it. The workers are holding already.
     pub(super) fn hold(
         subject: &Arc<dyn Subject>,
         epoch: u64,
@@ -97,6 +98,10 @@ impl Arriving {
                 return Err(Refusal::new("malformed", detail));
             }
         };
+        if let Some(sealed) = text(arguments, "sealed")? {
+            let secrets = letter::open(&Secret::of(arguments)?, epoch, sealed)?;
+            subject.inherit(&secrets)?;
+        }
         let (_, rings, decision) = rings(builder, queues, words)?;
         let mut arriving = Self {
             committed: false,

@@ -9,6 +9,7 @@ mod crashes;
 mod hangs;
 mod large;
 mod moves;
+mod secrets;
 mod strangers;
 mod verbs;
 #[path = "../shared/watchdog.rs"]

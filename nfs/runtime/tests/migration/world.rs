@@ -5,7 +5,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         atomic::{AtomicBool, Ordering},
-        Arc, RwLock,
+        Arc, Mutex, RwLock,
     },
     thread,
     time::Duration,
@@ -18,6 +18,7 @@ use nf_runtime::{
     Batch, Context, Instance, NetworkFunction, Options, Prepared, Refusal,
 };
 use serde_json::{json, Value};
+use zeroize::Zeroizing;
 
 use crate::watchdog::watch;
 
@@ -42,7 +43,11 @@ pub const SOON: Duration = Duration::from_secs(20);
 ///
 /// A packet has the flow (2 bytes), its number in the flow (4), and room for the count (4): count and number are equal unless a packet or a change of the
 /// state was lost or duplicated, or packets were reordered.
-pub struct Counting(FlowTable<u16, u64>);
+pub struct Counting {
+    counts: FlowTable<u16, u64>,
+    /// What is outside the state.
+    pub keys: Mutex<Vec<u8>>,
+}
 
 impl NetworkFunction for Counting {
     const KIND: &'static str = "counting";
@@ -51,7 +56,10 @@ impl NetworkFunction for Counting {
     type Config = usize;
 
     fn create(flows: usize, state: &mut StateBuilder) -> Result<Self, Refusal> {
-        Ok(Self(state.flow_table("counts", flows)?))
+        Ok(Self {
+            counts: state.flow_table("counts", flows)?,
+            keys: Mutex::default(),
+        })
     }
 
     fn process(&self, batch: &mut Batch, context: &Context<'_>) {
@@ -62,7 +70,7 @@ impl NetworkFunction for Counting {
                 *count - 1
             };
             let count = self
-                .0
+                .counts
                 .update_or_insert(&flow, context.now(), 1 << 50, || 0, add)
                 .unwrap();
             packet.bytes_mut()[6..10].copy_from_slice(&(count as u32).to_le_bytes());
@@ -71,6 +79,16 @@ impl NetworkFunction for Counting {
     }
 
     fn configure(&self, _: usize) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn secrets(&self) -> Option<Zeroizing<Vec<u8>>> {
+        let keys = self.keys.lock().unwrap().clone();
+        (!keys.is_empty()).then(|| keys.into())
+    }
+
+    fn inherit(&self, secrets: &[u8]) -> Result<(), Refusal> {
+        *self.keys.lock().unwrap() = secrets.to_vec();
         Ok(())
     }
 }
@@ -377,16 +395,16 @@ impl<'a> Driver<'a> {
 
     /// Starts the new instance's wait for the old one's state; in copy mode, most of it is copied.
     pub fn hold(&self) {
-        let rings = self.prepared["rings"].clone();
+        let (rings, sealed) = (&self.prepared["rings"], &self.prepared["sealed"]);
         if self.how == How::Memfd {
-            let request = json!({"epoch": self.epoch, "mode": "memfd", "rings": rings});
+            let request = json!({"epoch": self.epoch, "secret": SECRET, "mode": "memfd", "rings": rings, "sealed": sealed});
             self.new
                 .ask_with("hold", request, self.descriptors())
                 .unwrap();
             return;
         }
         let listen = format!("unix:{}", self.directory.path().join("state").display());
-        let request = json!({"epoch": self.epoch, "secret": SECRET, "mode": "copy", "listen": listen, "rings": rings});
+        let request = json!({"epoch": self.epoch, "secret": SECRET, "mode": "copy", "listen": listen, "rings": rings, "sealed": sealed});
         let to = self.new.ask("hold", request).unwrap()["address"].clone();
         let request = json!({"epoch": self.epoch, "to": to, "fit_bytes": 4096});
         self.old.ask("precopy", request).unwrap();
