@@ -14,6 +14,7 @@ use nf_balancing::{
 };
 use nf_runtime::{state::StateBuilder, Batch, Context, CounterSink, NetworkFunction, Refusal};
 use serde_json::{json, Value};
+use zeroize::Zeroizing;
 
 use crate::{
     checks,
@@ -87,13 +88,19 @@ impl Ipsec {
         Ok(())
     }
 
+    /// Returns the configuration in force without the tunnels of the key exchange.
+    fn own_config(&self, living: &Living) -> Config {
+        let mut config = self.setup().config.clone();
+        let own = config.tunnels.len() - living.negotiated.len();
+        config.tunnels.truncate(own);
+        config
+    }
+
     /// Replaces the tunnels of the key exchange. Those of the configuration stay.
     fn negotiate(&self, arguments: &Value) -> Result<Value, Refusal> {
         let negotiated = negotiated::tunnels(arguments)?;
         let mut living = self.living();
-        let mut config = self.setup().config.clone();
-        let own = config.tunnels.len() - living.negotiated.len();
-        config.tunnels.truncate(own);
+        let config = self.own_config(&living);
         self.apply(&mut living, config, negotiated)?;
         Ok(json!({}))
     }
@@ -165,6 +172,21 @@ impl NetworkFunction for Ipsec {
         let mut living = self.living();
         let negotiated = living.negotiated.clone();
         self.apply(&mut living, config, negotiated)
+    }
+
+    fn secrets(&self) -> Option<Zeroizing<Vec<u8>>> {
+        negotiated::to_bytes(&self.living().negotiated)
+    }
+
+    fn inherit(&self, secrets: &[u8]) -> Result<(), Refusal> {
+        let negotiated = negotiated::of_bytes(secrets)?;
+        let mut living = self.living();
+        let mut config = self.own_config(&living);
+        config.tunnels.extend(negotiated.iter().cloned());
+        let next = Setup::new(config)?;
+        living.negotiated = negotiated;
+        *self.setup.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        Ok(())
     }
 
     fn resumed(&self, context: &Context<'_>) {

@@ -116,6 +116,48 @@ fn the_next_instance_continues_the_keys_that_it_is_given_again() {
 }
 
 #[test]
+fn the_next_instance_of_a_move_continues_at_once() {
+    let pair = with_keys(&[1]);
+    let [mut west, mut east] = gateways(&pair, 3);
+    for end in [(&west, WEST), (&east, EAST)] {
+        negotiate(end.0, &pair, end.1).unwrap();
+    }
+    let first = protected(&mut west, b"x");
+    sent(east.process(OUTSIDE, &first), INSIDE);
+    let config = without_tunnels(&pair, EAST, 3);
+    let mut east = east.inheriting(config.clone()).unwrap();
+    assert_eq!(
+        east.process(OUTSIDE, &first),
+        dropped("esp: replayed"),
+        "the window has moved, too"
+    );
+    let mut west = west.inheriting(without_tunnels(&pair, WEST, 3)).unwrap();
+    let after = protected(&mut west, b"x");
+    assert!(numbers(&after).1 > numbers(&first).1);
+    sent(east.process(OUTSIDE, &after), INSIDE);
+    // The key exchange takes over where it was: the same tunnels, and then others.
+    negotiate(&east, &pair, EAST).unwrap();
+    negotiate(&east, &with_keys(&[2, 1]), EAST).unwrap();
+    negotiate(&west, &with_keys(&[2, 1]), WEST).unwrap();
+    let next = protected(&mut west, b"x");
+    assert_eq!(numbers(&next), (Pair::spi(2, WEST), 1, numbers(&next).2));
+    sent(east.process(OUTSIDE, &next), INSIDE);
+    east.function().configure(config).unwrap();
+    sent(east.process(OUTSIDE, &protected(&mut west, b"x")), INSIDE);
+}
+
+#[test]
+fn an_instance_without_negotiated_keys_leaves_nothing() {
+    let [west, _] = gateways(&with_keys(&[1]), 3);
+    assert!(west.function().secrets().is_none());
+    let refusal = west
+        .function()
+        .inherit(b"[{\"name\": \"0101\"}]")
+        .unwrap_err();
+    assert!(!refusal.to_string().contains("0101"), "{refusal}");
+}
+
+#[test]
 fn a_new_end_of_a_negotiated_tunnel_replaces_the_one_that_packets_showed() {
     let pair = |port: u16| Pair {
         udp: true,
