@@ -86,7 +86,7 @@ def prepare(move: RunningMigration) -> None:
         with move.journal.timed("hold"):
             hold(move, move.need("incoming"))
     else:
-        copy(move, old, move.need("incoming"), prepared["rings"])
+        copy(move, old, move.need("incoming"), prepared)
 
 
 def hold(move: RunningMigration, new: Peer) -> None:
@@ -94,10 +94,18 @@ def hold(move: RunningMigration, new: Peer) -> None:
     kept = move.fetch()
     if kept is None:
         raise TurnBackError("the state's memory is lost")
-    new.ask("hold", mode="memfd", rings=kept.prepared["rings"], descriptors=kept.descriptors)
+    new.ask("hold", mode="memfd", descriptors=kept.descriptors, **_passed_on(move, kept.prepared))
 
 
-def copy(move: RunningMigration, old: Peer, new: Peer, rings: dict[str, int]) -> None:
+def _passed_on(move: RunningMigration, prepared: dict[str, Any]) -> dict[str, Any]:
+    """Return what the new process needs of the old one's answer.
+
+    ``sealed`` is encrypted with the migration's secret; it must not be written to the disk, which has that secret.
+    """
+    return {"secret": move.journal.secret, "rings": prepared["rings"], "sealed": prepared.get("sealed")}
+
+
+def copy(move: RunningMigration, old: Peer, new: Peer, prepared: dict[str, Any]) -> None:
     """Send the state while packets are processed, until little remains."""
     move.journal.step("precopy")
     report = move.journal.report
@@ -105,8 +113,7 @@ def copy(move: RunningMigration, old: Peer, new: Peer, rings: dict[str, int]) ->
     if move.parts.rate_mbps is not None:
         report.rate_mbps = arguments["rate_mbps"] = move.parts.rate_mbps
     with move.journal.timed("hold"):
-        secret = move.journal.secret
-        held = new.ask("hold", mode="copy", secret=secret, listen=move.listen(), rings=rings)
+        held = new.ask("hold", mode="copy", listen=move.listen(), **_passed_on(move, prepared))
     with move.journal.timed("precopy"):
         done = old.ask("precopy", timeout_s=COPY_S, to=held["address"], fit_bytes=_FIT_BYTES, **arguments)
     report.rounds, report.state_bytes = done["rounds"], done["bytes"]

@@ -19,7 +19,7 @@ from nfagent.migrate.journal import Journal
 from nfagent.migrate.keepers import key_of
 from nfagent.migrate.move import RunningMigration
 from nfagent.migrate.peer import Peer
-from nfagent.store import processes
+from nfagent.store import migrations, processes
 from server.processes import wait_gone
 from tests.nfagent.world import World, processes_of, wait_until
 
@@ -166,6 +166,21 @@ def test_state_migrates_and_returns(case: Case) -> None:
     answer = world.operator.post(f"{V1}/migrations", json={"instance": "toy"})
     assert case.end(answer.json()["epoch"])["outcome"] == "done"
     case.check(SOURCE, 4)
+
+
+def test_what_is_sealed_for_the_new_process_is_never_on_the_disk(case: Case) -> None:
+    """The journal has the secret that opens it."""
+    texts: list[bytes] = []
+
+    def read() -> None:
+        texts.extend(path.read_bytes() for path in (case.world.directory / "state").rglob("*") if path.is_file())
+        texts.append(migrations.secret(case.world.agent._store.read, 1).encode())
+
+    with interrupted("freeze", "before", read):
+        assert case.end(case.begin())["outcome"] == "done"
+    secret = texts.pop()
+    assert any(secret in text for text in texts)
+    assert not any(b"sealed-" in text for text in texts)
 
 
 def test_packets_behind_a_marker_are_released_before_all_switches_are_quiet(own_world: World) -> None:

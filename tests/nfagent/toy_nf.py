@@ -144,7 +144,7 @@ class Toy:
         self.phase = "prepared"
         rings = {"queues": 1, "words": 512, "schema": self.settings.get("schema", 1)}
         told = {"kind": "toy", "schema": "1", "bytes": _BYTES, "config": self.settings, "rings": rings}
-        return told | {"hand_over": self.settings.get("hand_over", 2)}
+        return told | {"sealed": _sealed(self.secret), "hand_over": self.settings.get("hand_over", 2)}
 
     def do_precopy(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""
@@ -211,11 +211,13 @@ class Toy:
         theirs, ours = request["rings"]["schema"], self.settings.get("schema_here", self.settings.get("schema", 1))
         if theirs != ours:
             raise RefusalError("schema", f"region number: schema {theirs}, expected {ours}")
+        self.secret = _secret(request)
+        if request["sealed"] != _sealed(self.secret):
+            raise RefusalError("sealed", "sealed: expected what the other process answered")
         self.phase = "holding"
         if request["mode"] == "memfd":
             self.pending, self.decision = Shared(received[0]), Shared(received[1])
             return {}
-        self.secret = _secret(request)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(request["listen"].removeprefix("unix:"))
         listener.listen()
@@ -280,6 +282,11 @@ class Toy:
         self._expect("abort", "waiting", "holding")
         self.phase = "gone"
         return {}
+
+
+def _sealed(secret: bytes) -> str:
+    """Return what stands for keys that only another process with the secret can read."""
+    return f"sealed-{secret.hex()[::-1]}"
 
 
 def _secret(request: dict[str, Any]) -> bytes:
