@@ -193,6 +193,15 @@ static void write_limits(FILE *out, char *name, uint64_t bytes,
 	fputc('}', out);
 }
 
+/*
+ * Returns a soft limit; 0 is none. Without one (rekey_time = 0), charon subtracts its random part from 0, which gives
+ * a huge number.
+ */
+static uint64_t soft_limit(uint64_t rekey, uint64_t life)
+{
+	return rekey > INT64_MAX || (life && rekey >= life) ? 0 : rekey;
+}
+
 static void write_association(FILE *out, association_t *this)
 {
 	lifetime_cfg_t *life = &this->lifetime;
@@ -209,8 +218,9 @@ static void write_association(FILE *out, association_t *this)
 	{
 		fprintf(out, ",\"window\":%u", this->window);
 	}
-	write_limits(out, "soft", life->bytes.rekey, life->packets.rekey,
-				 life->time.rekey);
+	write_limits(out, "soft", soft_limit(life->bytes.rekey, life->bytes.life),
+				 soft_limit(life->packets.rekey, life->packets.life),
+				 soft_limit(life->time.rekey, life->time.life));
 	write_limits(out, "hard", life->bytes.life, life->packets.life,
 				 life->time.life);
 	fputc('}', out);
