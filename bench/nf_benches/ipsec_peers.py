@@ -13,7 +13,8 @@ from typing import Any
 from lab.processes import children
 from lab.server import HostProcess
 from nf_benches.veth import cpu_ns
-from tests.nfs.ike_peers import EAST, STRONGSWAN, WEST, Peers
+from tests.nfs.charon import STRONGSWAN
+from tests.nfs.ike_peers import EAST, WEST, Peers
 
 LENGTH = 1300
 SECONDS = 5
@@ -30,7 +31,7 @@ def compare() -> dict[str, Any]:
         Peers(Path(directory), backend="auto") as peers,
     ):
         peers.connect()
-        programs = [inner(peers.nf), inner(peers.daemons["east"])]
+        programs = [inner(peers.nf), inner(peers.charons["east"].process)]
         peers.hosts.popen("east", ["iperf3", "-s", "-B", EAST], stdout=subprocess.DEVNULL)
         before, ready = [cpu_ns(each) for each in programs], packets(peers)
         for way in ([], ["-R"]):

@@ -8,8 +8,8 @@
 import json
 import os
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,10 +19,9 @@ from lab.server import HostProcess
 from nfagent.control import Control
 from nfagent.errors import ControlUnreachableError
 from tests.nfs.awaiting import await_that
+from tests.nfs.charon import Charon
 from tests.nfs.wire import nf_program
 
-STRONGSWAN = Path(sys.executable).with_name("strongswan")
-"""The command that tools/prepare writes."""
 WEST, EAST = "10.1.0.5", "10.2.0.5"
 HOSTS = ("west", "nf", "nat", "east", "nf2")
 LINKS = [
@@ -35,62 +34,49 @@ LINKS_OF_TWO = [
     "link add n0 netns nf2 type veth peer name e0 netns east",
 ]
 ADDRESSES = {
-    "west": {"lo": ["192.0.2.1/32"], "w0": ["10.1.0.9/24", f"{WEST}/24"]},
+    "west": {"lo": ["192.0.2.1/32", "2001:db8:1::1/128"], "w0": ["10.1.0.9/24", f"{WEST}/24", "fd01::9/64"]},
     "nf": {"n0": [], "n1": []},
-    "nat": {"r0": ["192.0.2.254/24"], "r1": ["198.51.100.254/24"]},
-    "east": {"lo": [f"{EAST}/32"], "e0": ["198.51.100.7/24"]},
+    "nat": {"r0": ["192.0.2.254/24", "2001:db8:1::fe/64"], "r1": ["198.51.100.254/24", "2001:db8:2::fe/64"]},
+    "east": {"lo": [f"{EAST}/32"], "e0": ["198.51.100.7/24", "2001:db8:2::7/64"]},
 }
 ADDRESSES_OF_TWO = {
-    "east": {"lo": ["198.51.100.7/32"], "e0": ["10.2.0.9/24", f"{EAST}/24"]},
+    "east": {"lo": ["198.51.100.7/32", "2001:db8:2::7/128"], "e0": ["10.2.0.9/24", f"{EAST}/24", "fd02::9/64"]},
     "nf2": {"n0": [], "n1": []},
+}
+ROUTERS = {"west": ["10.1.0.1", "fd01::1"], "east": ["198.51.100.254", "2001:db8:2::fe"]}
+ROUTERS_OF_TWO = {"east": ["10.2.0.1", "fd02::1"]}
+ENDS = {
+    "west": "local_addrs = 192.0.2.1",
+    "east": "local_addrs = 198.51.100.7\nremote_addrs = 192.0.2.1",
+}
+ENDS_IPV6 = {
+    "west": "local_addrs = 2001:db8:1::1",
+    "east": "local_addrs = 2001:db8:2::7\nremote_addrs = 2001:db8:1::1",
 }
 
 
-def gateway(ike_host: str, inside: str, outside: str, router: str) -> dict[str, Any]:
+def gateway(ike_host: str, inside: list[str], outside: list[str], routers: list[str]) -> dict[str, Any]:
     """Return the configuration of a gateway."""
-    interfaces = [{"addresses": [inside]}, {"addresses": [outside], "gateways": [router]}]
+    interfaces = [{"addresses": inside}, {"addresses": outside, "gateways": routers}]
     return {"ike_host": ike_host, "interfaces": interfaces}
 
 
 NF_OF = {"west": "nf", "east": "nf2"}
 GATEWAYS = {
-    "nf": gateway("10.1.0.9", "10.1.0.1/24", "192.0.2.1/24", "192.0.2.254"),
-    "nf2": gateway("10.2.0.9", "10.2.0.1/24", "198.51.100.7/24", "198.51.100.254"),
+    "nf": gateway(
+        "10.1.0.9",
+        ["10.1.0.1/24", "fd01::1/64"],
+        ["192.0.2.1/24", "2001:db8:1::1/64"],
+        ["192.0.2.254", "2001:db8:1::fe"],
+    ),
+    "nf2": gateway(
+        "10.2.0.9",
+        ["10.2.0.1/24", "fd02::1/64"],
+        ["198.51.100.7/24", "2001:db8:2::7/64"],
+        ["198.51.100.254", "2001:db8:2::fe"],
+    ),
 }
-CONNECTION = """
-connections {{
-    peer {{
-        version = 2
-        {ends}
-        proposals = aes256gcm16-prfsha384-ecp384
-        mobike = no
-        local {{
-            auth = psk
-            id = {own}
-        }}
-        remote {{
-            auth = psk
-            id = {other}
-        }}
-        children {{
-            net {{
-                local_ts = {local}
-                remote_ts = {remote}
-                esp_proposals = {proposals}
-                rekey_time = 1h
-                {limits}
-            }}
-        }}
-    }}
-}}
-secrets {{
-    ike-peer {{
-        id-1 = west
-        id-2 = east
-        secret = "for tests"
-    }}
-}}
-"""
+NETWORKS = {"west": "10.1.0.0/24", "east": "10.2.0.0/24"}
 
 
 class Peers:
@@ -100,31 +86,38 @@ class Peers:
         directory: for sockets, configurations and logs.
         two: the other site has a gateway, too, and there is no NAT.
         backend: how `nf` reads its ports; moves need ``packet``.
+        levels: of the daemons' logs.
     """
 
-    def __init__(self, directory: Path, *, two: bool = False, backend: str = "packet") -> None:
+    def __init__(
+        self, directory: Path, *, two: bool = False, backend: str = "packet", levels: tuple[int, int] = (1, 1)
+    ) -> None:
         self.directory = directory
-        self.daemons: dict[str, HostProcess] = {}
+        self.charons: dict[str, Charon] = {}
         self.hosts = BareHosts(HOSTS, [*LINKS, *(LINKS_OF_TWO if two else [LINK])])
+        # `translate` sets a link down.
+        settings = ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv6.conf.all.keep_addr_on_down=1"]
+        self.hosts.run("nat", "sysctl", "-qw", *settings)
         for host, interfaces in (ADDRESSES | (ADDRESSES_OF_TWO if two else {})).items():
             for interface, addresses in interfaces.items():
                 for address in addresses:
-                    self.hosts.run(host, "ip", "addr", "add", address, "dev", interface)
+                    nodad = ["nodad"] if ":" in address else []
+                    self.hosts.run(host, "ip", "addr", "add", address, "dev", interface, *nodad)
                 self.hosts.run(host, "ip", "link", "set", interface, "up")
-        routers = {"west": "10.1.0.1", "east": "10.2.0.1" if two else "198.51.100.254"}
+        routers = ROUTERS | (ROUTERS_OF_TWO if two else {})
         for host, interface in (("west", "w0"), ("east", "e0")):
             self.hosts.run(host, "ethtool", "-K", interface, "tx", "off")
             self.hosts.run(host, "sysctl", "-qw", "net.ipv4.conf.all.arp_announce=2")
-            self.hosts.run(host, "ip", "route", "add", "default", "via", routers[host])
-        self.hosts.run("nat", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+            for router in routers[host]:
+                self.hosts.run(host, "ip", "route", "add", "default", "via", router)
         self.start_nf("first", f"--backend={backend}")
-        self.start_charon("west", "kernel-nf", install_routes="no")
+        self.start_charon("west", "kernel-nf", level=levels[0])
         if two:
             self._start_instance("nf2", "first", f"--backend={backend}")
-            self.start_charon("east", "kernel-nf", install_routes="no")
+            self.start_charon("east", "kernel-nf", level=levels[1])
         else:
             self.translate("masquerade")
-            self.start_charon("east", "kernel-libipsec", install_routes="yes")
+            self.start_charon("east", "kernel-libipsec", level=levels[1])
 
     def close(self) -> None:
         self.hosts.close()
@@ -182,8 +175,8 @@ class Peers:
         old, process = self._control, self.nf
         state = old.exchange("prepare", epoch=1, secret="5e" * 32)
         self.start_nf("second", "--backend=packet", "--hold")
-        rings, descriptors = state.value["rings"], state.descriptors
-        self._control.exchange("hold", epoch=1, mode="memfd", secret="5e" * 32, rings=rings, descriptors=descriptors)
+        passed = {"secret": "5e" * 32, "rings": state.value["rings"], "sealed": state.value["sealed"]}
+        self._control.exchange("hold", epoch=1, mode="memfd", descriptors=state.descriptors, **passed)
         with ThreadPoolExecutor(1) as beside:
             taken = beside.submit(self._control.exchange, "commit", epoch=1)
             old.exchange("give", epoch=1)
@@ -191,7 +184,7 @@ class Peers:
         process.kill()
         self._control.exchange("orphaned", epoch=1)
         self._control.exchange("handover", epoch=1)
-        for descriptor in descriptors:
+        for descriptor in state.descriptors:
             os.close(descriptor)
 
     def ask(self, verb: str) -> dict[str, Any]:
@@ -206,71 +199,21 @@ class Peers:
         associations = self.tunnel().get("associations", [])
         return [each["spi"] for each in associations if each["direction"] == direction]
 
-    def start_charon(self, host: str, kernel: str, *, install_routes: str) -> None:
-        (self.directory / f"{host}.conf").write_text(f"""
-charon {{
-    load = random nonce openssl kdf {kernel} kernel-netlink socket-default vici
-    install_routes = {install_routes}
-    retransmit_timeout = 0.2
-    filelog {{
-        stderr {{
-            default = 1
-        }}
-    }}
-    plugins {{
-        kernel-nf {{
-            socket = {self.directory}/{NF_OF[host]}.*.sock
-        }}
-        vici {{
-            socket = unix://{self.directory}/{host}.vici
-        }}
-    }}
-}}
-swanctl {{
-    load = random openssl
-}}
-""")
-        with (self.directory / f"{host}.log").open("wb") as log:
-            daemon = self.hosts.popen(host, self._strongswan(host, "charon"), stderr=log, stdout=log)
-
-        def listens() -> bool:
-            assert daemon.poll() is None, self.log(host)
-            return (self.directory / f"{host}.vici").exists()
-
-        await_that(listens)
-        self.daemons[host] = daemon
+    def start_charon(self, host: str, kernel: str, *, level: int = 1) -> None:
+        socket = f"{self.directory}/{NF_OF[host]}.*.sock"
+        start = partial(self.hosts.popen, host)
+        routes = kernel == "kernel-libipsec"
+        self.charons[host] = Charon(
+            self.directory, host, start, kernel=kernel, socket=socket, install_routes=routes, level=level
+        )
         self.load(host)
 
-    def _strongswan(self, host: str, *command: str) -> list[str]:
-        return ["env", f"STRONGSWAN_CONF={self.directory}/{host}.conf", str(STRONGSWAN), *command]
+    def swanctl(self, host: str, *command: str, check: bool = True) -> str:
+        return self.charons[host].swanctl(*command, check=check)
 
-    def swanctl(self, host: str, *command: str) -> str:
-        uri = f"--uri=unix://{self.directory}/{host}.vici"
-        return self.hosts.run(host, *self._strongswan(host, "swanctl", *command, uri))
-
-    def load(self, host: str, limits: str = "", proposals: str = "aes256gcm16-ecp384-noesn") -> None:
-        """Give a daemon its connection, with lifetimes."""
-        networks = {"west": "10.1.0.0/24", "east": "10.2.0.0/24"}
-        ends = {
-            "west": "local_addrs = 192.0.2.1",
-            "east": "local_addrs = 198.51.100.7\nremote_addrs = 192.0.2.1",
-        }
-        other = "east" if host == "west" else "west"
-        text = CONNECTION.format(
-            own=host,
-            other=other,
-            ends=ends[host],
-            local=networks[host],
-            remote=networks[other],
-            limits=limits,
-            proposals=proposals,
-        )
-        path = self.directory / f"{host}.swanctl"
-        path.write_text(text)
-        self.swanctl(host, "--load-all", "--noprompt", f"--file={path}")
-
-    def log(self, host: str) -> str:
-        return (self.directory / f"{host}.log").read_text()
+    def load(self, host: str, limits: str = "", *, ends: dict[str, str] = ENDS, **more: Any) -> None:
+        """Give a daemon its connection, with lifetimes; see `Charon.load`."""
+        self.charons[host].load(ends[host], NETWORKS, limits=limits, **more)
 
     def connect(self) -> None:
         """Have the hidden site initiate; wait until both have keys."""

@@ -10,7 +10,8 @@ import pytest
 
 from lab.programs import search_path
 from tests.nfs.awaiting import await_that
-from tests.nfs.ike_peers import STRONGSWAN, Peers
+from tests.nfs.charon import STRONGSWAN
+from tests.nfs.ike_peers import ENDS_IPV6, Peers
 
 pytestmark = [
     pytest.mark.namespaces,
@@ -104,7 +105,38 @@ def test_charon_knows_the_use_of_a_tunnel_and_its_end_removes_it(peers: Peers) -
     await_that(lambda: not peers.tunnel())
 
 
-def test_two_gateways_have_extended_sequence_numbers_without_a_nat(directory: Path) -> None:
+_DUMPED = re.compile(r"encryption \w+ key => 36 bytes @ 0x[0-9a-f]+\n((?:.*\] +\d+: .*\n){3})")
+
+
+def dumped_keys(log: str) -> list[bytes]:
+    """Return the keys of associations that a daemon has logged, which it does at level 4."""
+    rows = [re.findall(r"\d+: ((?:[0-9A-F]{2} ?)+)", dump) for dump in _DUMPED.findall(log)]
+    return [bytes.fromhex("".join(each)) for each in rows]
+
+
+def test_no_log_has_a_key_at_the_highest_level_that_the_documentation_allows(directory: Path) -> None:
+    # The peer tells the keys to look for.
+    with Peers(directory, levels=(3, 4)) as peers:
+        peers.connect()
+        peers.swanctl("west", "--rekey", "--child=net")
+        await_that(lambda: len(dumped_keys(peers.charons["east"].log())) >= 4)
+        peers.move()
+        peers.await_path()
+        keys = dumped_keys(peers.charons["east"].log())
+        texts = {path.name: path.read_text(errors="replace") for path in directory.glob("*.log")}
+    assert len({len(key) for key in keys}) == 1
+    del texts["east.log"]
+    assert set(texts) >= {"west.log", "nf.log"}
+    assert "[KNL]" in texts["west.log"]
+    for key in [*keys, b"for tests"]:
+        # 8 bytes stay in one row of a dump.
+        for part in [key[at : at + 8] for at in range(0, len(key) - 7, 8)]:
+            forms = [part.hex(), part.hex().upper(), part.hex(" "), part.hex(" ").upper(), part.hex(":")]
+            found = [(name, form) for name, text in texts.items() for form in forms if form in text]
+            assert not found
+
+
+def test_two_gateways_have_extended_sequence_numbers_and_ipv6_outside_without_a_nat(directory: Path) -> None:
     with Peers(directory, two=True) as peers:
         for host in ("west", "east"):
             peers.load(host, proposals="aes128gcm16-esn")
@@ -117,3 +149,9 @@ def test_two_gateways_have_extended_sequence_numbers_without_a_nat(directory: Pa
         peers.swanctl("west", "--rekey", "--child=net")
         await_that(lambda: peers.spis("outbound")[:1] not in ([], before[:1]))
         all_returned(peers.pings("west", 20), 20)
+        peers.swanctl("west", "--terminate", "--ike=peer")
+        for host in ("west", "east"):
+            peers.load(host, ends=ENDS_IPV6)
+        peers.connect()
+        all_returned(peers.pings("west", 20), 20)
+        assert (peers.tunnel()["peer"], peers.tunnel()["port"]) == ("2001:db8:2::7", None)
