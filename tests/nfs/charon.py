@@ -1,10 +1,11 @@
-"""strongSwan's daemon charon in a host: with kernel-nf, which keys a function ``ipsec``, or with strongSwan's libipsec."""
+"""strongSwan's charon in a host: with kernel-nf, which keys a function ``ipsec``, or with strongSwan's libipsec."""
 
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any, Protocol
 
+from lab.server import HostProcess
 from tests.nfagent.certificates import write_certificate
 from tests.nfs.awaiting import await_that
 
@@ -77,7 +78,7 @@ _OTHER = {"west": "east", "east": "west"}
 class Started(Protocol):
     """Starts a program in the daemon's host; the options are those of `subprocess.Popen`."""
 
-    def __call__(self, argv: list[str], **options: Any) -> subprocess.Popen[Any]: ...
+    def __call__(self, argv: list[str], **options: Any) -> HostProcess: ...
 
 
 class Charon:
@@ -134,9 +135,7 @@ class Charon:
     def swanctl(self, *command: str, check: bool = True) -> str:
         """Run ``swanctl``; return its output."""
         argv = self._program("swanctl", *command, f"--uri=unix://{self._vici}")
-        process = self._start(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        process = self._start(argv, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, text=True)
         said, _ = process.communicate(timeout=60)
         assert process.returncode == 0 or not check, f"swanctl {' '.join(command)}: {said}{self.log()}"
         return said
@@ -161,7 +160,7 @@ class Charon:
             more: lines of the connection.
             certified: whether it has a certificate, see `certify`, instead of a preshared key.
         """
-        own, other = ([f'"CN={end}"' if certified else end for end in (self.end, _OTHER[self.end])])
+        own, other = [f'"CN={end}"' if certified else end for end in (self.end, _OTHER[self.end])]
         text = _CONNECTION.format(
             own=own,
             other=other,

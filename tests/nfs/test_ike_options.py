@@ -1,4 +1,4 @@
-"""What charon offers beside keys, with the function `ipsec` as its place of associations, and strongSwan's libipsec as the peer."""
+"""What charon offers beside keys, with the function `ipsec` at one end and strongSwan's libipsec at the other."""
 
 import shutil
 import subprocess
@@ -77,7 +77,10 @@ def test_a_tunnel_is_made_anew_when_its_association_has_expired(peers: Peers, li
 
 
 def test_rekeying_starts_by_bytes_and_by_time(peers: Peers) -> None:
-    for limits in ("rekey_bytes = 3000\nrand_bytes = 0\nlife_bytes = 100000", "rekey_time = 2s\nlife_time = 20s\nrand_time = 0"):
+    for limits in (
+        "rekey_bytes = 3000\nrand_bytes = 0\nlife_bytes = 100000",
+        "rekey_time = 2s\nlife_time = 20s\nrand_time = 0",
+    ):
         connect(peers, limits)
         before = peers.spis("outbound")
         pings = peers.pings("west", 100)
