@@ -118,6 +118,8 @@ class Sites:
                 AgentProcess(self.lab, self.lab.directory / "nfagent", {"decide": {"enabled": False}})
             )
             self.gateways = {end: Gateway(self.lab, self.agent, end, directory) for end in (WEST, EAST)}
+            for gateway in self.gateways.values():
+                stack.callback(gateway.charon.close)
             self._steer()
             command = [sys.executable, "-m", "tests.nfs.esp_tap", "eth0"]
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

@@ -82,7 +82,7 @@ class Started(Protocol):
 
 
 class Charon:
-    """A daemon that listens; it ends with its host.
+    """A daemon that listens; it ends with its host, if not before.
 
     Args:
         directory: for its socket, configuration and log.
@@ -186,6 +186,11 @@ class Charon:
             trusted.mkdir(parents=True, exist_ok=True)
             (trusted / certificate.name).write_bytes(certificate.read_bytes())
         certificate.unlink()
+
+    def close(self) -> None:
+        """Kill it."""
+        with self.process:
+            self.process.kill()
 
     def log(self) -> str:
         return self.log_path.read_text()
