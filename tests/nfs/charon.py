@@ -173,6 +173,10 @@ class Charon:
             auth="pubkey" if certified else "psk",
             certificate=f"certs = {self._folder}/x509ca/{self.end}.pem" if certified else "",
         )
+        self.load_text(text)
+
+    def load_text(self, text: str) -> None:
+        """Give it the content of a ``swanctl.conf``."""
         path = self._folder / "swanctl.conf"
         path.write_text(text)
         self.swanctl("--load-all", "--noprompt", f"--file={path}")

@@ -13,6 +13,8 @@ from tests.nfs.awaiting import await_that
 from tests.nfs.charon import STRONGSWAN
 from tests.nfs.ike_peers import ENDS_IPV6, Peers
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "nfs/ipsec/charon/swanctl.conf"
+
 pytestmark = [
     pytest.mark.namespaces,
     pytest.mark.skipif(not STRONGSWAN.exists(), reason="strongSwan is not in .venv: tools/prepare test"),
@@ -155,3 +157,20 @@ def test_two_gateways_have_extended_sequence_numbers_and_ipv6_outside_without_a_
         peers.connect()
         all_returned(peers.pings("west", 20), 20)
         assert (peers.tunnel()["peer"], peers.tunnel()["port"]) == ("2001:db8:2::7", None)
+
+
+def test_the_example_of_the_documentation_makes_a_tunnel(directory: Path) -> None:
+    with Peers(directory, two=True) as peers:
+        peers.charons["west"].load_text(EXAMPLE.read_text())
+        peers.charons["east"].load_text(exchanged(EXAMPLE.read_text()))
+        await_that(lambda: peers.spis("outbound"))
+        peers.await_path()
+        all_returned(peers.pings("west", 20), 20)
+        assert peers.tunnel()["associations"][0]["esn"]
+
+
+def exchanged(text: str) -> str:
+    """Return a connection's other end."""
+    names = {"192.0.2.1": "198.51.100.7", "10.1.0.0/24": "10.2.0.0/24", "= west": "= east"}
+    names |= {new: old for old, new in names.items()}
+    return re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], text)
