@@ -1,9 +1,13 @@
 """Two sites of an emulated server, each behind a gateway that nfagent deployed and the site's charon keys."""
 
+import contextlib
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -18,6 +22,7 @@ from lab.server import Lab
 from lab.spec import HYPERVISOR, HostSpec, InterfaceSpec, LabSpec, PortSpec, SwitchSpec
 from lab.traffic import Stream
 from nfagent.control import Control
+from nfagent.launch.local import LocalLauncher
 from tests.nfs.awaiting import await_that
 from tests.nfs.charon import Charon
 
@@ -89,6 +94,22 @@ class Gateway:
         """Move it to the other side; return the migration."""
         return self.function.move({SNIC: HYPERVISOR, HYPERVISOR: SNIC}[self.place()])
 
+    def cut(self, wait_s: float, *, new: bool) -> str:
+        """Begin a move, kill its new process or its old one after a while, if it runs; return the outcome."""
+        old = self.place()
+        other = {SNIC: HYPERVISOR, HYPERVISOR: SNIC}[old]
+        epoch = self.function.ask(other)
+        time.sleep(wait_s)
+        key = f"{self.function.id}.{other if new else old}"
+        launcher = LocalLauncher(self._agent.runtime, self._agent.runtime)
+        found = launcher.find(key)
+        if found is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(found.pid, signal.SIGKILL)
+        outcome = self.function.await_end(epoch)["outcome"]
+        self.function.await_active()
+        return outcome
+
     def associations(self) -> list[dict[str, Any]]:
         """Return what the running instance tells of its associations, the newest outbound one first."""
         control = Control(self._agent.runtime / f"{self.function.id}.{self.place()}.sock")
@@ -107,15 +128,24 @@ class Gateway:
 
 
 class Sites:
-    """The server with both gateways, whose tunnel is up."""
+    """The server with both gateways.
 
-    def __init__(self, directory: Path) -> None:
-        self._stack = ExitStack()
+    Args:
+        directory: for the daemons' files.
+        mode: of migrations, ``auto`` or ``copy``.
+    """
+
+    def __init__(self, directory: Path, mode: str = "auto") -> None:
+        self.mode, self._stack = mode, ExitStack()
         with ExitStack() as stack:
             self.lab = stack.enter_context(Lab(spec()).start())
             self.oneswitchd = stack.enter_context(Oneswitchd(self.lab.server_toml))
             self.agent = stack.enter_context(
-                AgentProcess(self.lab, self.lab.directory / "nfagent", {"decide": {"enabled": False}})
+                AgentProcess(
+                    self.lab,
+                    self.lab.directory / "nfagent",
+                    {"decide": {"enabled": False}, "migrate": {"mode": mode}},
+                )
             )
             self.gateways = {end: Gateway(self.lab, self.agent, end, directory) for end in (WEST, EAST)}
             for gateway in self.gateways.values():
@@ -152,6 +182,10 @@ class Sites:
     def connect(self) -> None:
         """Have the west initiate; wait until packets pass."""
         self.gateways[WEST].charon.swanctl("--initiate", "--child=net")
+        self.await_path()
+
+    def await_path(self) -> None:
+        """Wait until packets pass both ways."""
         ping = ["ping", "-c1", "-W0.2", "-I", f"{_NET[WEST]}.2", f"{_NET[EAST]}.2"]
         await_that(lambda: "1 received" in self.lab.exec(WEST, ping, check=False).stdout)
 

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,8 +24,8 @@ PACKETS_PER_S = 500.0
 
 
 @pytest.fixture
-def sites(lab_dir: Path) -> Iterator[Sites]:
-    with Sites(lab_dir) as sites:
+def sites(lab_dir: Path, request: pytest.FixtureRequest) -> Iterator[Sites]:
+    with Sites(lab_dir, getattr(request, "param", "auto")) as sites:
         sites.connect()
         yield sites
 
@@ -60,6 +61,7 @@ def test_negotiated_tunnels_move_with_their_gateway_without_a_pause(sites: Sites
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("sites", ["auto", "copy"], indirect=True)
 def test_many_moves_and_rekeyings_lose_nothing_and_repeat_no_nonce(sites: Sites) -> None:
     moves, draw = int(os.environ.get("IKE_MOVES", "200")), random.Random(7)
     gateways = list(sites.gateways.values())
@@ -69,7 +71,7 @@ def test_many_moves_and_rekeyings_lose_nothing_and_repeat_no_nonce(sites: Sites)
             beside = threading.Thread(target=rekeying.rekey) if draw.random() < 0.3 else None
             if beside:
                 beside.start()
-            moving.move()
+            assert moving.move()["report"]["mode"] == ("copy" if sites.mode == "copy" else "memfd")
             if beside:
                 beside.join()
         reports = one.stop(), other.stop()
@@ -78,3 +80,21 @@ def test_many_moves_and_rekeyings_lose_nothing_and_repeat_no_nonce(sites: Sites)
         assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0), report
     assert sites.tapped()["repeated"] == []
     assert not any("lacks associations" in each.charon.log() for each in gateways)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_no_nonce_is_used_twice_and_no_replay_accepted_when_processes_die_in_moves(sites: Sites) -> None:
+    moves, draw = int(os.environ.get("IKE_CUTS", "50")), random.Random(11)
+    gateways, outcomes = list(sites.gateways.values()), Counter[str]()
+    with sites.stream(WEST, PACKETS_PER_S) as one, sites.stream(EAST, PACKETS_PER_S) as other:
+        for _ in range(moves):
+            outcomes[draw.choice(gateways).cut(draw.uniform(0, 0.6), new=draw.random() < 0.5)] += 1
+            # The daemon gives the tunnels to an instance without keys.
+            sites.await_path()
+        reports = one.stop(), other.stop()
+    tapped = sites.tapped()
+    print(f"{moves} moves with kills: {dict(outcomes)}, {reports}")
+    assert tapped["repeated"] == []
+    assert [report.duplicated for report in reports] == [0, 0]
+    assert set(outcomes) >= {"done", "rolled-back"}
