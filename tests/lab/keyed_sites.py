@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from lab.agent import AgentProcess
 from lab.control_plane import Oneswitchd
+from lab.errors import ControlError
 from lab.frames import Endpoint
 from lab.function import Function, ofctl
 from lab.server import Lab
@@ -96,9 +97,7 @@ class Gateway:
 
     def cut(self, wait_s: float, *, new: bool) -> str:
         """Begin a move, kill its new process or its old one after a while, if it runs; return the outcome."""
-        old = self.place()
-        other = {SNIC: HYPERVISOR, HYPERVISOR: SNIC}[old]
-        epoch = self.function.ask(other)
+        old, other, epoch = await_that(self._begun)
         time.sleep(wait_s)
         key = f"{self.function.id}.{other if new else old}"
         launcher = LocalLauncher(self._agent.runtime, self._agent.runtime)
@@ -109,6 +108,15 @@ class Gateway:
         outcome = self.function.await_end(epoch)["outcome"]
         self.function.await_active()
         return outcome
+
+    def _begun(self) -> tuple[str, str, int] | None:
+        """Begin a move; return where from, where to, and its epoch, or None while it is refused, after a kill."""
+        old = self.place()
+        other = {SNIC: HYPERVISOR, HYPERVISOR: SNIC}.get(old, SNIC)
+        try:
+            return old, other, self.function.ask(other)
+        except ControlError:
+            return None
 
     def associations(self) -> list[dict[str, Any]]:
         """Return what the running instance tells of its associations, the newest outbound one first."""
