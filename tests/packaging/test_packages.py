@@ -109,3 +109,13 @@ def test_other_shells_get_a_script(shell: str) -> None:
 def test_the_packages_are_built_installed_upgraded_and_purged() -> None:
     subprocess.run(["make", "packages"], cwd=ROOT, check=True, timeout=1800)
     subprocess.run([ROOT / "tools/check-packages"], check=True, timeout=1700)
+
+
+def test_the_plugin_of_charon_has_the_licence_of_its_source() -> None:
+    sources = sorted((ROOT / "nfs/ipsec/charon").glob("*.[ch]"))
+    assert sources
+    for path in sources:
+        assert path.read_text().startswith("/* SPDX-License-Identifier: GPL-2.0-or-later */\n"), path
+    assert "License: GPL-2+\n" in (DEBIAN / "nf-charon.copyright").read_text()
+    installed = {Path(line.split()[0]).name for line in lines("nf-charon.install")}
+    assert installed == {"kernel-nf.conf", "libstrongswan-kernel-nf.so"}
