@@ -18,6 +18,7 @@ charon {{
     install_routes = {install_routes}
     retransmit_timeout = 0.2
     retransmit_tries = 3
+    make_before_break = yes
     filelog {{
         stderr {{
             default = {level}

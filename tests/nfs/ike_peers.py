@@ -97,6 +97,7 @@ class Peers:
         self.hosts = BareHosts(HOSTS, [*LINKS, *(LINKS_OF_TWO if two else [LINK])])
         # `translate` sets a link down.
         settings = ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv6.conf.all.keep_addr_on_down=1"]
+        settings += [f"net.ipv6.conf.{name}.accept_dad=0" for name in ("all", "r0")]
         self.hosts.run("nat", "sysctl", "-qw", *settings)
         for host, interfaces in (ADDRESSES | (ADDRESSES_OF_TWO if two else {})).items():
             for interface, addresses in interfaces.items():
