@@ -19,8 +19,9 @@ pub(super) fn seal(secret: &Secret, epoch: u64, content: &[u8]) -> Option<String
         return None;
     }
     let salt = nonce().ok()?;
-    let mut bytes = [&salt[..], content].concat();
     let key = secret.letter_key(&salt)?;
+    // Encrypted in place: no copy of the content is left.
+    let mut bytes = [&salt[..], content].concat();
     let (_, body) = bytes.split_at_mut(NONCE_BYTES);
     let tag = key
         .seal_in_place_separate_tag(only(), Aad::from(epoch.to_be_bytes()), body)
