@@ -107,6 +107,6 @@ mod tests {
             assert!(open(&secret("1"), 3, &changed).is_err(), "{at}");
             assert!(open(&secret("1"), 3, &letter[..at]).is_err(), "{at}");
         }
-        assert!(open(&secret("1"), 3, &letter.replace('a', "é")).is_err());
+        assert!(open(&secret("1"), 3, &format!("é{}", &letter[1..])).is_err());
     }
 }
