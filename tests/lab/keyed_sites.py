@@ -97,7 +97,9 @@ class Gateway:
 
     def cut(self, wait_s: float, *, new: bool) -> str:
         """Begin a move, kill its new process or its old one after a while, if it runs; return the outcome."""
-        old, other, epoch = await_that(self._begun)
+        begun = await_that(self._begun)
+        assert begun is not None
+        old, other, epoch = begun
         time.sleep(wait_s)
         key = f"{self.function.id}.{other if new else old}"
         launcher = LocalLauncher(self._agent.runtime, self._agent.runtime)
