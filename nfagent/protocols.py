@@ -95,10 +95,10 @@ class Migrator(Protocol):
 class Wiring(Protocol):
     """Connects virtual ports to slots. All methods are idempotent and raise `WiringError`."""
 
-    def connect(self, port: InstancePort, location: str, interface: str, owner: str) -> None:
-        """Create the port with its home on ``interface`` of ``location``, or move it there.
+    def connect(self, ports: Sequence[tuple[InstancePort, str]], location: str, owner: str) -> None:
+        """Create ports, each with its home on an interface of ``location``, or move them there.
 
-        ``owner`` owns it from then on, which protects it from accidental deletion.
+        ``owner`` owns them from then on, which protects them from accidental deletion.
         """
         ...
 

@@ -185,8 +185,8 @@ class Starter:
         Raises:
             WiringError: connecting a port failed.
         """
-        for port, edge in self.wires(instance, running):
-            self._wiring.connect(port, running.location, edge, owner_of(instance))
+        if wires := self.wires(instance, running):
+            self._wiring.connect(wires, running.location, owner_of(instance))
 
     def is_connected(self, instance: Instance, running: Running) -> bool:
         """Return whether the instance's ports are at this process.

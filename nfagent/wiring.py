@@ -1,7 +1,7 @@
 """Connects virtual ports to slots: plumbing on every switch, mapping in oneswitchd."""
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from nfagent.errors import WiringError
@@ -43,16 +43,21 @@ class ServerWiring:
         self._turns = threading.Semaphore(_AT_ONCE)
         self._removals = Removals(self._turn, self._remove)
 
-    def connect(self, port: InstancePort, location: str, interface: str, owner: str) -> None:
-        what, away = f"port {port.number} ({port.name}) on {interface} of {location}", self._away()
+    def connect(self, ports: Sequence[tuple[InstancePort, str]], location: str, owner: str) -> None:
+        places, away = (
+            {port.number: f"port {port.number} ({port.name}) on {edge}" for port, edge in ports},
+            self._away(),
+        )
+        what = f"{', '.join(places.values())} of {location}"
         if location in away:
             raise WiringError(f"{what}: {location} is cut off")
-        with _explained(what):
-            with self._plumbing(away, *patch_names(port.number), interface) as plumbing:
-                plumbing.add_virtual_port(port.number)
-                plumbing.on(location).attach(interface)
-            with self.client() as client:
-                settled(lambda: _map(client, port, location, interface, owner))
+        edges = [edge for _, edge in ports]
+        with _explained(what), self._plumbing(away, *_patches(places), *edges) as plumbing:
+            plumbing.connect(places, {location: edges})
+        with self.client() as client:
+            for port, edge in ports:
+                with _explained(f"{places[port.number]} of {location}"):
+                    settled(lambda port=port, edge=edge: _map(client, port, location, edge, owner))
 
     def attach(self, location: str, interface: str) -> None:
         """Put an interface on the bridge ``edge`` of a location.
@@ -77,8 +82,7 @@ class ServerWiring:
             self._removals.remove(port.number)
 
     def _remove(self, numbers: Collection[int]) -> None:
-        names = [name for number in numbers for name in patch_names(number)]
-        with ServerPlumbing(self._config, without=self._away(), ports=names) as plumbing:
+        with ServerPlumbing(self._config, without=self._away(), ports=_patches(numbers)) as plumbing:
             plumbing.remove_virtual_ports(*numbers)
 
     def _plumbing(self, away: list[str], *ports: str) -> ServerPlumbing:
@@ -124,6 +128,10 @@ class ServerWiring:
     def client(self) -> Client:
         """Return a client of oneswitchd."""
         return Client.of(self._config.oneswitchd, _REQUEST_S, _MOVE_S)
+
+
+def _patches(numbers: Iterable[int]) -> list[str]:
+    return [name for number in numbers for name in patch_names(number)]
 
 
 def _map(client: Client, port: InstancePort, location: str, interface: str, owner: str) -> None:

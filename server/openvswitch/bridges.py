@@ -122,7 +122,16 @@ class Plumbing:
             ValueError: ``number`` is not a virtual port's.
             OwnershipError, InterfaceError, DatabaseError: as for `ensure`.
         """
-        return self._apply([], self._patch_pair(number, number))
+        return self.connect([number])
+
+    def connect(self, numbers: Collection[int], interfaces: Collection[str] = ()) -> bool:
+        """Create the patch pairs of virtual ports, and attach interfaces to ``edge``, in one transaction.
+
+        Raises:
+            ValueError, OwnershipError, InterfaceError, DatabaseError: as for `add_virtual_port` and `attach`.
+        """
+        pairs = [end for number in numbers for end in self._patch_pair(number, number)]
+        return self._apply([], [*pairs, *((EDGE, "interface", Interface(name)) for name in interfaces)])
 
     def remove_virtual_ports(self, *numbers: int) -> bool:
         """Remove the patch pairs of virtual ports, those that exist, in one transaction.

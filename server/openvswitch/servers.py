@@ -1,6 +1,6 @@
 """Plumbing of all switches of a server together."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -19,8 +19,7 @@ class ServerPlumbing:
     Example:
         >>> with ServerPlumbing(ServerConfig.load()) as server:     # doctest: +SKIP
         ...     server.ensure()
-        ...     server.add_virtual_port(5)
-        ...     server.on("snic0").attach("pf0vf0")
+        ...     server.connect([5], {"snic0": ["pf0vf0"]})
     """
 
     def __init__(
@@ -76,9 +75,13 @@ class ServerPlumbing:
             if plumbing.ensure(Layout.of(self._config, name, special.get(name)))
         ]
 
-    def add_virtual_port(self, number: int) -> list[str]:
-        """Create the patch pair of ``number`` on every switch; return those that lacked it."""
-        return [name for name, plumbing in self._switches.items() if plumbing.add_virtual_port(number)]
+    def connect(self, numbers: Collection[int], interfaces: Mapping[str, Collection[str]] | None = None) -> list[str]:
+        """Create the patch pairs of virtual ports on every switch, and attach interfaces to ``edge``, by switch.
+
+        Each switch applies all of it in one transaction. Returns those that lacked something.
+        """
+        attached = interfaces or {}
+        return [name for name, each in self._switches.items() if each.connect(numbers, attached.get(name, ()))]
 
     def remove_virtual_ports(self, *numbers: int) -> list[str]:
         """Remove the patch pairs of ``numbers`` from every switch; return those that had one."""

@@ -7,7 +7,7 @@ import fcntl
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -23,10 +23,11 @@ class FileWiring:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def connect(self, port: InstancePort, location: str, interface: str, owner: str) -> None:
+    def connect(self, ports: Sequence[tuple[InstancePort, str]], location: str, owner: str) -> None:
         """See `nfagent.protocols.Wiring`."""
         assert owner
-        self._change(lambda homes: homes.update({str(port.number): [location, interface]}))
+        for port, interface in ports:
+            self._change(lambda homes, at=(port.number, interface): homes.update({str(at[0]): [location, at[1]]}))
 
     def disconnect(self, port: InstancePort) -> None:
         """See `nfagent.protocols.Wiring`."""

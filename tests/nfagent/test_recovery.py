@@ -223,7 +223,7 @@ def test_no_port_is_created_at_a_disconnected_location(directory: Path) -> None:
     server = AgentConfig.load(path).load_server(path)
     wiring = ServerWiring(server, lambda name: name == TARGET)
     with pytest.raises(WiringError, match=r"port 1000 \(nf1000\) on pf0vf0 of snic0: snic0 is cut off"):
-        wiring.connect(samples.port(1000), TARGET, "pf0vf0", OWNER)
+        wiring.connect([(samples.port(1000), "pf0vf0")], TARGET, OWNER)
 
 
 def test_dialling_a_vanished_switch_blocks_no_other_thread(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,11 +249,11 @@ def test_dialling_a_vanished_switch_blocks_no_other_thread(directory: Path, monk
     wiring = ServerWiring(AgentConfig.load(path).load_server(path), away.__contains__)
     monkeypatch.setattr(wiring, "client", MagicMock())
     with ThreadPoolExecutor(2) as both:
-        first = both.submit(wiring.connect, samples.port(1000), SOURCE, "vf0", OWNER)
+        first = both.submit(wiring.connect, [(samples.port(1000), "vf0")], SOURCE, OWNER)
         assert dialling.wait(60)
         away.add(TARGET)
         try:
-            both.submit(wiring.connect, samples.port(1001), SOURCE, "vf1", OWNER).result(10)
+            both.submit(wiring.connect, [(samples.port(1001), "vf1")], SOURCE, OWNER).result(10)
             assert not first.done()
         finally:
             given_up.set()

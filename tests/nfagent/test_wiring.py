@@ -33,7 +33,7 @@ def wired(fake: FakeOneswitchd, monkeypatch: pytest.MonkeyPatch) -> ServerWiring
 
 
 def test_a_port_belongs_to_its_function(fake: FakeOneswitchd, wired: ServerWiring) -> None:
-    wired.connect(PORT, *HOME, OWNER)
+    wired.connect([(PORT, HOME[1])], HOME[0], OWNER)
     assert fake.ports[1000]["owner"] == OWNER
     assert wired.homes(OWNER) == {1000: HOME}
     wired.disconnect(PORT)
@@ -44,20 +44,20 @@ def test_a_port_belongs_to_its_function(fake: FakeOneswitchd, wired: ServerWirin
 def test_an_existing_port_is_adopted_in_place(fake: FakeOneswitchd, wired: ServerWiring, before: str | None) -> None:
     fake.add(1000, "nf1000", *HOME, owner=before)
     assert wired.homes(OWNER) == {}
-    wired.connect(PORT, *HOME, OWNER)
+    wired.connect([(PORT, HOME[1])], HOME[0], OWNER)
     assert wired.homes(OWNER) == {1000: HOME}
     assert not any(path.endswith("/move") for _, path, _ in fake.asked)
 
 
 def test_a_port_of_the_function_is_moved(fake: FakeOneswitchd, wired: ServerWiring) -> None:
     fake.add(1000, "nf1000", "snic0", "pf0vf0", owner=OWNER)
-    wired.connect(PORT, *HOME, OWNER)
+    wired.connect([(PORT, HOME[1])], HOME[0], OWNER)
     assert wired.homes(OWNER) == {1000: HOME}
 
 
 def test_a_port_of_another_owner_is_left_alone(fake: FakeOneswitchd, wired: ServerWiring) -> None:
     fake.add(1000, "mine", *HOME, owner="somebody")
-    for attempt in (lambda: wired.connect(PORT, *HOME, OWNER), lambda: wired.disconnect(PORT)):
+    for attempt in (lambda: wired.connect([(PORT, HOME[1])], HOME[0], OWNER), lambda: wired.disconnect(PORT)):
         with pytest.raises(WiringError, match="belongs to somebody"):
             attempt()
     assert fake.ports[1000]["owner"] == "somebody"

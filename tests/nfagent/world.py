@@ -132,11 +132,12 @@ class FakeWiring:
     quiet_after: int = 0  # `quiesce` returns after this many markers
     _marked: threading.Condition = field(default_factory=threading.Condition)
 
-    def connect(self, port: InstancePort, location: str, interface: str, owner: str) -> None:
+    def connect(self, ports: Sequence[tuple[InstancePort, str]], location: str, owner: str) -> None:
         """See `nfagent.protocols.Wiring`."""
         self._check()
-        self.owners[port.number] = owner
-        self.places[port.number] = (location, interface)
+        for port, interface in ports:
+            self.owners[port.number] = owner
+            self.places[port.number] = (location, interface)
 
     def homes(self, owner: str) -> dict[int, tuple[str, str]]:
         """See `nfagent.protocols.Wiring`."""

@@ -345,7 +345,7 @@ def test_the_databases_of_two_switches_are_opened_together(
         with ServerPlumbing(config, datapath_type="dummy") as server:
             assert server.ensure(special) == ["hypervisor", "snic0"]
             assert server.ensure(special) == []
-            assert server.add_virtual_port(5) == ["hypervisor", "snic0"]
+            assert server.connect([5]) == ["hypervisor", "snic0"]
             assert server.remove_virtual_ports(5) == ["hypervisor", "snic0"]
             hub, snic = server.describe()
             assert hub.find("pcie-snic0")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -311,8 +311,10 @@ class FakePlumbing:
                         self.world.clock.sleep(timeout_s)
                         raise DatabaseUnreachableError(f"switch {name}: its database does not answer")
 
-    def add_virtual_port(self, number: int) -> None:
-        """Do nothing: patch ports are not simulated."""
+    def connect(self, numbers: Collection[int], interfaces: Mapping[str, Collection[str]]) -> None:
+        """Attach the interfaces; patch ports are not simulated."""
+        assert numbers
+        self.world.switches.attached.update((name, each) for name, given in interfaces.items() for each in given)
 
     def remove_virtual_ports(self, *numbers: int) -> None:
         """Do nothing: patch ports are not simulated."""
