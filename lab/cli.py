@@ -100,6 +100,10 @@ def up(
     slot_wires: Annotated[
         int, typer.Option(min=1, max=2, help="Interfaces of each slot: 2 for functions that packets pass through.")
     ] = 1,
+    snic_speed: Annotated[
+        float | None,
+        typer.Option(help="Part of a core that each slot on an sNIC gets, as if its cores were slow; needs root."),
+    ] = None,
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="TCP port of nfagent and its dashboard; default: a free one.")
     ] = None,
@@ -130,7 +134,7 @@ def up(
             wanted = LabSpec.star((switches or 2) - 1, 2 if hosts is None else hosts, mobile=mobile, **options)
         else:
             wanted = LabSpec.demo(**options)
-        lab = Lab(wanted.with_slots(slots, slot_wires), name)
+        lab = Lab(wanted.with_slots(slots, slot_wires, snic_speed), name)
         with lab.start(lambda text: progress.print(f"[dim]{escape(text)}[/dim]"), detach=detach):
             more = _write_agent_toml(lab, port) if slots else ""
             _print_state(lab.state, output)

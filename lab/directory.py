@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from lab import quota
 from lab.errors import LabNameError, LabNotRunningError, LabRunningError
 from lab.state import LabState
 from server.processes import is_running
@@ -97,7 +98,9 @@ class LabDirectory:
                     other.remove()
 
     def remove(self) -> None:
-        """Remove the directory if it exists."""
+        """Remove the directory if it exists, and the control groups of a lab that has ended."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            quota.remove(slot.group for slot in LabState.read(self.path).slots if slot.group)
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.path)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
 
+from lab import quota
 from lab.directory import SERVER_TOML
 from lab.errors import ControlError, StartError
 from lab.ovs import DAEMONS, VSWITCHD, Daemon, OvsSwitch
@@ -44,6 +45,7 @@ class RunningLab:
         self._outer = outer
         self._substrate = substrate
         self._switches: dict[str, OvsSwitch] = {}
+        self._notes: list[str] = []
         self.state = LabState(
             name=directory.name,
             substrate=spec.substrate,
@@ -87,7 +89,7 @@ class RunningLab:
         except PlumbingError as error:
             raise StartError(str(error)) from error
         self._substrate.await_links(self._switches)
-        self.state.notes = self._substrate.notes
+        self.state.notes = [*self._substrate.notes, *self._notes]
         self._note_processes()
 
     def _plumb(self, progress: Callable[[str], None]) -> None:
@@ -225,10 +227,31 @@ class RunningLab:
                 HostState(host.name, substrate.netns(host.name), host.address, host.mac, interfaces, interfaces[0].name)
             )
 
+        groups = self._groups()
         self.state.slots = [
-            SlotState(slot.name, str(substrate.netns(slot.name)), slot.switch, list(slot.interfaces))
+            SlotState(
+                slot.name, str(substrate.netns(slot.name)), slot.switch, list(slot.interfaces), groups.get(slot.name)
+            )
             for slot in spec.slots
         ]
+
+    def _groups(self) -> dict[str, str]:
+        """Create the control groups of slow slots, by slot; note why there are none."""
+        slow = {slot.name: slot.speed for slot in self._spec.slots if slot.speed is not None}
+        if not slow:
+            return {}
+        quotas = quota.find()
+        if isinstance(quotas, str):
+            self._notes.append(f"functions in {', '.join(slow)} are not slowed, but use whole cores: {quotas}")
+            return {}
+        made: dict[str, str] = {}
+        try:
+            for name, speed in slow.items():
+                made[name] = str(quotas.limit(f"uno-lab-{self.state.pid}-{name}", speed))
+        except OSError as error:
+            quota.remove(made.values())
+            raise StartError(f"{quotas.directory}: a CPU quota for {', '.join(slow)}: {error.strerror}") from error
+        return made
 
     def _changed(self) -> None:
         self._note_processes()

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from lab import control, namespaces
+from lab import control, namespaces, quota
 from lab.directory import SERVER_TOML, LabDirectory
 from lab.errors import ControlError, LabError
 from lab.launch import Launched, launch
@@ -339,7 +339,8 @@ def enter_command(state: LabState, host: str) -> tuple[list[str], dict[str, str]
     if netns is None:
         raise ControlError(f"lab {state.name} has substrate {state.substrate}: its hosts run no programs; use wires()")
     command = namespaces.enter_command(state.pid, netns, user_namespace=state.user_namespace)
-    return command, environment()
+    group = next((slot.group for slot in state.slots if slot.name == host), None)
+    return [*command, *(quota.enter(group) if group else [])], environment()
 
 
 def _full_name(daemon: str) -> str:

@@ -16,6 +16,7 @@ Meters = Literal["per-executor", "gather"]
 HYPERVISOR = "hypervisor"
 TENANT_MTU = 1500
 PCIE_MTU = 1600  # a full tenant frame and the flow-id's tag
+SPEED_MIN = 0.001  # the kernel's least quota and longest period
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*$")
 _SUBNET = ipaddress.ip_network("10.0.0.0/24")
@@ -66,11 +67,13 @@ class SlotSpec:
     Attributes:
         name: of the namespace.
         interfaces: their names on the switch; inside they are ``eth0``, ``eth1``.
+        speed: part of a core that its functions get, as `lab.quota` sets it; None: no limit.
     """
 
     name: str
     switch: str
     interfaces: tuple[str, ...]
+    speed: float | None = None
 
 
 @dataclass(frozen=True)
@@ -183,19 +186,21 @@ class LabSpec:
             }
         )
 
-    def with_slots(self, per_switch: int, interfaces: int = 1) -> Self:
+    def with_slots(self, per_switch: int, interfaces: int = 1, snic_speed: float | None = None) -> Self:
         """Add slots for network functions on each switch.
 
         Args:
             per_switch: number of slots on each switch.
             interfaces: of each slot, 1 or 2.
+            snic_speed: of a slot on an sNIC: a core there does this part of the work of one of this machine.
         """
         slots = list(self.slots)
         for switch in self.switches:
             first = sum(slot.switch == switch.name for slot in slots) + 1
             for number in range(first, first + per_switch):
                 ends = tuple(f"nf{number}" + "ab"[end] * (interfaces > 1) for end in range(interfaces))
-                slots.append(SlotSpec(f"{switch.name}.nf{number}", switch.name, ends))
+                speed = snic_speed if switch.uplink is not None else None
+                slots.append(SlotSpec(f"{switch.name}.nf{number}", switch.name, ends, speed))
         return dataclasses.replace(self, slots=tuple(slots))
 
     def plugged(self, switch: str) -> list[str]:
@@ -245,6 +250,11 @@ class LabSpec:
             raise SpecError(f"pcie_mbps is {self.pcie_mbps}; expected more than 0 Mb/s, or None for no limit")
         for host in self.hosts:
             _check_address(host)
+        for slot in self.slots:
+            if slot.speed is not None and not SPEED_MIN <= slot.speed <= 1:
+                raise SpecError(
+                    f"slot {slot.name}: speed {slot.speed:g}; expected {SPEED_MIN:g} to 1 of a core, or None"
+                )
         if self.slots and (self.substrate != "netns" or self.plain):
             raise SpecError("slots are for network functions behind oneswitchd: use the substrate netns, and not plain")
 

@@ -80,12 +80,17 @@ class HostState:
 
 @dataclass
 class SlotState:
-    """A place for one network function; ``interfaces`` are its names on the switch, inside ``eth0``, ``eth1``."""
+    """A place for one network function; ``interfaces`` are its names on the switch, inside ``eth0``, ``eth1``.
+
+    Attributes:
+        group: directory of the control group that limits its CPU time; None: nothing does.
+    """
 
     name: str
     netns: str
     switch: str
     interfaces: list[str]
+    group: str | None = None
 
 
 @dataclass

@@ -89,6 +89,7 @@ BAD = {
         changed(slots=(SlotSpec("s", HYPERVISOR, ("vm1",)),)),
         "vm1 on hypervisor is given twice",
     ),
+    "slot faster than a core": (changed().with_slots(1, snic_speed=1.5), "snic0.nf1: speed 1.5; expected 0.001 to 1"),
     "plain star": (changed(plain=True), "use reference"),
 }
 
