@@ -17,9 +17,9 @@ _ADDRESS, _PORT = "192.0.2.1", 53
 _PAGE = 1000
 
 
-def monitor_spec(**options: Any) -> LabSpec:
+def monitor_spec(snic_speed: float | None = None, **options: Any) -> LabSpec:
     """A server with two slots of two interfaces on each switch."""
-    return LabSpec.demo(static_arp=True, **options).with_slots(2, 2)
+    return LabSpec.demo(static_arp=True, **options).with_slots(2, 2, snic_speed)
 
 
 class AssetMonitor(Function):

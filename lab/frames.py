@@ -27,6 +27,7 @@ _PAYLOAD_AT = MAGIC_AT
 _VARYING = struct.Struct(">8H")  # number and time, as the words of a checksum
 _VARYING_AT = 54
 _KIND_AT = 46
+_SOURCE_PORT_AT = 34
 _CHECKSUM_AT = 40
 
 
@@ -64,30 +65,36 @@ class FrameMaker:
         target: addresses of the receiver.
         stream: number of the stream, 32 bits.
         size: bytes of a frame without its checksum, 70 to 1514.
+        flows: number of UDP flows, which take turns; they differ in the source's port.
 
     Raises:
-        ValueError: ``size`` is out of range, or an address is invalid.
+        ValueError: ``size`` or ``flows`` is out of range, or an address is invalid.
     """
 
-    def __init__(self, source: Endpoint, target: Endpoint, stream: int, size: int) -> None:
+    def __init__(self, source: Endpoint, target: Endpoint, stream: int, size: int, flows: int = 1) -> None:
+        if not 1 <= flows <= 1 << 16:
+            raise ValueError(f"{flows} flows: expected 1 to 65536")
         if not SIZE_MIN <= size <= SIZE_MAX:
             raise ValueError(f"frame size {size}: expected {SIZE_MIN} to {SIZE_MAX} bytes")
         ethernet = _mac(target.mac) + _mac(source.mac) + b"\x08\x00"
         addresses = ipaddress.IPv4Address(source.ip).packed + ipaddress.IPv4Address(target.ip).packed
         ip_head = struct.pack(">BBHHHBBH", 0x45, 0, size - 14, 0, 0x4000, 64, 17, 0) + addresses
         ip_head = ip_head[:10] + struct.pack(">H", ~_sum(ip_head) & 0xFFFF) + ip_head[12:]
-        udp = struct.pack(">HHHH", source.port, target.port, size - 34, 0)
+        udp = struct.pack(">HHHH", 0, target.port, size - 34, 0)
         payload = _PAYLOAD.pack(MAGIC, DATA, stream, 0, 0)
         self._frame = bytearray((ethernet + ip_head + udp + payload).ljust(size, b"\0"))
         pseudo = addresses + struct.pack(">HH", 17, size - 34)
+        self._port, self._flows = source.port, flows
         self._constant_sum = _sum(pseudo + bytes(self._frame[34:]))
 
     def make(self, number: int, sent_ns: int, kind: int = DATA) -> bytearray:
         """Return a frame. The next call returns the same buffer, overwritten."""
         frame = self._frame
         frame[_KIND_AT] = kind
+        port = (self._port + number % self._flows) & 0xFFFF
+        struct.pack_into(">H", frame, _SOURCE_PORT_AT, port)
         struct.pack_into(">QQ", frame, _VARYING_AT, number, sent_ns)
-        total = self._constant_sum + (kind << 8) + sum(_VARYING.unpack_from(frame, _VARYING_AT))
+        total = self._constant_sum + port + (kind << 8) + sum(_VARYING.unpack_from(frame, _VARYING_AT))
         total = (total & 0xFFFF) + (total >> 16)
         total = (total & 0xFFFF) + (total >> 16)
         struct.pack_into(">H", frame, _CHECKSUM_AT, (~total & 0xFFFF) or 0xFFFF)

@@ -2,7 +2,7 @@
 
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lab.agent import AgentProcess
@@ -113,6 +113,13 @@ class Function:
             raise ControlError(f"a migration to {target} ended as {ended['outcome']}: {ended['reason']}")
         self.await_active()
         return ended
+
+
+def add_rules(lab: Lab, oneswitchd: Oneswitchd, rules: Sequence[str]) -> None:
+    """Write rules in one bundle, as the controller of a lab's one switch."""
+    argv = ["ovs-ofctl", "-O", "OpenFlow13", "--bundle", "add-flows", oneswitchd.management, "-"]
+    variables = environment() | {"OVS_RUNDIR": str(lab.directory)}
+    subprocess.run(argv, input="\n".join(rules), text=True, check=True, timeout=30, env=variables)
 
 
 def ofctl(lab: Lab, oneswitchd: Oneswitchd, command: str, *arguments: str) -> None:

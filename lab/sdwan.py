@@ -1,6 +1,8 @@
 """Two sites joined by a chain that nfagent deployed: firewall, a gateway of each site, asset monitor (UNO 2.3)."""
 
 import secrets
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,12 @@ def chain(lab: Lab, signatures: Path) -> dict[str, Any]:
         for name, kind, config in zip(FUNCTIONS, kinds, configs, strict=True)
     ]
     return {"name": NAME, "latency_us": BOUND_US, "hops": [{"port": PORT_A}, *functions, {"port": PORT_B}]}
+
+
+def wires(hops: Iterable[Sequence[int]]) -> list[str]:
+    """Return rules that lead packets from each hop to the next one, and back; a hop is its ports, in order."""
+    ends = [(before[-1], after[0]) for before, after in pairwise(hops)]
+    return [f"in_port={one},actions=output:{other}" for end in ends for one, other in (end, end[::-1])]
 
 
 def _firewall() -> dict[str, Any]:

@@ -177,6 +177,18 @@ class Lab:
             raise ControlError(f"lab {self.name} has no switch {name!r}; it has {', '.join(names)}")
         return LabSwitch(self, name)
 
+    def set_speed(self, slot: str, speed: float) -> None:
+        """Change the part of a core that the functions in a slot get.
+
+        Raises:
+            ControlError: the slot has no quota; the lab's notes say why.
+        """
+        group = next((each.group for each in self.state.slots if each.name == slot), None)
+        quotas = quota.find()
+        if group is None or isinstance(quotas, str):
+            raise ControlError(f"slot {slot!r} has no CPU quota to change; see the notes of lab {self.name}")
+        quotas.limit(Path(group).name, speed)
+
     # ---- hosts
 
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> "HostProcess":

@@ -222,6 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     send.add_argument("--duration", type=float, help="seconds to send")
     send.add_argument("--size", type=int, default=128, help="bytes of a frame without its checksum (128)")
     send.add_argument("--stream", type=int, default=1, help="number of the stream (1)")
+    send.add_argument("--flows", type=int, default=1, help="number of UDP flows, which take turns (1)")
     send.set_defaults(run=_send)
     receive = modes.add_parser("receive", help="receive a stream and report")
     receive.add_argument("--interface", action="append", required=True, help="interface to listen on; may be repeated")
@@ -233,7 +234,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _send(options: argparse.Namespace) -> None:
-    frames = FrameMaker(options.source, options.target, options.stream, options.size)
+    frames = FrameMaker(options.source, options.target, options.stream, options.size, options.flows)
     count = options.count if options.duration is None else round(options.rate * options.duration)
     Sender(options.interface, frames, options.rate, count).run()
 

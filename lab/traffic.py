@@ -26,6 +26,7 @@ class Stream:
         count: number of frames; None: until `stop`.
         size: bytes of a frame without its checksum.
         number: number of the stream; concurrent streams need different ones.
+        flows: number of UDP flows, which take turns.
         to: destination of the frames, if not the target itself: a network function forwards them to it.
 
     Raises:
@@ -49,6 +50,7 @@ class Stream:
         count: int | None = None,
         size: int = 128,
         number: int = 1,
+        flows: int = 1,
         to: Endpoint | None = None,
     ) -> None:
         sending, receiving = lab.host(source), lab.host(target)
@@ -68,6 +70,7 @@ class Stream:
                     f"--rate={rate}",
                     f"--size={size}",
                     f"--stream={number}",
+                    f"--flows={flows}",
                     *([f"--count={count}"] if count is not None else []),
                 ],
             )

@@ -74,8 +74,10 @@ def checksum_is_right(data: bytes) -> bool:
 
 @pytest.mark.parametrize("size", [SIZE_MIN, SIZE_MIN + 1, 128, SIZE_MAX])
 @pytest.mark.parametrize(("number", "sent_ns", "kind"), [(0, 0, DATA), (2**40, 2**63 - 1, DATA), (65535, 1, END)])
-def test_frames_are_valid_and_read_back(size: int, number: int, sent_ns: int, kind: int) -> None:
-    frame = bytes(FrameMaker(A, B, 7, size).make(number, sent_ns, kind))
+@pytest.mark.parametrize("flows", [1, 10_000, 65536])
+def test_frames_are_valid_and_read_back(size: int, number: int, sent_ns: int, kind: int, flows: int) -> None:
+    frame = bytes(FrameMaker(A, B, 7, size, flows).make(number, sent_ns, kind))
+    assert int.from_bytes(frame[34:36], "big") == (A.port + number % flows) % 65536
     assert len(frame) == size
     assert frame[:14].hex() == "0200000000020200000000010800"
     assert checksum_is_right(frame[14:34])
