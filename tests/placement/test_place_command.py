@@ -14,6 +14,7 @@ from placement.errors import SchemaError
 from placement.fleet import cluster
 from placement.schema import SCHEMA, from_json, to_json
 from placement.studies.workloads import uno_ring
+from tests.placement.dask_processes import scheduler, workers
 from tests.placement.instances import instance
 from unoctl.cli import app
 
@@ -103,6 +104,20 @@ def test_a_fleet_is_placed_and_servers_that_cannot_be_are_named(tmp_path: Path) 
     done = CliRunner().invoke(app, ["place", "--fleet", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert "cpu seconds per server" in done.stdout
+
+
+def test_a_cluster_of_separate_processes_writes_the_same_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        (tmp_path / f"server{number}.json").write_text(json.dumps(to_json(uno_ring(30_000 + 10_000 * number))))
+    found = []
+    with scheduler() as address, workers(address, 2):
+        for more in ([], ["--dask", address]):
+            done = CliRunner().invoke(app, ["place", "--fleet", str(tmp_path), "--format=json", *more])
+            assert done.exit_code == 0, done.output
+            found.append(Path(json.loads(done.stdout)["plans"]).read_bytes())
+            Path(json.loads(done.stdout)["plans"]).unlink()
+            monkeypatch.setattr(cluster, "LocalCluster", None)  # the second run must use the given one
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(
