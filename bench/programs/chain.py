@@ -10,17 +10,15 @@ ways the whole time.
 
 import argparse
 import dataclasses
-import itertools
 import json
 import os
 import secrets
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -31,9 +29,8 @@ from lab.agent import AgentProcess
 from lab.control_plane import Oneswitchd
 from lab.directory import ENVIRONMENT
 from lab.frames import Endpoint
-from lab.function import Function
-from lab.programs import environment
-from lab.sdwan import FUNCTIONS, NAME, SITE_A, SITE_B, SNIC, TURNED, chain, sites_spec
+from lab.function import Function, add_rules
+from lab.sdwan import FUNCTIONS, NAME, SITE_A, SITE_B, SNIC, TURNED, chain, sites_spec, wires
 from lab.server import Lab
 from lab.signatures import own_signatures
 from lab.spec import HYPERVISOR, HostSpec, InterfaceSpec, LabSpec, PortSpec
@@ -90,7 +87,7 @@ def measure(count: int) -> tuple[list[dict[str, Any]], list[StreamReport]]:
         agent = stack.enter_context(AgentProcess(lab, lab.directory / "nfagent", settings, variables=variables))
         oneswitchd.wait_up()
         fill(agent)
-        rules(oneswitchd, wires([number] for number, *_ in BUSY.values()))
+        add_rules(lab, oneswitchd, wires([number] for number, *_ in BUSY.values()))
         one, other = BUSY
         busy = [
             stack.enter_context(Stream(lab, source, target, rate=PACKETS_PER_S, number=number))
@@ -130,7 +127,7 @@ def deploy(
         answer = agent.client.post(CHAINS, json=order, headers={"traceparent": f"00-{trace}-{CALLER}-01"})
         accepted_s = time.monotonic() - begun
         answer.raise_for_status()
-        rules(oneswitchd, wires(_hops(answer.json())))
+        add_rules(lab, oneswitchd, wires(_hops(answer.json())))
         shown = await_active(agent)
         run: dict[str, Any] = {"accepted_ms": _ms(accepted_s), "active_ms": _ms(time.monotonic() - begun)}
         if waiting is not None:
@@ -189,18 +186,6 @@ def stages(spans: Sequence[Span], names: dict[str, str], begun_at: float) -> dic
 def _are_connected(spans: Sequence[Span]) -> bool:
     """Tell whether the steps of all functions have ended."""
     return sum(span.name == "reconcile" for span in spans) >= len(FUNCTIONS)
-
-
-def wires(hops: Iterable[Sequence[int]]) -> list[str]:
-    """Return rules that lead packets from each hop to the next one, and back."""
-    ends = [(before[-1], after[0]) for before, after in itertools.pairwise(hops)]
-    return [f"in_port={one},actions=output:{other}" for end in ends for one, other in (end, end[::-1])]
-
-
-def rules(oneswitchd: Oneswitchd, wanted: Sequence[str]) -> None:
-    """Write rules as the controller, in one bundle."""
-    argv = ["ovs-ofctl", "-O", "OpenFlow13", "--bundle", "add-flows", oneswitchd.management, "-"]
-    subprocess.run(argv, input="\n".join(wanted), text=True, check=True, timeout=30, env=environment())
 
 
 def summary(runs: Sequence[dict[str, Any]], busy: Sequence[StreamReport]) -> dict[str, Any]:
