@@ -23,6 +23,8 @@ FOLDER = ROOT / "docs/figures"
 
 Draw = Callable[[dict[str, Any]], dict[str, Figure]]
 
+#: How benchmarks are run for figures, if not without arguments.
+ARGUMENTS: dict[str, list[str]] = {"asset_moves": ["--pcie", "--moves", "25"]}
 #: The figures of a benchmark, by its name.
 PAGES: dict[str, Draw] = {
     "hnlb": hnlb.draw,
@@ -66,7 +68,8 @@ def measure(name: str) -> None:
     if name == "all":
         subprocess.run([ROOT / "bench/all", "--save", version("uno-server")], check=True, cwd=ROOT)
         return
-    done = subprocess.run([ROOT / "bench" / name], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    command = [str(ROOT / "bench" / name), *ARGUMENTS.get(name, [])]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     result = json.loads(done.stdout.splitlines()[-1])
     FOLDER.mkdir(exist_ok=True)
     saved(name).write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")

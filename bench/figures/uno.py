@@ -8,12 +8,19 @@ from matplotlib.figure import Figure
 PAPER, OURS, OTHER = "#d62728", "#1f77b4", "#7f7f7f"
 #: UNO 2.3: Gbps with two and three functions when the sNIC switches.
 PAPER_CHAIN = {2: 6.0, 3: 3.0}
+#: UNO 5.1: the highest, and halved.
+PAPER_SWITCHING = (1.0, 0.5)
+#: UNO 5.1: more than doubled, of the bytes over PCIe.
+PAPER_QAT = 2.0
 #: UNO 5.1, at 4 Gbps: host cores without an sNIC, and sNIC cores.
 PAPER_CORES = (6, 8)
 #: UNO 5.1: energy of the host over that of the sNIC.
 PAPER_ENERGY = {"l7fw": (2.0, 3.0), "secgw": (1.5, 2.0)}
 #: UNO 5.3, in us.
 PAPER_LATENCY = {"UNO full": 79_000, "UNO partial": 200}
+#: UNO 5.2: added latency of packets during a move, and MB of state by flows.
+PAPER_ADDED_MS = (40, 50)
+PAPER_STATE_MB = {750: 1.4, 1000: 1.6}
 
 
 def draw(result: dict[str, Any]) -> dict[str, Figure]:
@@ -32,9 +39,21 @@ def draw(result: dict[str, Any]) -> dict[str, Figure]:
 def moves(result: dict[str, Any]) -> dict[str, Figure]:
     """Draw Fig. 13 from the result of bench/asset_moves."""
     sizes = sorted(int(key) for key in result if key.isdigit())
-    figure, axes = _axes("flows", "ms without service (p50)")
-    axes.plot(sizes, [result[str(size)]["freeze_p50_ms"] for size in sizes], "o-", c=OURS)
-    axes.set_ylim(bottom=0)
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    times, state = figure.subplots(1, 2)
+    rows = [result[str(size)] for size in sizes]
+    times.axhspan(*PAPER_ADDED_MS, color=PAPER, alpha=0.4, label="added latency, mean (paper)")
+    times.plot(sizes, [row["added_mean_ms"] for row in rows], "o-", c=OURS, label="added latency, mean")
+    times.plot(sizes, [row["freeze_p50_ms"] for row in rows], "s--", c=OTHER, label="without service, median")
+    times.set(xlabel="flows", ylabel="ms (logarithmic)", yscale="log", ylim=(0.1, 5000))
+    state.plot(list(PAPER_STATE_MB), list(PAPER_STATE_MB.values()), "s", c=PAPER, label="paper")
+    state.plot(sizes, [row["state_bytes"] / 1e6 for row in rows], "o-", c=OURS, label="here")
+    state.set(xlabel="flows", ylabel="MB of state", ylim=(0, 2))
+    for axes in (times, state):
+        axes.grid(alpha=0.3)
+        axes.set_xlim(0, 1100)
+    times.legend(fontsize=8, loc="upper center")
+    state.legend(loc="lower right")
     return {"uno-fig13": figure}
 
 
@@ -43,6 +62,7 @@ def _axes(xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
     axes = figure.subplots()
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.grid(alpha=0.3)
+    axes.set_axisbelow(True)
     return figure, axes
 
 
@@ -59,54 +79,73 @@ def chain(rows: list[dict[str, Any]]) -> Figure:
 
 
 def switching(rows: list[dict[str, Any]]) -> Figure:
-    figure, axes = _axes("", "CPU time of the hypervisor's switch, all rules = 1")
+    figure, axes = _axes("", "CPU time, all rules on the host = 1")
     names = [f"{row['offloaded']:.0%} of the rules\non the sNIC" for row in rows]
-    bars = axes.bar(names, [row["cpu_s"] / rows[0]["cpu_s"] for row in rows], color=OURS)
-    axes.bar_label(bars, fmt="%.2f")
+    bars = axes.bar(names, [row["cpu_s"] / rows[0]["cpu_s"] for row in rows], 0.5, color=OURS, label="here")
+    axes.bar_label(bars, fmt="%.2f", padding=2)
+    axes.plot([0, 1], PAPER_SWITCHING, "s", c=PAPER, label="paper (100%: lowest, without a number)")
+    axes.set_ylim(0, 1.2)
+    axes.legend()
     return figure
 
 
 def pcie(rows: list[dict[str, Any]]) -> Figure:
     figure, axes = _axes("", "bytes over PCIe per packet of 1,280")
-    bars = axes.bar([row["way"] for row in rows], [row["bytes"] for row in rows], color=OURS)
-    axes.bar_label(bars)
+    bars = axes.bar([row["way"] for row in rows], [row["bytes"] for row in rows], 0.5, color=OURS, label="here")
+    axes.bar_label(bars, padding=2)
+    doubled = PAPER_QAT * rows[0]["bytes"]
+    axes.axhline(doubled, c=PAPER, ls="--", label="paper: QAT is above this, the others below")
+    axes.set_ylim(0, 1.15 * max(row["bytes"] for row in rows))
+    axes.legend(loc="upper left")
     return figure
 
 
 def cores(rows: list[dict[str, Any]]) -> Figure:
-    figure, axes = _axes("Gbps", "cores, without those of ports")
-    loads = [row["gbps"] for row in rows]
-    for name, label, colour in (("host_only", "host", OTHER), ("uno_snic", "sNIC (UNO)", OURS)):
-        axes.plot(loads, [row[name] for row in rows], "o-", c=colour, label=label)
-    axes.plot(loads, [row["uno_host"] for row in rows], "o--", c=OURS, label="host (UNO)")
-    axes.set_xticks(loads)
-    axes.set_title(
-        f"paper, with polling: {PAPER_CORES[0]} host cores or {PAPER_CORES[1]} of the sNIC at 4 Gbps", fontsize=9
-    )
-    axes.legend()
+    """Draw CPU time relative to that of the host, because a core of the paper polls and ours do not."""
+    figure, axes = _axes("", "cores, host without sNIC = 1")
+    last = rows[-1]
+    labels = ("host,\nwithout sNIC", "host,\nUNO", "sNIC's slow cores,\nUNO")
+    here = [last[name] / last["host_only"] for name in ("host_only", "uno_host", "uno_snic")]
+    paper = [1.0, 0.0, PAPER_CORES[1] / PAPER_CORES[0]]
+    for shift, values, colour, label in ((-0.2, paper, PAPER, "paper, at 4 Gbps"), (0.2, here, OURS, "here")):
+        bars = axes.bar([place + shift for place in range(3)], values, 0.4, color=colour, label=label)
+        axes.bar_label(bars, fmt="%.2f")
+    axes.set_xticks(range(3), labels)
+    axes.set_ylim(0, 1.25 * max(*here, *paper))
+    axes.legend(loc="upper left")
     return figure
 
 
 def energy(rows: list[dict[str, Any]]) -> Figure:
     figure, axes = _axes("", "energy on the host / on the sNIC")
-    bars = axes.bar([row["function"].upper() for row in rows], [row["ratio"] for row in rows], color=OURS, label="here")
-    axes.bar_label(bars, fmt="%.1f")
+    names = [row["function"].upper() for row in rows]
+    bars = axes.bar(names, [row["ratio"] for row in rows], 0.3, color=OURS, label="here, by assumed watts")
+    axes.bar_label(bars, fmt="%.1f", padding=2)
     for place, row in enumerate(rows):
         low, high = PAPER_ENERGY[row["function"]]
-        label = "paper" if place == 0 else None
-        axes.plot([place, place], [low, high], c=PAPER, lw=6, solid_capstyle="butt", label=label)
+        beside, label = place + 0.25, "paper" if place == 0 else None
+        axes.plot([beside, beside], [low, high], c=PAPER, lw=8, solid_capstyle="butt", label=label)
     axes.axhline(1, c="grey", lw=0.8)
-    axes.legend()
+    axes.set_xlim(-0.6, len(rows) - 0.4)
+    axes.set_ylim(0, 1.5 * max(row["ratio"] for row in rows))
+    axes.legend(loc="upper center", ncols=2)
     return figure
 
 
 def latency(rows: list[dict[str, Any]]) -> Figure:
-    figure, axes = _axes("", "round trip, us (simulated)")
-    bars = axes.bar([row["way"] for row in rows], [row["round_trip_us"] for row in rows], color=OURS, label="here")
-    axes.bar_label(bars, fmt="%.0f")
-    axes.plot(list(PAPER_LATENCY), list(PAPER_LATENCY.values()), "s", c=PAPER, label="paper")
+    figure, axes = _axes("", "round trip, ms (logarithmic)")
+    names = [row["way"] for row in rows]
+    trips = [row["round_trip_us"] / 1000 for row in rows]
+    spread = [[trip - row["least_us"] / 1000 for trip, row in zip(trips, rows, strict=True)]]
+    spread.append([row["most_us"] / 1000 - trip for trip, row in zip(trips, rows, strict=True)])
+    bars = axes.bar(names, trips, 0.5, color=OURS, yerr=spread, ecolor=OTHER, capsize=4, label="emulated, at a scale")
+    axes.bar_label(bars, fmt="%.1f", label_type="center", color="white", weight="bold")
+    paper = [PAPER_LATENCY.get(name) for name in names]
+    places = [place for place, each in enumerate(paper) if each is not None]
+    axes.plot(places, [each / 1000 for each in paper if each is not None], "s", c=PAPER, label="paper")
     axes.set_yscale("log")
-    axes.legend()
+    axes.set_ylim(0.1, 200)
+    axes.legend(loc="upper left")
     return figure
 
 

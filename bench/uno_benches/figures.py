@@ -1,8 +1,9 @@
 """UNO's figures 2, 8, 9, 10, 11, 14, 15 and 16 in emulation. Last line: JSON with the points of each.
 
-Figures 2 and 8 count and measure real Open vSwitch; 9 counts the bytes of real ESP packets; 10 and 11 are CPU times of
-the functions with UNO's ratios for the sNIC's cores; 14 is a simulation of queues; 15 and 16 run the optimiser. Figure
-13 is `bench/asset_moves`. Assumptions about the hardware are in constants.toml; docs/figures.md judges it all.
+Figures 2 and 8 count and measure real Open vSwitch; 9 counts the bytes of real ESP packets; 10 and 14 send packets
+through real functions on cores that a CPU quota slows by UNO's ratios, which needs root; 11 is the functions' CPU time
+in memory by watts; 15 and 16 run the optimiser. ``fig14_queues`` simulates the same deployments at UNO's rates.
+Figure 13 is `bench/asset_moves --pcie`. Assumptions are in constants.toml; docs/figures.md judges it all.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from placement.studies.fig16 import curve
-from uno_benches import functions, switches
+from uno_benches import functions, round_trips, switches
 
 CONSTANTS = Path(__file__).with_name("constants.toml")
 
@@ -28,13 +29,15 @@ def main() -> None:
     options = parser.parse_args()
     constants = tomllib.loads(CONSTANTS.read_text())
     measured = functions.costs()
+    trips = round_trips.measure(constants, *((2.0, 1) if options.quick else (6.0, 3)))
     figures = {
         "fig2": chains(constants),
         "fig8": [switches.filtering(part, 1024 if options.quick else 4096, 2) for part in (0.0, 0.5, 1.0)],
         "fig9": functions.pcie_bytes(),
-        "fig10": functions.cores(measured, constants),
+        "fig10": round_trips.cores(trips, constants),
         "fig11": functions.energy(measured, constants),
-        "fig14": functions.latency(measured, constants),
+        "fig14": trips,
+        "fig14_queues": functions.latency(measured, constants),
         "fig16": [vars(point) for point in curve()],
     }
     result = {"figures": figures, "measured": measured, "orderings": orderings(figures), "load": os.getloadavg()[0]}
@@ -75,7 +78,6 @@ def orderings(figures: dict[str, Any]) -> dict[str, bool]:
         "fig9": crossed["sNIC"] < crossed["x86, AES-NI"] < crossed["x86, QAT"] / 2,
         "fig10": all(row["uno_host"] < row["host_only"] < row["uno_snic"] for row in figures["fig10"]),
         "fig11": all(row["ratio"] > 1 for row in figures["fig11"]),
-        "fig14": trip["UNO full"] > trip["switch offload"] > trip["standalone host"]
-        and trip["UNO full"] > trip["UNO partial"],
+        "fig14": trip["UNO full"] > max(trip["switch offload"], trip["standalone host"], trip["UNO partial"]),
         "fig16": [row["host"] for row in curves] == sorted((row["host"] for row in curves), reverse=True),
     }

@@ -1,6 +1,6 @@
-"""Figures 9, 10, 11 and 14: what functions cost, from measured CPU times and counted bytes.
+"""Figures 9, 11 and queues for 14: what functions cost, from CPU times in memory and counted bytes.
 
-Time on the sNIC's cores is time on this machine's by UNO's ratios (constants.toml); no process is slowed.
+Time on the sNIC's cores is time on this machine's by UNO's ratios (constants.toml); no process is slowed here.
 """
 
 import json
@@ -19,9 +19,9 @@ FLOWS = 10_000
 _ETHERNET = 14
 
 
-def pcie_bytes() -> list[dict[str, Any]]:
+def pcie_bytes(udp_bytes: int = UDP_BYTES) -> list[dict[str, Any]]:
     """Count the bytes that cross PCIe for each packet that leaves the host protected, by where SECGW runs (Fig. 9)."""
-    clear = IP(src="10.0.0.1", dst="10.0.1.1") / UDP(sport=1, dport=2) / bytes(UDP_BYTES - 28)
+    clear = IP(src="10.0.0.1", dst="10.0.1.1") / UDP(sport=1, dport=2) / bytes(udp_bytes - 28)
     gateway = SecurityAssociation(
         ESP, spi=1, crypt_algo="AES-GCM", crypt_key=bytes(20), tunnel_header=IP(src="192.0.2.1", dst="192.0.2.2")
     )
@@ -45,21 +45,6 @@ def costs() -> dict[str, float]:
         "l7fw_ns": json.loads(firewall.stdout)["after_verdict_ns"],
         "frame_bytes": 1400,
     }
-
-
-def cores(measured: dict[str, float], constants: Constants) -> list[dict[str, float]]:
-    """Return the cores that SECGW and L7FW need at a throughput, all on the host or all on the sNIC (Fig. 10).
-
-    ``cpu_s_per_gbit`` is the measured part; without ports, which the paper's polling cores include.
-    """
-    per_packet = (measured["secgw_ns"] + measured["l7fw_ns"]) * 1e-9
-    slowed = measured["secgw_ns"] * constants["snic"]["secgw"] + measured["l7fw_ns"] * constants["snic"]["l7fw"]
-    packets_per_gbit = 1e9 / (8 * measured["frame_bytes"])
-    rows = []
-    for gbps in (1, 2, 3, 4):
-        host, snic = gbps * packets_per_gbit * per_packet, gbps * packets_per_gbit * slowed * 1e-9
-        rows.append({"gbps": gbps, "host_only": host, "uno_host": 0.0, "uno_snic": snic, "cpu_s_per_gbit": host / gbps})
-    return rows
 
 
 def energy(measured: dict[str, float], constants: Constants) -> list[dict[str, Any]]:
