@@ -16,7 +16,7 @@ def cells(notebook) -> list[tuple[str, str]]:
 
 
 def test_notebooks_exist() -> None:
-    assert len(TEXTS) == 8
+    assert len(TEXTS) == 12
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda path: path.stem)
