@@ -124,14 +124,14 @@ class Plumbing:
         """
         return self.connect([number])
 
-    def connect(self, numbers: Collection[int], interfaces: Collection[str] = ()) -> bool:
+    def connect(self, numbers: Collection[int], interfaces: Collection[str | Interface] = ()) -> bool:
         """Create the patch pairs of virtual ports, and attach interfaces to ``edge``, in one transaction.
 
         Raises:
             ValueError, OwnershipError, InterfaceError, DatabaseError: as for `add_virtual_port` and `attach`.
         """
         pairs = [end for number in numbers for end in self._patch_pair(number, number)]
-        return self._apply([], [*pairs, *((EDGE, "interface", Interface(name)) for name in interfaces)])
+        return self._apply([], [*pairs, *(_attached(interface) for interface in interfaces)])
 
     def remove_virtual_ports(self, *numbers: int) -> bool:
         """Remove the patch pairs of virtual ports, those that exist, in one transaction.
@@ -150,8 +150,7 @@ class Plumbing:
             OwnershipError: it is on another bridge, or is a patch or PCIe port.
             InterfaceError: the switch could not open it (with its message); it was removed again.
         """
-        wanted = Interface(interface) if isinstance(interface, str) else interface
-        return self._apply([], [(EDGE, "interface", wanted)])
+        return self._apply([], [_attached(interface)])
 
     def detach(self, interface: str) -> bool:
         """Detach an interface from ``edge``, if it is there.
@@ -306,6 +305,10 @@ class Plumbing:
 
 
 _Wanted = tuple[str, Role, Interface]
+
+
+def _attached(interface: str | Interface) -> _Wanted:
+    return EDGE, "interface", Interface(interface) if isinstance(interface, str) else interface
 
 
 def _check_number(number: int) -> None:

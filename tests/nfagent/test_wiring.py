@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -30,6 +31,20 @@ def wired(fake: FakeOneswitchd, monkeypatch: pytest.MonkeyPatch) -> ServerWiring
     config = MagicMock(switch=())
     config.oneswitchd.configure_mock(api=fake.api, api_token_file=None)
     return ServerWiring(config)
+
+
+def test_all_ports_of_a_function_are_made_in_one_pass(
+    fake: FakeOneswitchd, wired: ServerWiring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plumbing = MagicMock()
+    opened = MagicMock(return_value=nullcontext(plumbing))
+    monkeypatch.setattr(wiring, "ServerPlumbing", opened)
+    second = replace(PORT, number=1001, name="nf1001")
+    wired.connect([(PORT, HOME[1]), (second, "vf1")], HOME[0], OWNER)
+    assert wired.homes(OWNER) == {1000: HOME, 1001: (HOME[0], "vf1")}
+    opened.assert_called_once()
+    ((numbers, attached),) = [call.args for call in plumbing.connect.call_args_list]
+    assert (set(numbers), attached) == ({1000, 1001}, {HOME[0]: [HOME[1], "vf1"]})
 
 
 def test_a_port_belongs_to_its_function(fake: FakeOneswitchd, wired: ServerWiring) -> None:

@@ -116,6 +116,22 @@ def test_a_second_ensure_changes_nothing(plumbing: Plumbing, database: SwitchDat
         assert database.rows("Open_vSwitch")[0].next_cfg == before
 
 
+def test_ports_and_interfaces_are_connected_in_one_transaction(plumbing: Plumbing, database: SwitchDatabase) -> None:
+    def transactions() -> int:
+        with database.lock:
+            return database.rows("Open_vSwitch")[0].next_cfg
+
+    plumbing.ensure(LAYOUT)
+    before = transactions()
+    wanted = [Interface(f"vm{number}", "dummy") for number in (7, 8)]
+    assert plumbing.connect([7, 8], wanted) is True
+    database.await_applied()
+    assert transactions() == before + 1
+    assert {*patch_names(7), *patch_names(8), "vm7", "vm8"} <= {port.name for port in plumbing.describe().ports}
+    assert plumbing.connect([7, 8], wanted) is False
+    assert transactions() == before + 1
+
+
 def test_ensure_removes_nothing(plumbing: Plumbing) -> None:
     plumbing.ensure(LAYOUT)
     plumbing.add_virtual_port(7)
