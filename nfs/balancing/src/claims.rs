@@ -7,6 +7,8 @@
 use crate::tables::Neighbour;
 
 const SECOND: u64 = 1_000_000_000;
+/// The shortest time between two questions for a next hop.
+const QUICK: u64 = SECOND / 10;
 /// The time in which an owner can object.
 pub const PATIENCE: u64 = 2 * SECOND;
 /// The time after an objection in which announcements are not believed at once.
@@ -109,7 +111,24 @@ impl Neighbour {
 
     /// Allows one question a second, and notes it.
     pub fn may_ask(&mut self, now: u64) -> bool {
-        let due = self.asked == 0 || now.saturating_sub(self.asked) >= SECOND;
+        self.may_ask_after(SECOND, now)
+    }
+
+    /// Allows a question for a next hop, and notes it: one a second, and more often in the first while no station has answered. A
+    /// function asks when it starts, which may be just before its port, or its neighbour's, is connected.
+    pub fn may_seek(&mut self, now: u64) -> bool {
+        if self.mac != 0 {
+            return self.may_ask(now);
+        }
+        if self.asked == 0 {
+            self.claimed = now;
+        }
+        let pause = now.saturating_sub(self.claimed) / 2;
+        self.may_ask_after(pause.clamp(QUICK, SECOND), now)
+    }
+
+    fn may_ask_after(&mut self, pause: u64, now: u64) -> bool {
+        let due = self.asked == 0 || now.saturating_sub(self.asked) >= pause;
         if due {
             self.asked = now;
         }
@@ -223,5 +242,24 @@ mod tests {
         assert_eq!(neighbour.hear(OTHER, Manner::Told, 2 * SECOND - 1), NOTHING);
         assert_eq!(neighbour.doubted(2 * SECOND - 1), Some(OWNER));
         assert!(neighbour.may_ask(2 * SECOND));
+    }
+
+    #[test]
+    fn an_unknown_next_hop_is_sought_ever_more_rarely_until_once_a_second() {
+        let mut neighbour = Neighbour::zeroed();
+        let start = 7 * SECOND;
+        let asked: Vec<u64> = (0..100)
+            .map(|tenth| tenth * QUICK)
+            .filter(|after| neighbour.may_seek(start + after))
+            .map(|after| after / QUICK)
+            .collect();
+        assert_eq!(asked[..6], [0, 1, 2, 4, 8, 16]);
+        assert!(asked[5..].windows(2).all(|pair| pair[1] - pair[0] == 10));
+
+        neighbour.hear(OWNER, Manner::Told, start + 10 * SECOND);
+        assert_eq!(
+            (neighbour.claim, neighbour.settle(start + 20 * SECOND)),
+            (0, false)
+        );
     }
 }

@@ -22,6 +22,7 @@ pub struct Neighbour {
     pub asked: u64,
     /// A MAC address that another station claimed, until the owner of `mac` objects; 0: none.
     pub claim: u64,
+    /// The time of the claim; while `mac` is unknown, that of the first question.
     pub claimed: u64,
     /// The MAC address before an announcement, whose owner may still object; 0: none.
     pub former: u64,

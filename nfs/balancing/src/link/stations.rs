@@ -102,15 +102,16 @@ impl Link<'_> {
         }
     }
 
-    /// Asks all stations for an address, at most once a second.
+    /// Asks all stations for an address, at most once a second; for an unknown next hop at first more often.
     pub fn solicit(&mut self, address: IpAddr, interface: usize) {
         let (key, now) = (Address::from(address), self.context.now());
-        let ask = |neighbour: &mut Neighbour| neighbour.may_ask(now);
         let tables = self.neighbours;
         let due = if self.network.is_next(address) {
+            let seek = |neighbour: &mut Neighbour| neighbour.may_seek(now);
             let next_hops = &tables.next_hops;
-            next_hops.update_or_insert(&key, now, LIFETIME, Neighbour::zeroed, ask)
+            next_hops.update_or_insert(&key, now, LIFETIME, Neighbour::zeroed, seek)
         } else {
+            let ask = |neighbour: &mut Neighbour| neighbour.may_ask(now);
             let stations = &tables.stations;
             stations.amend(&key, now, ask).or_else(|| {
                 stations.update_or_insert(&key, now, UNANSWERED, Neighbour::zeroed, ask)
@@ -228,6 +229,17 @@ impl Link<'_> {
                 self.solicit(way.next, way.interface);
             }
         }
+    }
+
+    /// Asks for the next hops whose MAC address is unknown, as far as that is due. Returns whether there are any.
+    pub fn seek(&mut self) -> bool {
+        let network = self.network;
+        let mut found = false;
+        for way in network.ways().iter().filter(|way| way.mac().is_none()) {
+            found = true;
+            self.solicit(way.next, way.interface);
+        }
+        found
     }
 
     /// Returns the next station toward an address. A station on a link is asked again if its entry is stale or in doubt.

@@ -7,12 +7,14 @@ use super::Link;
 /// The time between two refreshes of next hops, in nanoseconds.
 const REFRESH: u64 = 1_000_000_000;
 
-/// Announces the function's addresses when that is due, and refreshes the next hops once a second.
+/// Announces the function's addresses when that is due, and refreshes the next hops once a second; seeks unknown ones in between.
 #[derive(Debug, Default)]
 pub struct Upkeep {
     /// The time of the last refresh; 0: at once.
     refreshed: AtomicU64,
     is_due: AtomicBool,
+    /// Whether the last look found a next hop whose MAC address is unknown.
+    is_seeking: AtomicBool,
 }
 
 impl Upkeep {
@@ -32,6 +34,9 @@ impl Upkeep {
         if refreshes {
             self.refreshed.store(now, Ordering::Relaxed);
             link.refresh();
+        }
+        if refreshes || self.is_seeking.load(Ordering::Relaxed) {
+            self.is_seeking.store(link.seek(), Ordering::Relaxed);
         }
         refreshes
     }
