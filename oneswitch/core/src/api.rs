@@ -94,11 +94,24 @@ pub struct SwitchConfig {
     pub link: Option<LinkConfig>,
 }
 
-/// Names of a PCIe link's two ports on the `edge` bridges.
+/// Names of a PCIe link's two ports on the `edge` bridges, and how it carries flow-ids.
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
     pub hypervisor: String,
     pub local: String,
+    pub kind: LinkKind,
+}
+
+/// How a PCIe link carries flow-ids.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkKind {
+    /// Each end by itself, as its port number tells.
+    #[default]
+    Probed,
+    /// As VLAN tags.
+    Vlan,
+    /// Beside the packets, between ports of Open vSwitch's type `pcie`.
+    Pcie,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -341,7 +354,7 @@ impl fmt::Display for PortError {
                 f,
                 "virtual port {number} cannot be executed at {executor}: rules with NORMAL, ct or learn keep state that all ports share at one switch; delete them first"
             ),
-            Self::FlowIdsExhausted => write!(f, "all 4080 flow-ids are in use"),
+            Self::FlowIdsExhausted => write!(f, "all flow-ids are in use: a PCIe link that carries them as VLAN tags allows 4080"),
         }
     }
 }
@@ -359,8 +372,8 @@ pub struct PortView {
     pub executor: String,
     /// The switch that runs the pipeline.
     pub executes_at: String,
-    pub flow_id: u16,
-    pub ingress_id: Option<u16>,
+    pub flow_id: u32,
+    pub ingress_id: Option<u32>,
     pub up: bool,
     /// Why it is down; `None` if it is up.
     pub reason: Option<String>,
@@ -397,13 +410,23 @@ impl BridgeState {
     }
 }
 
+/// The state of a PCIe link.
+#[derive(Clone, Debug)]
+pub struct LinkView {
+    pub up: bool,
+    /// `vlan` or `pcie`; `None`: its ends differ, or are not known.
+    pub kind: Option<&'static str>,
+    /// Why it has this type.
+    pub reason: String,
+}
+
 #[derive(Clone, Debug)]
 pub struct SwitchView {
     pub name: String,
     pub virt: BridgeState,
     pub edge: BridgeState,
     /// `None` on the hypervisor.
-    pub link_up: Option<bool>,
+    pub link: Option<LinkView>,
     pub physical_flows: usize,
     pub physical_groups: usize,
     pub physical_meters: usize,

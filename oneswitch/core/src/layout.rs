@@ -1,3 +1,4 @@
+pub mod carrier;
 pub mod compare;
 pub mod edge;
 pub mod encoding;

@@ -3,6 +3,7 @@
 pub mod counters;
 pub mod executors;
 pub mod flood;
+pub mod flow_ids;
 pub mod port_views;
 pub mod ports;
 pub mod quarantine;

@@ -11,6 +11,7 @@ pub mod markers;
 pub mod newer;
 pub mod offload;
 pub mod paths;
+pub mod pcie_links;
 pub mod port_config;
 pub mod port_counters;
 pub mod properties;

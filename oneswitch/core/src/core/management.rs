@@ -72,7 +72,7 @@ impl Core {
     /// packets there died with it.
     ///
     /// # Errors
-    /// `PortUnknown`, `PortOwned`, `SwitchUnknown`, `InterfaceReserved`, `NoMove`, `MarkersMissing`, `SwitchDown`, `InterfaceMissing`. No frame
+    /// `PortUnknown`, `PortOwned`, `SwitchUnknown`, `InterfaceReserved`, `NoMove`, `MarkersMissing`, `SwitchDown`, `InterfaceMissing`, `FlowIdsExhausted`. No frame
     /// has been sent then.
     pub fn send_markers(
         &mut self,
@@ -285,7 +285,7 @@ impl Core {
             name: switch.name.clone(),
             virt: switch.virt.view(),
             edge: switch.edge.view(),
-            link_up: self.switches.link_up(index),
+            link: self.switches.link_view(index),
             physical_flows: self
                 .truth
                 .tables

@@ -5,6 +5,7 @@ use crate::core::Core;
 use crate::journal::records::{Clock, JournalError, Settings};
 use crate::journal::restore::replay;
 use crate::server::flood::Flood;
+use crate::server::flow_ids::FlowId;
 use crate::server::ports::VirtualPort;
 use openflow13::config;
 use std::collections::BTreeMap;
@@ -87,8 +88,8 @@ impl Core {
         self.truth.table_configs.count(|table| tables.count(table));
         self.watch_for_monitors();
         self.switches.properties.are_needed = self.truth.has_group_properties();
-        let retired = replayed.retired.chunks_exact(2);
-        let retired = retired.map(|id| u16::from_be_bytes([id[0], id[1]]));
+        let retired = replayed.retired.chunks_exact(4);
+        let retired = retired.map(|id| FlowId::from_be_bytes([id[0], id[1], id[2], id[3]]));
         self.server.ports.quarantine.restore(retired);
         let tables = self.truth.table_configs.encode();
         self.journal

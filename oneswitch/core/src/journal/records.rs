@@ -19,6 +19,7 @@ use crate::model::rule::{Counters, Rule, RuleKey};
 use crate::model::truth::{Changes, Meter, Request, Truth};
 use crate::offload::flows::{Counted, Totals};
 use crate::server::counters::counters;
+use crate::server::flow_ids::FlowId;
 use crate::server::ports::VirtualPort;
 use crate::server::Server;
 use openflow13::{
@@ -29,7 +30,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 /// The last byte is the format's version.
-pub const MAGIC: [u8; 8] = *b"1switch\x03";
+pub const MAGIC: [u8; 8] = *b"1switch\x04";
 /// Bytes of a record before its kind.
 pub const FRAMING: usize = 12;
 /// Kind and time.
@@ -193,7 +194,7 @@ impl Journal {
         let now = clock.unix_nanos(clock.now);
         let moves = moves::of_server(server, &switch_name);
         let retired = server.ports.quarantine.ids();
-        let retired = retired.flat_map(u16::to_be_bytes).collect();
+        let retired = retired.flat_map(FlowId::to_be_bytes).collect();
         let port_counters = port_counters::of_server(server);
         let kept = [
             (kind::SETTINGS, settings.encode(), &mut self.settings),
@@ -339,9 +340,9 @@ pub fn checksum(bytes: &[u8]) -> u32 {
 pub struct PortSettings {
     pub number: u32,
     pub config: u32,
-    pub flow_id: u16,
+    pub flow_id: FlowId,
     /// Zero in the file if unset.
-    pub ingress_id: Option<u16>,
+    pub ingress_id: Option<FlowId>,
     pub hw_addr: Option<[u8; 6]>,
     /// In the order of `ofp_port_stats`.
     pub base: [u64; 12],
@@ -427,8 +428,8 @@ impl Settings {
         };
         while !input.is_empty() {
             let (number, config) = (array(input)?, array(input)?);
-            let flow_id = u16::from_be_bytes(array(input)?);
-            let ingress_id = u16::from_be_bytes(array(input)?);
+            let flow_id = FlowId::from_be_bytes(array(input)?);
+            let ingress_id = FlowId::from_be_bytes(array(input)?);
             let [has_address] = array(input)?;
             let address = array(input)?;
             let mut base = [0; 12];

@@ -1,33 +1,22 @@
 //! The wanted rules of each switch's `edge` bridge, derived from the port map (docs/architecture.md, "Rules in edge").
 
 use crate::api::{LinkConfig, SwitchIndex};
-use crate::layout::encoding::{resubmit, set_field, UNTAGGED};
+use crate::layout::carrier::{Carrier, Packets};
+use crate::layout::encoding::{appended, set_field, NO_PORT};
 use crate::layout::offload;
 use crate::offload::Offload;
 use crate::server::executors::HUB;
 use crate::server::flood::{pkt_mark_oxm, Flood, Generation};
+use crate::server::flow_ids::FlowId;
 use crate::server::ports::{Location, PortMap, VirtualPort};
-use openflow13::{
-    config, group_no, group_type, port_no, ActionList, Buckets, CanonicalMatch, GroupMod,
-    GroupModCommand, Match,
-};
+use openflow13::{config, ActionList, CanonicalMatch, Match};
 use std::collections::BTreeMap;
 
-/// Packets that enter a PCIe link with tags of their own are parsed again before they get another one, because Open vSwitch keeps only two
-/// tags of a packet that it is changing and would lose the third. Only a select group makes it recirculate a packet; this one has one
-/// bucket, to table 1.
-const REPARSE_GROUP: u32 = 1;
-/// Leads to [`REPARSE_GROUP`]. After a clone that starts to recirculate, Open vSwitch 3.1 continues as if the packet had not left it
-/// (`ctx->exit`, which `clone_xlate_actions` in ofproto-dpif-xlate.c does not restore), and repeats the clone in `virt` before anything
-/// that a ct() or a select group recirculates there. The end of a group's bucket resets it.
-const ENCLOSING_GROUP: u32 = 2;
-const REPARSED_TABLE: u8 = 1;
 /// Priority of every rule in `edge`, except those of offloaded flows and those that match every packet of a table.
 const PRIORITY: u16 = 100;
 const MISS_PRIORITY: u16 = 99;
 /// Cookie of every rule in `edge`, except those of offloaded flows: "oneswtch".
 pub const COOKIE: u64 = 0x6f6e_6573_7774_6368;
-const ETHERTYPE_VLAN: u16 = 0x8100;
 /// Name of the patch port in `edge` through which multicast packets leave `virt`.
 pub const MULTICAST_PATCH: &str = "edge-mc";
 
@@ -52,6 +41,23 @@ pub struct EdgeRule {
 }
 
 pub type EdgeRules = BTreeMap<(u8, CanonicalMatch), EdgeRule>;
+
+/// A PCIe port of one switch's `edge`.
+#[derive(Clone, Copy)]
+struct PciePort {
+    /// The switch at the other end.
+    peer: SwitchIndex,
+    number: u32,
+    carrier: Carrier,
+}
+
+impl PciePort {
+    /// Returns the way of a packet into the link with a flow-id; `None`: the link cannot carry that id.
+    fn way(self, id: FlowId, before: ActionList) -> Option<ActionList> {
+        let carried = self.carrier.carries(id);
+        carried.then(|| self.carrier.put(before, id).output(self.number, 0))
+    }
+}
 
 /// The input from which one switch's rules are derived.
 pub struct EdgeInput<'a> {
@@ -131,9 +137,8 @@ impl EdgeInput<'_> {
             return patch.map_or_else(ActionList::default, |patch| unbound.output(patch, 0));
         }
         let way = port.ingress_id.zip(self.toward(executor));
-        way.map_or_else(ActionList::default, |(id, link)| {
-            appended(unbound, tagged(id).as_bytes()).output(link, 0)
-        })
+        way.and_then(|(id, link)| link.way(id, unbound))
+            .unwrap_or_default()
     }
 
     /// Adds rules from the interface to `virt`, here or tagged toward its executor: both interfaces of a moving port work.
@@ -150,7 +155,7 @@ impl EdgeInput<'_> {
                 Some(ActionList::default().output(patch, 0))
             } else {
                 let id = port.ingress_id.zip(self.toward(executor));
-                id.map(|(id, link)| tagged(id).output(link, 0))
+                id.and_then(|(id, link)| link.way(id, ActionList::default()))
             };
             if let Some(actions) = actions {
                 put(rules, Match::any().with_in_port(interface), actions);
@@ -170,35 +175,31 @@ impl EdgeInput<'_> {
                 put(rules, Match::any().with_in_port(patch), actions);
             }
         } else if let Some(link) = self.toward(to.switch) {
-            depart(rules, patch, &[], tagged(port.flow_id).output(link, 0));
+            let oxm = &[];
+            let leaving = Packets { from: patch, oxm };
+            forward(rules, leaving, None, port.flow_id, &[link], None);
         }
     }
 
-    /// Adds rules for tagged packets from the PCIe links: pop and deliver, or forward (the hypervisor only).
+    /// Adds rules for packets with a flow-id from the PCIe links: deliver, or forward (the hypervisor only).
     fn arrival(&self, port: &VirtualPort, rules: &mut EdgeRules) {
-        for (from, link) in self.pcie_ports() {
-            let Some(to) = self.arrival_goal(port, from) else {
+        for link in self.pcie_ports() {
+            let Some(to) = self.arrival_goal(port, link.peer) else {
                 continue;
             };
-            let actions = if to.switch == self.switch {
-                let popped = ActionList::default().pop_vlan();
-                let popped = match self.is_offloaded(port) {
-                    // Parsed again, the packet counts without the tag.
-                    true => reparsed(popped),
-                    false => popped,
+            if to.switch == self.switch {
+                let taken = match self.is_offloaded(port) {
+                    // Parsed again, the packet counts without a tag.
+                    true => link.carrier.take_whole(ActionList::default()),
+                    false => link.carrier.take(ActionList::default()),
                 };
                 let interface = (self.number_of)(&to.interface);
-                interface.map(|interface| self.delivered(port, interface, popped))
-            } else {
-                self.toward(to.switch)
-                    .map(|out| ActionList::default().output(out, 0))
-            };
-            if let Some(actions) = actions {
-                put(
-                    rules,
-                    Match::any().with_in_port(link).with_vlan_vid(port.flow_id),
-                    actions,
-                );
+                if let Some(interface) = interface {
+                    let delivered = self.delivered(port, interface, taken);
+                    transit(rules, link, port.flow_id, &[], Some(delivered));
+                }
+            } else if let Some(out) = self.toward(to.switch) {
+                transit(rules, link, port.flow_id, &[out], None);
             }
         }
     }
@@ -220,19 +221,15 @@ impl EdgeInput<'_> {
         let (Some(id), Some(patch)) = (port.ingress_id, patch) else {
             return;
         };
-        for (from, link) in self.pcie_ports() {
-            let Some(executor) = self.execution_goal(port, from) else {
+        for link in self.pcie_ports() {
+            let Some(executor) = self.execution_goal(port, link.peer) else {
                 continue;
             };
-            let actions = if executor == self.switch {
-                Some(reparsed(ActionList::default().pop_vlan()).output(patch, 0))
-            } else {
-                let out = self.toward(executor);
-                out.map(|out| ActionList::default().output(out, 0))
-            };
-            if let Some(actions) = actions {
-                let matching = Match::any().with_in_port(link).with_vlan_vid(id);
-                put(rules, matching, actions);
+            if executor == self.switch {
+                let taken = link.carrier.take_whole(ActionList::default());
+                transit(rules, link, id, &[], Some(taken.output(patch, 0)));
+            } else if let Some(out) = self.toward(executor) {
+                transit(rules, link, id, &[out], None);
             }
         }
     }
@@ -255,100 +252,112 @@ impl EdgeInput<'_> {
         let Some(patch) = (self.number_of)(MULTICAST_PATCH) else {
             return;
         };
-        let mut actions = tagged(generation.flow_id());
-        let mut leaves = false;
-        for (switch, link) in self.pcie_ports() {
-            if self.switch != HUB || generation.has_members_at(switch) {
-                actions = actions.output(link, 0);
-                leaves = true;
-            }
-        }
-        if leaves {
-            depart(rules, patch, &pkt_mark_oxm(generation.mark()), actions);
+        let is_needed =
+            |link: &PciePort| self.switch != HUB || generation.has_members_at(link.peer);
+        let links: Vec<PciePort> = self.pcie_ports().filter(is_needed).collect();
+        if !links.is_empty() {
+            let oxm = &pkt_mark_oxm(generation.mark());
+            let leaving = Packets { from: patch, oxm };
+            forward(rules, leaving, None, generation.flow_id(), &links, None);
         }
     }
 
     fn multicast_arrival(&self, generation: &Generation, rules: &mut EdgeRules) {
-        for (from, link) in self.pcie_ports() {
-            let mut actions = ActionList::default();
-            if self.switch == HUB {
-                for (_, out) in self
-                    .pcie_ports()
-                    .filter(|(s, _)| *s != from && generation.has_members_at(*s))
-                {
-                    actions = actions.output(out, 0);
-                }
-            }
-            if generation.has_members_at(self.switch) {
-                actions = actions.pop_vlan();
-                for interface in generation
-                    .local_interfaces(self.switch)
-                    .filter_map(self.number_of)
-                {
-                    actions = actions.output(interface, 0);
-                }
-            }
-            put(
-                rules,
-                Match::any()
-                    .with_in_port(link)
-                    .with_vlan_vid(generation.flow_id()),
-                actions,
-            );
+        for link in self.pcie_ports() {
+            let is_needed = |out: &PciePort| {
+                self.switch == HUB && out.peer != link.peer && generation.has_members_at(out.peer)
+            };
+            let others: Vec<PciePort> = self.pcie_ports().filter(is_needed).collect();
+            let delivered = generation.has_members_at(self.switch).then(|| {
+                let taken = link.carrier.take(ActionList::default());
+                let interfaces = generation.local_interfaces(self.switch);
+                let numbers = interfaces.filter_map(self.number_of);
+                numbers.fold(taken, |actions, number| actions.output(number, 0))
+            });
+            transit(rules, link, generation.flow_id(), &others, delivered);
         }
     }
 
-    /// Iterates over (peer switch, port number) of this switch's PCIe ports.
-    fn pcie_ports(&self) -> impl Iterator<Item = (SwitchIndex, u32)> + '_ {
+    /// Iterates over this switch's PCIe ports.
+    fn pcie_ports(&self) -> impl Iterator<Item = PciePort> + '_ {
         self.links.iter().enumerate().filter_map(|(switch, link)| {
             let link = link.as_ref()?;
-            if self.switch == HUB {
-                Some((switch, (self.number_of)(&link.hypervisor)?))
+            let (peer, name) = if self.switch == HUB {
+                (switch, &link.hypervisor)
             } else if switch == self.switch {
-                Some((HUB, (self.number_of)(&link.local)?))
+                (HUB, &link.local)
             } else {
-                None
-            }
+                return None;
+            };
+            let number = (self.number_of)(name)?;
+            Some(PciePort {
+                peer,
+                number,
+                carrier: Carrier::of(link.kind, number),
+            })
         })
     }
 
     /// Returns the PCIe port toward `goal`.
-    fn toward(&self, goal: SwitchIndex) -> Option<u32> {
+    fn toward(&self, goal: SwitchIndex) -> Option<PciePort> {
         let next = if self.switch == HUB { goal } else { HUB };
-        self.pcie_ports()
-            .find(|(peer, _)| *peer == next)
-            .map(|(_, number)| number)
+        self.pcie_ports().find(|link| link.peer == next)
     }
 }
 
-/// Pushes a flow-id.
-pub fn tagged(flow_id: u16) -> ActionList {
-    ActionList::default()
-        .push_vlan(ETHERTYPE_VLAN)
-        .set_vlan_vid(flow_id)
+/// Adds rules for packets with a flow-id from a PCIe link: to other links, and `delivered`, actions that take off the id.
+fn transit(
+    rules: &mut EdgeRules,
+    link: PciePort,
+    id: FlowId,
+    others: &[PciePort],
+    delivered: Option<ActionList>,
+) {
+    if link.carrier.carries(id) {
+        let (from, oxm) = (link.number, &link.carrier.fields(id));
+        let packets = Packets { from, oxm };
+        forward(rules, packets, Some(link.carrier), id, others, delivered);
+    }
 }
 
-/// Appends actions to `actions` that make Open vSwitch parse the packet again: with its default vlan-limit it has not parsed the headers
-/// behind the tag that they popped. It parses the content of an NSH header again, so the packet gets one for a moment. (A select group
-/// would also do, but leaves a hash that select groups in `virt` would then use instead of their own.)
-fn reparsed(actions: ActionList) -> ActionList {
-    appended(actions, &[ENCAP_NSH, DECAP].concat())
+/// Adds rules for packets that go to PCIe ports with a flow-id, and to `delivered`. `arrived`: the carrier by which they have it already.
+fn forward(
+    rules: &mut EdgeRules,
+    packets: Packets<'_>,
+    arrived: Option<Carrier>,
+    id: FlowId,
+    links: &[PciePort],
+    delivered: Option<ActionList>,
+) {
+    let by = |carrier| links.iter().filter(move |link| link.carrier == carrier);
+    let out = |actions: ActionList, carrier| {
+        by(carrier).fold(actions, |actions, link| actions.output(link.number, 0))
+    };
+    let is_due = |carrier: Carrier| {
+        arrived != Some(carrier) && carrier.carries(id) && by(carrier).next().is_some()
+    };
+    // First to links that carry the id as the packets already have it. Tags come last, because Open vSwitch may have to parse again.
+    let mut actions = ActionList::default();
+    if let Some(carrier) = arrived {
+        actions = out(actions, carrier);
+        actions = match delivered {
+            Some(delivered) => appended(actions, delivered.as_bytes()),
+            None if is_due(Carrier::TunnelId) => carrier.take(actions),
+            None => actions,
+        };
+    }
+    if is_due(Carrier::TunnelId) {
+        actions = out(Carrier::TunnelId.put(actions, id), Carrier::TunnelId);
+    }
+    if is_due(Carrier::Tag) {
+        let tagging = out(Carrier::Tag.put(ActionList::default(), id), Carrier::Tag);
+        for (table, matching, actions) in packets.tagged(&actions, &tagging) {
+            put_in_table(rules, table, matching, actions);
+        }
+    } else if let Some(matching) = packets.matching() {
+        put(rules, matching, actions);
+    }
 }
-
-/// Appends encoded actions.
-fn appended(actions: ActionList, more: &[u8]) -> ActionList {
-    let bytes = [actions.as_bytes(), more].concat();
-    ActionList::from_bytes(bytes).unwrap_or_default()
-}
-
-/// NXAST_ENCAP: packet type (1, 0x894f).
-const ENCAP_NSH: [u8; 16] = [
-    0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 46, 0, 0, 0, 1, 0x89, 0x4f,
-];
-/// NXAST_DECAP: to what the header says (packet type (0, 0xfffe)).
-const DECAP: [u8; 16] = [
-    0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 47, 0, 0, 0, 0, 0xff, 0xfe,
-];
 
 fn put(rules: &mut EdgeRules, matching: Match, actions: ActionList) {
     put_in_table(rules, 0, matching, actions);
@@ -365,77 +374,6 @@ fn put_in_table(rules: &mut EdgeRules, table: u8, matching: Match, actions: Acti
             },
         );
     }
-}
-
-/// Adds rules for packets from `patch` that match `oxm` and leave over PCIe: directly if untagged, after parsing again if tagged.
-///
-/// In table 1 a register identifies the source. Open vSwitch then sees no ingress port: for a packet-out that came through a patch port, it
-/// would no longer know the bridge (ofproto-dpif-xlate.c, xlate_lookup_ofproto_()).
-fn depart(rules: &mut EdgeRules, patch: u32, oxm: &[u8], actions: ActionList) {
-    let from = |source: &[u8], vlan: &[u8]| Match::from_oxm([source, vlan, oxm].concat());
-    let port = Match::any().with_in_port(patch);
-    let register = [&REG0[..], &patch.to_be_bytes()].concat();
-    let mut reparse = set_field(&register);
-    reparse.extend(set_field(&NO_PORT));
-    reparse.extend(REPARSED_COPY.concat());
-    if let (Ok(untagged), Ok(tagged), Ok(reparsed), Ok(reparse)) = (
-        from(port.as_oxm(), &UNTAGGED),
-        from(port.as_oxm(), &TAGGED),
-        from(&register, &[]),
-        ActionList::from_bytes(reparse),
-    ) {
-        put(rules, untagged, actions.clone());
-        put(rules, tagged, reparse);
-        put_in_table(rules, REPARSED_TABLE, reparsed, actions);
-    }
-}
-
-/// Header of NXM_NX_REG0.
-const REG0: [u8; 4] = [0, 1, 0, 4];
-/// NXM_OF_IN_PORT: OFPP_NONE.
-const NO_PORT: [u8; 6] = [0, 0, 0, 2, 0xff, 0xff];
-/// OXM_OF_VLAN_VID, masked: some.
-const TAGGED: [u8; 8] = [0x80, 0, 6 << 1 | 1, 4, 0x10, 0, 0x10, 0];
-
-/// NXAST_CLONE of [`ENCLOSING_GROUP`], preceded by a truncated output to no port. Hashing for the group makes Open vSwitch's userspace
-/// datapath parse the packet again, two tags deep only, and its next change would write to the wrong place, so it must hash a copy. Open
-/// vSwitch makes a copy only for a clone with an irreversible action, such as the truncation.
-const REPARSED_COPY: [&[u8]; 3] = [
-    &[0xff, 0xff, 0, 40, 0, 0, 0x23, 0x20, 0, 42, 0, 0, 0, 0, 0, 0], // clone
-    &[
-        0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 39, 0xfe, 0xff, 0, 0, 0, 64,
-    ], // truncated output to port 0xfeff
-    &[0, 22, 0, 8, 0, 0, 0, ENCLOSING_GROUP as u8],
-];
-
-/// Returns the groups of every `edge`.
-pub fn groups() -> [GroupMod; 2] {
-    let enclosed = ActionList::new().group(REPARSE_GROUP);
-    let enclosing = Buckets::build([(0, port_no::ANY, group_no::ANY, &enclosed)]);
-    let reparsing = Buckets::from_bytes(reparse_bucket()).unwrap_or_default();
-    [
-        (REPARSE_GROUP, group_type::SELECT, reparsing),
-        (ENCLOSING_GROUP, group_type::INDIRECT, enclosing),
-    ]
-    .map(|(group_id, group_type, buckets)| GroupMod {
-        command: GroupModCommand::AddOrModify,
-        group_type,
-        group_id,
-        buckets,
-        selection: None,
-    })
-}
-
-/// Encodes the bucket of [`REPARSE_GROUP`], as in OFPT_GROUP_MOD.
-fn reparse_bucket() -> Vec<u8> {
-    const WEIGHT: u8 = 1;
-    const ANY: [u8; 4] = [0xff; 4];
-    let mut bucket = vec![0, 32, 0, WEIGHT];
-    bucket.extend(ANY); // watch_port
-    bucket.extend(ANY); // watch_group
-    bucket.extend([0; 4]);
-    bucket.extend(resubmit(REPARSED_TABLE));
-    bucket
 }
 
 #[cfg(test)]

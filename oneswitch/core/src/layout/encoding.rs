@@ -1,7 +1,21 @@
 //! Actions and fields that the rules of `edge` share.
 
+use openflow13::ActionList;
+
 /// OXM_OF_VLAN_VID: none.
 pub const UNTAGGED: [u8; 6] = [0x80, 0, 6 << 1, 2, 0, 0];
+/// OXM_OF_VLAN_VID, masked: some.
+pub const TAGGED: [u8; 8] = [0x80, 0, 6 << 1 | 1, 4, 0x10, 0, 0x10, 0];
+/// Header of NXM_NX_REG0.
+pub const REG0: [u8; 4] = [0, 1, 0, 4];
+/// NXM_OF_IN_PORT: OFPP_NONE.
+pub const NO_PORT: [u8; 6] = [0, 0, 0, 2, 0xff, 0xff];
+
+/// Appends encoded actions.
+pub fn appended(actions: ActionList, more: &[u8]) -> ActionList {
+    let bytes = [actions.as_bytes(), more].concat();
+    ActionList::from_bytes(bytes).unwrap_or_default()
+}
 
 /// Encodes OFPAT_SET_FIELD of one OXM TLV.
 pub fn set_field(oxm: &[u8]) -> Vec<u8> {

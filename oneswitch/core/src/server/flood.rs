@@ -8,17 +8,15 @@
 //! to it, so that one list floods every packet, even while a port moves.
 
 use crate::api::SwitchIndex;
+use crate::server::flow_ids::{FlowId, FIRST_MULTICAST, MULTICASTS};
 use crate::server::ports::{Location, PortMap, MULTICAST_PORT};
 use openflow13::config;
 use std::collections::VecDeque;
 
 /// pkt_mark of a packet to be multicast: this, plus the flow-id.
 const MARK_BASE: u32 = 0x6f6e_0000;
-const FIRST_ID: u16 = 4087;
 /// The port configuration that excludes a port from some floods, or from all.
 const UNFLOODED: u32 = config::NO_FWD | config::PORT_DOWN | config::NO_FLOOD;
-/// Ids in rotation: none is reused while packets of its last use may be in flight.
-const IDS: u64 = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -39,12 +37,13 @@ pub struct Generation {
 }
 
 impl Generation {
-    pub fn flow_id(&self) -> u16 {
-        FIRST_ID + (self.number % IDS) as u16
+    /// Returns its id in rotation: none is reused while packets of its last use may be in flight.
+    pub fn flow_id(&self) -> FlowId {
+        FIRST_MULTICAST + (self.number % MULTICASTS) as FlowId
     }
 
     pub fn mark(&self) -> u32 {
-        MARK_BASE | u32::from(self.flow_id())
+        MARK_BASE | self.flow_id()
     }
 
     /// Iterates over the interfaces of `switch` that a multicast packet leaves through.
@@ -180,7 +179,8 @@ impl Flood {
         self.generations.push_back(Generation { number, members });
         // Keep one more than is in force, because its packets may be in flight.
         while self.generations.len() > 2
-            && (self.generations[1].number < self.in_force || self.generations.len() as u64 == IDS)
+            && (self.generations[1].number < self.in_force
+                || self.generations.len() as u64 == MULTICASTS)
         {
             self.generations.pop_front();
         }

@@ -3,18 +3,17 @@
 use crate::api::{Claim, MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex, HOME};
 use crate::offload::flows::Totals;
 use crate::offload::sums::Carried;
+use crate::server::flow_ids::{all_of, FlowId, IdSpace, PortIds};
 use crate::server::quarantine::Quarantine;
 use crate::switch_set::SwitchSet;
 use openflow13::{Port, PortStats};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Highest virtual port number; higher ones are `virt-mc` and OpenFlow 1.0's reserved numbers.
 pub const MAX_NUMBER: u32 = 0xfdff;
 /// OpenFlow port number of the multicast patch port in every `virt`.
 pub const MULTICAST_PORT: u32 = 0xfe00;
-/// Highest DELIVER or INGRESS flow-id; higher ids are the multicast ones (flood.rs).
-pub const MAX_DELIVER: u16 = 4080;
 
 /// The choice of the switch that runs a port's pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,9 +99,9 @@ pub struct VirtualPort {
     pub number: u32,
     pub name: String,
     /// DELIVER(V).
-    pub flow_id: u16,
+    pub flow_id: FlowId,
     /// INGRESS(V), if the port's executor can be a switch other than its home.
-    pub ingress_id: Option<u16>,
+    pub ingress_id: Option<FlowId>,
     pub home: Location,
     pub executor: Executor,
     /// Whether the executor was chosen for this port; otherwise it is the server's default.
@@ -233,6 +232,8 @@ pub struct PortMap {
     ports: BTreeMap<u32, VirtualPort>,
     /// Quarantined flow-ids.
     pub quarantine: Quarantine,
+    /// The flow-ids that ports may get.
+    pub id_space: IdSpace,
     /// Grows with every change.
     pub revision: u64,
 }
@@ -349,15 +350,10 @@ impl PortMap {
     }
 
     /// Returns at most two, as many as a port may need.
-    fn free_flow_ids(&self) -> Vec<u16> {
+    fn free_flow_ids(&self) -> Vec<FlowId> {
         let ids = |p: &VirtualPort| [Some(p.flow_id), p.ingress_id];
         let used = self.ports.values().flat_map(ids).flatten();
-        let used: BTreeSet<u16> = used.chain(self.quarantine.ids()).collect();
-        (1..=MAX_DELIVER)
-            .filter(|id| !used.contains(id))
-            .chain(self.quarantine.last_resort())
-            .take(2)
-            .collect()
+        self.id_space.free(used, &self.quarantine, 2)
     }
 
     /// Gives the port an INGRESS flow-id if it has none.
@@ -380,11 +376,10 @@ impl PortMap {
 
     /// Restores the flow-ids after a restart (DELIVER, INGRESS), by which packets in flight and the switches know the ports; other ports
     /// get free ones.
-    pub fn set_flow_ids(&mut self, saved: &BTreeMap<u32, (u16, Option<u16>)>) {
-        let kept = |(deliver, ingress): &(u16, Option<u16>)| [Some(*deliver), *ingress];
-        let used = saved.values().flat_map(kept).flatten();
-        let used: BTreeSet<u16> = used.chain(self.quarantine.ids()).collect();
-        let mut free = (1..=MAX_DELIVER).filter(|id| !used.contains(id));
+    pub fn set_flow_ids(&mut self, saved: &BTreeMap<u32, PortIds>) {
+        let wanted = 2 * self.ports.len();
+        let free = self.id_space.free(all_of(saved), &self.quarantine, wanted);
+        let mut free = free.into_iter();
         for port in self.ports.values_mut() {
             let saved = saved.get(&port.number);
             let deliver = saved.map(|(deliver, _)| *deliver);

@@ -3,6 +3,7 @@
 //! A switch that does not know of a port's removal still sends and delivers by its ids, and packets with them can be on PCIe links or in
 //! cached flows. A new port with such an id would receive another port's packets.
 
+use crate::server::flow_ids::FlowId;
 use crate::switch_set::SwitchSet;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ const NOT_SENT: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Retired {
-    id: u16,
+    id: FlowId,
     /// The batch of the `edge` rules without it.
     batch: u64,
     /// Switches whose `edge` may still have rules with it.
@@ -31,16 +32,16 @@ pub struct Quarantine {
 
 impl Quarantine {
     /// Quarantines a released id; the rules without it are not sent yet.
-    pub fn retire(&mut self, id: u16) {
+    pub fn retire(&mut self, id: FlowId) {
         self.put(id, NOT_SENT);
     }
 
     /// Restores the quarantine after a restart: switches may have rules with these ids until they have been compared.
-    pub fn restore(&mut self, ids: impl Iterator<Item = u16>) {
+    pub fn restore(&mut self, ids: impl Iterator<Item = FlowId>) {
         ids.for_each(|id| self.put(id, 0));
     }
 
-    fn put(&mut self, id: u16, batch: u64) {
+    fn put(&mut self, id: FlowId, batch: u64) {
         self.retired.push(Retired {
             id,
             batch,
@@ -82,18 +83,18 @@ impl Quarantine {
         self.retired.len() < before
     }
 
-    pub fn ids(&self) -> impl Iterator<Item = u16> + '_ {
+    pub fn ids(&self) -> impl Iterator<Item = FlowId> + '_ {
         self.retired.iter().map(|r| r.id)
     }
 
     /// Iterates over ids to reuse only if no others are free: those that only gone switches hold, oldest first.
-    pub fn last_resort(&self) -> impl Iterator<Item = u16> + '_ {
+    pub fn last_resort(&self) -> impl Iterator<Item = FlowId> + '_ {
         let abandoned = self.retired.iter().filter(|r| r.is_abandoned);
         abandoned.map(|r| r.id)
     }
 
     /// Records the reuse of an id.
-    pub fn give(&mut self, id: u16) {
+    pub fn give(&mut self, id: FlowId) {
         self.retired.retain(|r| r.id != id);
     }
 }

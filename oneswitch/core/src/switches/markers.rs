@@ -1,9 +1,12 @@
 //! Frames down the paths to the interface that a moving port leaves. A path keeps the order of its packets: whatever a switch sent to the old
 //! interface before such a frame arrives there before it.
 
-use crate::api::{Bridge, Claim, MarkersRequest, MarkersSent, PortError, SwitchIndex};
-use crate::layout::edge::tagged;
+use crate::api::{
+    Bridge, Claim, LinkConfig, LinkKind, MarkersRequest, MarkersSent, PortError, SwitchIndex,
+};
+use crate::layout::carrier::Carrier;
 use crate::server::executors::HUB;
+use crate::server::flow_ids::FlowId;
 use crate::server::ports::{Location, VirtualPort};
 use crate::switch_set::SwitchSet;
 use crate::switches::Switches;
@@ -13,7 +16,8 @@ use openflow13::{port_no, ActionList, Message, PacketOut, NO_BUFFER};
 struct Stretch<'a> {
     switch: SwitchIndex,
     interface: &'a str,
-    flow_id: Option<u16>,
+    /// On a PCIe link.
+    carried: Option<(LinkKind, FlowId)>,
 }
 
 impl Switches {
@@ -86,23 +90,23 @@ impl Switches {
         let mut paths = vec![Stretch {
             switch: old.switch,
             interface: &old.interface,
-            flow_id: None,
+            carried: None,
         }];
         let link = |switch: SwitchIndex| self.list[switch].link.as_ref();
-        let over_link = |switch, interface| Stretch {
+        let over = |link: &'a LinkConfig, switch, interface| Stretch {
             switch,
             interface,
-            flow_id: Some(port.flow_id),
+            carried: Some((link.kind, port.flow_id)),
         };
-        paths.extend(link(old.switch).map(|link| over_link(HUB, &link.hypervisor)));
+        paths.extend(link(old.switch).map(|link| over(link, HUB, &link.hypervisor)));
         if to.switch != old.switch {
-            paths.extend(link(to.switch).map(|link| over_link(to.switch, &link.local)));
+            paths.extend(link(to.switch).map(|link| over(link, to.switch, &link.local)));
         }
         Ok(paths)
     }
 
     /// # Errors
-    /// `SwitchDown`, `InterfaceMissing`.
+    /// `SwitchDown`, `InterfaceMissing`, `FlowIdsExhausted`.
     fn output(&self, path: &Stretch<'_>) -> Result<ActionList, PortError> {
         let switch = &self.list[path.switch];
         if !switch.edge.is_up() {
@@ -113,10 +117,14 @@ impl Switches {
             switch: switch.name.clone(),
             interface: path.interface.into(),
         })?;
-        Ok(path
-            .flow_id
-            .map(tagged)
-            .unwrap_or_default()
-            .output(number, 0))
+        let mut actions = ActionList::default();
+        if let Some((kind, id)) = path.carried {
+            let carrier = Carrier::of(kind, number);
+            if !carrier.carries(id) {
+                return Err(PortError::FlowIdsExhausted);
+            }
+            actions = carrier.put(actions, id);
+        }
+        Ok(actions.output(number, 0))
     }
 }

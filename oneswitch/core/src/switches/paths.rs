@@ -1,6 +1,7 @@
 //! Keeps the `edge` bridges in sync with the port map.
 
 use crate::api::{Bridge, Destination, SwitchIndex};
+use crate::layout::carrier;
 use crate::layout::edge::{self, EdgeInput, EdgeRule, EdgeRules, COOKIE};
 use crate::layout::findings::{lacking, Findings, FOREIGN};
 use crate::layout::messages::{flood_groups, removal};
@@ -62,7 +63,7 @@ impl Switches {
         let is_target = |group: &GroupDesc| offload::is_target(group.group_id);
         let there = inventory.groups.iter().cloned();
         let (targets, there): (Vec<_>, Vec<_>) = there.partition(is_target);
-        let groups = edge::groups().map(|group| (group.group_id, group));
+        let groups = carrier::groups().map(|group| (group.group_id, group));
         let groups = repair::groups(&there, groups.into(), |_| false);
         for message in foreign.iter().chain(&groups.messages) {
             self.send_to(switch, Bridge::Edge, message);
@@ -103,6 +104,9 @@ impl Switches {
     /// Brings `edge` of one switch to the state required by the port map, in one atomic bundle; returns the differences.
     pub fn update_edge(&mut self, server: &mut Server, switch: SwitchIndex) -> Findings {
         let mut found = Findings::default();
+        if let Some(space) = self.id_space() {
+            server.ports.id_space = space;
+        }
         self.place_offload(server, switch, false);
         if !self.list[switch].edge.is_up() {
             return found;

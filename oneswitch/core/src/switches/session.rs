@@ -14,9 +14,7 @@ use crate::switches::offload::ChangedSince;
 use crate::switches::Switches;
 use foldhash::HashMap;
 use openflow13::continuation::BridgeId;
-use openflow13::{
-    state, ErrorCode, Features, FlowStats, GroupDesc, Match, MeterConfig, Port, ALL_TABLES,
-};
+use openflow13::{ErrorCode, Features, FlowStats, GroupDesc, Match, MeterConfig, Port, ALL_TABLES};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -261,31 +259,6 @@ impl Switches {
     pub fn out_of_reach(&self) -> SwitchSet {
         let lost = |s: &usize| self.link_dead(*s) || !self.list[*s].edge.is_up();
         (0..self.list.len()).filter(lost).collect()
-    }
-
-    /// Tells whether both ends of the switch's PCIe link exist and have carrier; `None` for the hypervisor.
-    pub fn link_up(&self, index: usize) -> Option<bool> {
-        let link = self.list[index].link.as_ref()?;
-        let hub = self.list[HUB].edge.port_named(&link.hypervisor);
-        let local = self.list[index].edge.port_named(&link.local);
-        let alive =
-            |port: Option<&openflow13::Port>| port.is_some_and(|p| p.state & state::LINK_DOWN == 0);
-        Some(alive(hub) && alive(local))
-    }
-
-    /// Tells whether an end of the switch's PCIe link is known to be missing or without carrier. Nothing is known of a disconnected switch.
-    pub fn link_dead(&self, index: usize) -> bool {
-        let Some(link) = &self.list[index].link else {
-            return false;
-        };
-        let ends = [
-            (&self.list[HUB].edge, &link.hypervisor),
-            (&self.list[index].edge, &link.local),
-        ];
-        ends.into_iter().any(|(edge, name)| {
-            let carrier = |p: &openflow13::Port| p.state & state::LINK_DOWN == 0;
-            edge.is_up() && !edge.port_named(name).is_some_and(carrier)
-        })
     }
 
     /// # Errors

@@ -2,7 +2,7 @@
 
 use crate::fake::{FakeBridge, Flow};
 use crate::lab::{Lab, MULTICAST_PATCH, PATCH, PCIE};
-use oneswitch_core::Bridge;
+use oneswitch_core::{Bridge, LinkKind};
 use openflow13::{
     group_no, port_no, Action, ActionList, Buckets, FlowMod, Instruction, Instructions,
 };
@@ -116,7 +116,7 @@ impl Lab {
         for (from, tags) in (0..self.switches.len()).flat_map(|s| [(s, &[][..]), (s, &[7, 8][..])])
         {
             let walk = |port, mark| {
-                let left = self.walk(from, port, tags.to_vec(), mark, 0);
+                let left = self.walk(from, port, Packet::new(tags, mark), 0);
                 left.into_iter().map(|(place, kept)| {
                     assert_eq!(kept, tags);
                     place
@@ -137,7 +137,7 @@ impl Lab {
         }
         for (port, (switch, interface)) in homes {
             for tags in [vec![], vec![7, 8]] {
-                let got = self.walk(*switch, *interface, tags.clone(), 0, 0);
+                let got = self.walk(*switch, *interface, Packet::new(&tags, 0), 0);
                 let entered = ((executors[port], PATCH + port), tags);
                 assert_eq!(got, [entered], "ingress of port {port}");
             }
@@ -157,7 +157,7 @@ impl Lab {
         in_port: u32,
         tags: &[u16],
     ) -> Vec<(usize, u32)> {
-        let walk = |port, mark| self.walk(from, port, tags.to_vec(), mark, 0);
+        let walk = |port, mark| self.walk(from, port, Packet::new(tags, mark), 0);
         let mut left = Vec::new();
         let (_, buckets) = &self.switches[from].virt.groups[&group];
         for bucket in buckets.iter() {
@@ -183,19 +183,12 @@ impl Lab {
     }
 
     /// The interfaces and the ways into `virt`, with the tags, that a packet leaves by which enters `edge` of `switch` at `in_port`.
-    fn walk(
-        &self,
-        switch: usize,
-        in_port: u32,
-        mut tags: Vec<u16>,
-        mark: u32,
-        table: u8,
-    ) -> Departures {
+    fn walk(&self, switch: usize, in_port: u32, mut packet: Packet, table: u8) -> Departures {
         let mut left = Vec::new();
         // Popping one tag shows nothing of what is behind it.
         let mut parsed = true;
         let mut inside = false;
-        let rules = matching(&self.switches[switch].edge, table, in_port, &tags, mark);
+        let rules = matching(&self.switches[switch].edge, table, in_port, &packet);
         assert!(rules.len() <= 1, "{rules:?}");
         let instructions = rules.iter().flat_map(|f| f.instructions.iter());
         for instruction in instructions {
@@ -204,9 +197,9 @@ impl Lab {
             };
             for item in actions.iter() {
                 match item.action {
-                    Action::PushVlan(_) => tags.push(0),
+                    Action::PushVlan(_) => packet.tags.push(0),
                     Action::PopVlan => {
-                        tags.pop().expect("a tag to pop");
+                        packet.tags.pop().expect("a tag to pop");
                         parsed = false;
                     }
                     // Into an NSH header, and out of it: parsed again.
@@ -219,8 +212,11 @@ impl Lab {
                     Action::SetField(field) if (field.class, field.field) == (0, 0) => {
                         assert_eq!(number(field.value), 0xffff);
                     }
+                    Action::SetField(field) if (field.class, field.field) == TUNNEL_ID => {
+                        packet.tunnel = number(field.value);
+                    }
                     Action::SetField(field) => {
-                        *tags.last_mut().expect("a tag to write") =
+                        *packet.tags.last_mut().expect("a tag to write") =
                             number(field.value) as u16 & 0xfff;
                     }
                     // A copy for the group that has it parsed again, and goes on with table 1.
@@ -228,27 +224,40 @@ impl Lab {
                         let copy = item.nested().expect("a clone's actions");
                         let last = copy.iter().last().map(|item| item.action);
                         assert_eq!(last, Some(Action::Group(2)));
-                        left.extend(self.walk(switch, in_port, tags.clone(), mark, 1))
+                        left.extend(self.walk(switch, in_port, packet.clone(), 1))
                     }
                     Action::Output { port, .. } if port < PCIE => {
-                        left.push(((switch, port), tags.clone()))
+                        left.push(((switch, port), packet.tags.clone()))
                     }
                     Action::Output { port, .. } if port > PATCH => {
                         assert!(parsed && !inside, "enters virt unparsed");
-                        left.push(((switch, port), tags.clone()))
+                        left.push(((switch, port), packet.tags.clone()))
                     }
                     Action::Output { port, .. } => {
                         let (peer, at) = match switch {
                             0 => ((port - PCIE) as usize, PCIE),
                             _ => (0, PCIE + switch as u32),
                         };
-                        left.extend(self.walk(peer, at, tags.clone(), 0, 0));
+                        let crossing = self.crossing(peer.max(switch), &packet);
+                        left.extend(self.walk(peer, at, crossing, 0));
                     }
                     other => panic!("{other:?}"),
                 }
             }
         }
         left
+    }
+
+    /// The packet behind the link of an sNIC: beside its bytes, only a link of type `pcie` carries something.
+    fn crossing(&self, snic: usize, packet: &Packet) -> Packet {
+        let tunnel = match self.links[snic - 1] {
+            LinkKind::Pcie => packet.tunnel,
+            _ => 0,
+        };
+        Packet {
+            tunnel,
+            ..Packet::new(&packet.tags, 0)
+        }
     }
 
     /// The session of every bridge that is connected is up, and nothing is in flight.
@@ -266,13 +275,34 @@ impl Lab {
 
 type Departures = Vec<((usize, u32), Vec<u16>)>;
 
+/// OXM_OF_TUNNEL_ID.
+const TUNNEL_ID: (u16, u8) = (0x8000, 38);
+
+#[derive(Clone)]
+struct Packet {
+    /// The outermost one last.
+    tags: Vec<u16>,
+    mark: u32,
+    tunnel: u32,
+}
+
+impl Packet {
+    fn new(tags: &[u16], mark: u32) -> Self {
+        Self {
+            tags: tags.to_vec(),
+            mark,
+            tunnel: 0,
+        }
+    }
+}
+
 fn number(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0, |n, b| n << 8 | u32::from(*b))
 }
 
 /// The rules of an `edge` that a packet matches.
-fn matching(edge: &FakeBridge, table: u8, in_port: u32, tags: &[u16], mark: u32) -> Vec<Flow> {
-    let vid = tags.last().map_or(0, |t| u32::from(*t) | 0x1000);
+fn matching(edge: &FakeBridge, table: u8, in_port: u32, packet: &Packet) -> Vec<Flow> {
+    let vid = packet.tags.last().map_or(0, |t| u32::from(*t) | 0x1000);
     let fits = |f: &&Flow| {
         let mut fields = f.matching.fields();
         f.table == table
@@ -282,7 +312,8 @@ fn matching(edge: &FakeBridge, table: u8, in_port: u32, tags: &[u16], mark: u32)
                     (0x8000, 0) if table == 0 => in_port,
                     (1, 0) if table == 1 => in_port,
                     (0x8000, 6) => vid,
-                    (1, 33) => mark,
+                    (1, 33) => packet.mark,
+                    TUNNEL_ID => packet.tunnel,
                     other => panic!("{other:?}"),
                 };
                 value & mask == number(field.value) & mask

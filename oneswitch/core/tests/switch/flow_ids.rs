@@ -20,7 +20,7 @@ fn remove_port(lab: &mut Lab, number: u32) {
 }
 
 /// DELIVER and INGRESS.
-fn ids(lab: &Lab, number: u32) -> Vec<u16> {
+fn ids(lab: &Lab, number: u32) -> Vec<u32> {
     let ports = lab.core.ports();
     let port = ports.iter().find(|p| p.number == number).unwrap();
     [Some(port.flow_id), port.ingress_id]
@@ -30,7 +30,7 @@ fn ids(lab: &Lab, number: u32) -> Vec<u16> {
 }
 
 /// Port 5, executed at the hypervisor, was removed; which ids it had.
-fn removed(away: bool) -> (Lab, Vec<u16>) {
+fn removed(away: bool) -> (Lab, Vec<u32>) {
     let mut lab = Lab::new(2, &[0, 1]);
     add_port(&mut lab, 5, Some("hypervisor"));
     let given_back = ids(&lab, 5);
@@ -42,7 +42,7 @@ fn removed(away: bool) -> (Lab, Vec<u16>) {
     (lab, given_back)
 }
 
-fn gets_any(lab: &mut Lab, number: u32, ids_before: &[u16]) -> bool {
+fn gets_any(lab: &mut Lab, number: u32, ids_before: &[u32]) -> bool {
     add_port(lab, number, None);
     let got = ids(lab, number);
     got.iter().any(|id| ids_before.contains(id))

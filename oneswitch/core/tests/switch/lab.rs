@@ -5,7 +5,7 @@ use crate::fake::FakeBridge;
 use crate::verdicts::cookies;
 use oneswitch_core::{
     Bridge, ControllerId, Core, CoreConfig, Destination, Greeting, JournalError, LinkConfig,
-    MoveUntil, PortConfig, Restored, SharedState, SwitchConfig, HOME,
+    LinkKind, MoveUntil, PortConfig, Restored, SharedState, SwitchConfig, HOME,
 };
 use openflow13::{decode, encode, Header, Message, Port};
 use std::collections::BTreeMap;
@@ -41,6 +41,8 @@ pub struct Lab {
     newer: Vec<(usize, Vec<u8>)>,
     /// Questions about ports to `edge` over OpenFlow 1.4 that are not answered yet.
     pub asked_newer: Vec<(usize, Vec<u8>)>,
+    /// The type of each sNIC's link.
+    pub links: Vec<LinkKind>,
     shared_state: SharedState,
     /// As the daemon keeps it.
     pub journal: Vec<u8>,
@@ -92,10 +94,11 @@ fn fake(index: usize, count: usize) -> Fake {
     Fake { virt, edge }
 }
 
-fn config(switches: usize, shared_state: SharedState, ports: Vec<PortConfig>) -> CoreConfig {
+fn config(links: &[LinkKind], shared_state: SharedState, ports: Vec<PortConfig>) -> CoreConfig {
     let link = |index: usize| LinkConfig {
         hypervisor: format!("pcie-snic{}", index - 1),
         local: "pf0hpf".into(),
+        kind: links[index - 1],
     };
     let switch = |index: usize| SwitchConfig {
         name: switch_name(index),
@@ -105,7 +108,7 @@ fn config(switches: usize, shared_state: SharedState, ports: Vec<PortConfig>) ->
         datapath_id: 0xa1,
         executor: HOME.into(),
         shared_state,
-        switches: (0..switches).map(switch).collect(),
+        switches: (0..=links.len()).map(switch).collect(),
         ports,
     }
 }
@@ -114,16 +117,29 @@ impl Lab {
     /// `homes`: the switch of virtual ports 1, 2, ...; port N is on interface ifN. Everything is connected, controller 1 too.
     pub fn new(switches: usize, homes: &[usize]) -> Self {
         let mut lab = Self::dark(switches, homes);
-        (0..switches).for_each(|s| lab.connect(s));
-        lab.controller_up(1);
-        lab.run();
-        lab.take(1);
+        lab.begin();
         lab
+    }
+
+    /// As [`Self::new`], with an sNIC at each of these links.
+    pub fn over(links: &[LinkKind], homes: &[usize]) -> Self {
+        let mut lab = Self::dark_with(SharedState::Refuse, links, homes);
+        lab.begin();
+        lab
+    }
+
+    /// Connects everything, controller 1 too.
+    fn begin(&mut self) {
+        (0..self.switches.len()).for_each(|s| self.connect(s));
+        self.controller_up(1);
+        self.run();
+        self.take(1);
     }
 
     /// Nothing is connected yet.
     pub fn dark(switches: usize, homes: &[usize]) -> Self {
-        Self::dark_with(SharedState::Refuse, switches, homes)
+        let links = vec![LinkKind::Probed; switches - 1];
+        Self::dark_with(SharedState::Refuse, &links, homes)
     }
 
     /// As [`Self::new`], where ports are gathered for state that they share.
@@ -140,15 +156,14 @@ impl Lab {
     ) -> Self {
         let at = at.map(switch_name);
         let shared_state = SharedState::Gather { at, meters };
-        let mut lab = Self::dark_with(shared_state, switches, homes);
-        (0..switches).for_each(|s| lab.connect(s));
-        lab.controller_up(1);
-        lab.run();
-        lab.take(1);
+        let links = vec![LinkKind::Probed; switches - 1];
+        let mut lab = Self::dark_with(shared_state, &links, homes);
+        lab.begin();
         lab
     }
 
-    fn dark_with(shared_state: SharedState, switches: usize, homes: &[usize]) -> Self {
+    fn dark_with(shared_state: SharedState, links: &[LinkKind], homes: &[usize]) -> Self {
+        let switches = links.len() + 1;
         let ports = (1..).zip(homes).map(|(number, home)| PortConfig {
             number,
             name: format!("p{number}"),
@@ -158,13 +173,14 @@ impl Lab {
             gathered_from: None,
             owner: None,
         });
-        let config = config(switches, shared_state.clone(), ports.collect());
+        let config = config(links, shared_state.clone(), ports.collect());
         let now = Instant::now();
         let mut core = Core::new(config, now).unwrap();
         core.keep_journal(now, EPOCH);
         let journal = core.snapshot();
         Self {
             core,
+            links: links.to_vec(),
             shared_state,
             journal,
             saves_ports: true,
@@ -377,7 +393,7 @@ impl Lab {
         ports: Vec<PortConfig>,
         journal: &[u8],
     ) -> Result<(Core, Restored), JournalError> {
-        let config = config(self.switches.len(), self.shared_state.clone(), ports);
+        let config = config(&self.links, self.shared_state.clone(), ports);
         let mut core = Core::new(config, self.now).unwrap();
         core.keep_journal(self.now, self.wall());
         let restored = core.restore(journal, self.now, self.wall())?;

@@ -29,7 +29,7 @@ fn code(sent: Result<MarkersSent, PortError>) -> &'static str {
 }
 
 /// Where each frame left, with the flow-id that it carries: (frame, switch, port, flow-id).
-fn left(lab: &mut Lab) -> Vec<(u8, usize, u32, Option<u16>)> {
+fn left(lab: &mut Lab) -> Vec<(u8, usize, u32, Option<u32>)> {
     let mut found = Vec::new();
     for switch in 0..lab.switches.len() {
         for out in std::mem::take(&mut lab.edge(switch).packet_outs) {
@@ -55,10 +55,10 @@ fn left(lab: &mut Lab) -> Vec<(u8, usize, u32, Option<u16>)> {
     found
 }
 
-fn tagged(flow_id: u16, port: u32) -> ActionList {
+fn tagged(flow_id: u32, port: u32) -> ActionList {
     ActionList::default()
         .push_vlan(0x8100)
-        .set_vlan_vid(flow_id)
+        .set_vlan_vid(flow_id as u16)
         .output(port, 0)
 }
 

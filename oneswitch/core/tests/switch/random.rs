@@ -5,7 +5,7 @@ use crate::check::{writes_in_port, Executors, FLOOD_GROUP};
 use crate::fake::{FakeBridge, Flow};
 use crate::lab::{executor_name, port, switch_name, Lab, GRACE};
 use crate::steps::{steps, Step, PICKY, SWITCHES};
-use oneswitch_core::{MoveUntil, PortRequest};
+use oneswitch_core::{LinkKind, MoveUntil, PortRequest};
 use openflow13::{
     decode, encode, meter_no, GroupModCommand, Message, MeterModCommand, MultipartReply,
     MultipartRequest,
@@ -33,8 +33,8 @@ struct Twin {
 }
 
 impl Twin {
-    fn new() -> Self {
-        let mut lab = Lab::new(SWITCHES, &[0, 1, 2, 1]);
+    fn new(links: &[LinkKind]) -> Self {
+        let mut lab = Lab::over(links, &[0, 1, 2, 1]);
         lab.now += GRACE;
         Self {
             lab,
@@ -368,9 +368,11 @@ fn any_history_ends_in_one_switch() {
         .unwrap_or(1u8);
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
     let mut runner = TestRunner::new_with_rng(config, rng);
-    let histories = proptest::collection::vec(steps(), 1..60);
-    let result = runner.run(&histories, |steps| {
-        let mut twin = Twin::new();
+    let link = proptest::sample::select(vec![LinkKind::Vlan, LinkKind::Pcie]);
+    let links = proptest::collection::vec(link, SWITCHES - 1);
+    let histories = (links, proptest::collection::vec(steps(), 1..60));
+    let result = runner.run(&histories, |(links, steps)| {
+        let mut twin = Twin::new(&links);
         for step in &steps {
             twin.apply(step);
         }
@@ -379,9 +381,12 @@ fn any_history_ends_in_one_switch() {
     });
     match result {
         Ok(()) => {}
-        Err(TestError::Fail(reason, steps)) => {
+        Err(TestError::Fail(reason, (links, steps))) => {
             let lines: Vec<String> = steps.iter().map(|s| format!("  {s:?}")).collect();
-            panic!("seed {seed}: {reason}\nafter\n{}", lines.join("\n"));
+            panic!(
+                "seed {seed}: {reason}\nover {links:?} after\n{}",
+                lines.join("\n")
+            );
         }
         Err(error) => panic!("{error}"),
     }

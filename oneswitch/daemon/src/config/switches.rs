@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use oneswitch_core::{LinkConfig, HOME};
+use oneswitch_core::{LinkConfig, LinkKind, HOME};
 
 use super::reader::{parse_one, Document, Field, Section, Seen};
 use crate::endpoint::Active;
@@ -108,7 +108,12 @@ fn read_link(
             "the first switch is the hypervisor, the hub of the star, which has no link",
         );
     }
-    link.only(&["hypervisor", "local"]);
+    link.only(&["hypervisor", "local", "type"]);
+    let kind = link
+        .string("type", LINK_TYPE)
+        .map_or(Some(LinkKind::Probed), |field| {
+            parse_one(document, &field, link_type)
+        });
     let hypervisor = link.required_string(
         "hypervisor",
         "the PCIe port's name on the hypervisor's edge bridge",
@@ -126,7 +131,18 @@ fn read_link(
     Some(LinkConfig {
         hypervisor: hypervisor.value,
         local: local.value,
+        kind: kind?,
     })
+}
+
+const LINK_TYPE: &str = "\"vlan\" or \"pcie\"";
+
+fn link_type(text: &str) -> Result<LinkKind, String> {
+    match text {
+        "vlan" => Ok(LinkKind::Vlan),
+        "pcie" => Ok(LinkKind::Pcie),
+        _ => Err(format!("\"{text}\"; expected {LINK_TYPE}")),
+    }
 }
 
 /// Checks a name of an interface or port: 1 to 15 bytes without spaces or slashes, as in Linux.

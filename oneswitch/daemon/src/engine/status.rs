@@ -144,15 +144,17 @@ fn switch(
         hub: index == 0,
         virt: bridge(&report.virt, view.virt, virt, virt_refusal, hangs),
         edge: bridge(&report.edge, view.edge, edge, edge_refusal, hangs),
-        link: report.link.as_ref().map(|(hypervisor, local)| LinkStatus {
-            hypervisor: hypervisor.clone(),
-            local: local.clone(),
-            state: if view.link_up == Some(true) {
-                "up"
-            } else {
-                "down"
-            },
-        }),
+        link: report
+            .link
+            .as_ref()
+            .zip(view.link)
+            .map(|((hypervisor, local), link)| LinkStatus {
+                hypervisor: hypervisor.clone(),
+                local: local.clone(),
+                state: if link.up { "up" } else { "down" },
+                r#type: link.kind,
+                reason: link.reason,
+            }),
         physical_flows: view.physical_flows,
         physical_groups: view.physical_groups,
         physical_meters: view.physical_meters,

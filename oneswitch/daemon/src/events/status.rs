@@ -78,6 +78,10 @@ pub struct LinkStatus {
     pub hypervisor: String,
     pub local: String,
     pub state: &'static str,
+    /// `vlan` or `pcie`; `None`: its ends differ, or are not known.
+    pub r#type: Option<&'static str>,
+    /// Why it has this type.
+    pub reason: String,
 }
 
 #[derive(Debug, Serialize)]

@@ -1,6 +1,6 @@
 use super::*;
 use crate::server::ports::{Executor, Move};
-use crate::MoveStage;
+use crate::{LinkKind, MoveStage};
 use openflow13::Action;
 
 const PATCH: u32 = 100;
@@ -49,14 +49,18 @@ fn moving(map: &mut PortMap, number: u32, to: Location, stage: MoveStage) {
 }
 
 fn rules(switches: usize, switch: SwitchIndex, ports: &PortMap) -> EdgeRules {
-    let links: Vec<_> = (0..switches)
-        .map(|n| {
-            (n > 0).then(|| LinkConfig {
-                hypervisor: format!("pcie-snic{}", n - 1),
-                local: "pf0hpf".into(),
-            })
-        })
-        .collect();
+    rules_over(&vec![LinkKind::Probed; switches - 1], switch, ports)
+}
+
+/// The rules of a switch, with an sNIC at each of these links.
+fn rules_over(kinds: &[LinkKind], switch: SwitchIndex, ports: &PortMap) -> EdgeRules {
+    let link = |(n, kind): (usize, &LinkKind)| LinkConfig {
+        hypervisor: format!("pcie-snic{n}"),
+        local: "pf0hpf".into(),
+        kind: *kind,
+    };
+    let snics = kinds.iter().enumerate().map(link).map(Some);
+    let links: Vec<_> = std::iter::once(None).chain(snics).collect();
     let flood = Flood::new(ports);
     let number_of = |name: &str| number_of(name);
     EdgeInput {
@@ -70,10 +74,16 @@ fn rules(switches: usize, switch: SwitchIndex, ports: &PortMap) -> EdgeRules {
     .rules()
 }
 
+/// The rule for packets with a flow-id from a PCIe port.
+fn arriving(rules: &EdgeRules, carrier: Carrier, pcie: u32, id: FlowId) -> Option<&EdgeRule> {
+    let (from, oxm) = (pcie, &carrier.fields(id));
+    let matching = Packets { from, oxm }.matching().unwrap();
+    rules.get(&(0, matching.canonical().unwrap()))
+}
+
 /// Follows a packet with flow-id `id` that arrives by a PCIe port: whether the tag is popped, and where it goes.
-fn arrival(rules: &EdgeRules, pcie: u32, id: u16) -> Option<(bool, Vec<u32>)> {
-    let matching = Match::any().with_in_port(pcie).with_vlan_vid(id);
-    let rule = rules.get(&(0, matching.canonical().unwrap()))?;
+fn arrival(rules: &EdgeRules, pcie: u32, id: FlowId) -> Option<(bool, Vec<u32>)> {
+    let rule = arriving(rules, Carrier::Tag, pcie, id)?;
     let mut found = (false, Vec::new());
     for item in rule.actions.as_actions() {
         match item.action {
@@ -177,9 +187,8 @@ fn executed_at(map: &mut PortMap, number: u32, switch: SwitchIndex) {
 }
 
 /// Follows a packet with INGRESS flow-id `id` that arrives by a PCIe port: where it goes, and whether it is parsed again before.
-fn execution(rules: &EdgeRules, pcie: u32, id: u16) -> Option<(bool, Vec<u32>)> {
-    let matching = Match::any().with_in_port(pcie).with_vlan_vid(id);
-    let rule = rules.get(&(0, matching.canonical().unwrap()))?;
+fn execution(rules: &EdgeRules, pcie: u32, id: FlowId) -> Option<(bool, Vec<u32>)> {
+    let rule = arriving(rules, Carrier::Tag, pcie, id)?;
     let (mut kinds, mut outputs) = (Vec::new(), Vec::new());
     for item in rule.actions.as_actions() {
         match item.action {
@@ -251,4 +260,87 @@ fn while_the_executor_changes_both_take_packets() {
             }
         }
     }
+}
+
+/// What happens to packets, one word for each action.
+fn told(rule: &EdgeRule) -> Vec<String> {
+    let actions = rule.actions.as_actions();
+    let word = |action: Action<'_>| match action {
+        Action::PushVlan(_) => "push".into(),
+        Action::PopVlan => "pop".into(),
+        Action::SetField(field) if field.value.len() == 2 => "vid".into(),
+        Action::SetField(field) if (field.class, field.field) == (0x8000, 38) => {
+            format!("id {}", u64::from_be_bytes(field.value.try_into().unwrap()))
+        }
+        Action::SetField(_) => "register".into(),
+        Action::Nicira { subtype, .. } => format!("nicira {subtype}"),
+        Action::Output { port, .. } => format!("to {port}"),
+        other => panic!("{other:?}"),
+    };
+    actions.iter().map(|item| word(item.action)).collect()
+}
+
+/// What happens to packets from a port, by every rule.
+fn from_port(rules: &EdgeRules, in_port: u32) -> Vec<Vec<String>> {
+    let from = |rule: &&EdgeRule| rule.matching.in_port() == Some(in_port);
+    rules.values().filter(from).map(told).collect()
+}
+
+#[test]
+fn a_pcie_link_carries_the_id_beside_the_packet() {
+    let kinds = [LinkKind::Pcie];
+    let mut ports = map(&[0, 1]);
+    executed_at(&mut ports, 1, 1);
+    let [hub, snic] = [0, 1].map(|s| rules_over(&kinds, s, &ports));
+    // No detour for packets with tags: the id adds none.
+    assert_eq!(from_port(&hub, PATCH + 2), [["id 2", "to 51"]]);
+    assert_eq!(from_port(&hub, 1), [["id 3", "to 51"]]);
+    assert_eq!(from_port(&snic, PATCH + 1), [["id 1", "to 50"]]);
+    let arriving =
+        |rules: &EdgeRules, pcie, id| arriving(rules, Carrier::TunnelId, pcie, id).map(told);
+    assert_eq!(arriving(&snic, PCIE, 2), Some(vec!["to 2".into()]));
+    assert_eq!(arriving(&snic, PCIE, 3), Some(vec!["to 101".into()]));
+    assert_eq!(arriving(&hub, PCIE + 1, 1), Some(vec!["to 1".into()]));
+    assert!(hub.keys().chain(snic.keys()).all(|(table, _)| *table == 0));
+}
+
+#[test]
+fn between_links_of_two_types_the_hypervisor_translates() {
+    let mut ports = map(&[1, 2]);
+    executed_at(&mut ports, 1, 2);
+    let hub = rules_over(&[LinkKind::Vlan, LinkKind::Pcie], 0, &ports);
+    let arriving = |carrier, pcie, id| arriving(&hub, carrier, pcie, id).map(told);
+    let translated = |id: u32| Some(vec!["pop".into(), format!("id {id}"), "to 52".into()]);
+    assert_eq!(arriving(Carrier::Tag, PCIE + 1, 2), translated(2));
+    assert_eq!(arriving(Carrier::Tag, PCIE + 1, 3), translated(3));
+    assert_eq!(arriving(Carrier::TunnelId, PCIE + 1, 2), None);
+    // From beside the packet to a tag: those with tags of their own are parsed again before they get it.
+    let back = from_port(&hub, PCIE + 2);
+    assert!(back.contains(&["push", "vid", "to 51"].map(String::from).into()));
+    let detour = ["register", "vid", "nicira 42"].map(String::from);
+    assert!(back.contains(&detour.into()), "{back:?}");
+    let again: Vec<_> = hub.iter().filter(|((table, _), _)| *table == 1).collect();
+    assert!(again
+        .iter()
+        .any(|(_, rule)| told(rule) == ["push", "vid", "to 51"]));
+}
+
+#[test]
+fn a_port_number_tells_a_port_of_type_pcie() {
+    let of = |kind, number| Carrier::of(kind, number);
+    assert_eq!(of(LinkKind::Probed, 0xfe00), Carrier::Tag);
+    assert_eq!(of(LinkKind::Probed, 0xfe01), Carrier::TunnelId);
+    assert_eq!(of(LinkKind::Probed, 0xfefe), Carrier::TunnelId);
+    assert_eq!(of(LinkKind::Probed, 0xfeff), Carrier::Tag);
+    assert_eq!(of(LinkKind::Vlan, 0xfe01), Carrier::Tag);
+    assert_eq!(of(LinkKind::Pcie, 1), Carrier::TunnelId);
+}
+
+#[test]
+fn an_id_that_no_tag_carries_crosses_pcie_links_only() {
+    let mut ports = map(&[0]);
+    ports.get_mut(1).unwrap().flow_id = 70_000;
+    let wide = [1, 2].map(|s| rules_over(&[LinkKind::Pcie, LinkKind::Vlan], s, &ports));
+    assert_eq!(from_port(&wide[0], PATCH + 1), [["id 70000", "to 50"]]);
+    assert_eq!(from_port(&wide[1], PATCH + 1), [Vec::<String>::new()]);
 }

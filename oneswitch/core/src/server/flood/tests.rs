@@ -70,10 +70,12 @@ fn ids_of_lists_that_packets_can_be_under_way_for_differ() {
         if last % 3 == 0 {
             flood.in_force();
         }
-        let mut ids: Vec<u16> = flood.generations().map(Generation::flow_id).collect();
+        let mut ids: Vec<FlowId> = flood.generations().map(Generation::flow_id).collect();
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), flood.generations().count());
-        assert!(ids.iter().all(|id| *id > crate::server::ports::MAX_DELIVER));
+        assert!(ids
+            .iter()
+            .all(|id| *id > crate::server::flow_ids::MAX_TAGGED));
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::server::flow_ids::MAX_TAGGED;
 
 fn insert(
     map: &mut PortMap,
@@ -67,9 +68,12 @@ fn an_interface_that_a_port_moves_to_is_taken() {
 
 #[test]
 fn flow_ids_run_out_before_numbers_do() {
-    let mut map = PortMap::default();
+    let mut map = PortMap {
+        id_space: IdSpace::Tagged,
+        ..PortMap::default()
+    };
     // Others may still be in packets in flight.
-    map.quarantine.restore(6..=MAX_DELIVER);
+    map.quarantine.restore(6..=MAX_TAGGED);
     for name in ["a", "b", "c", "d"] {
         insert(&mut map, None, name, name).unwrap();
     }
@@ -84,5 +88,8 @@ fn flow_ids_run_out_before_numbers_do() {
     assert_eq!(insert(&mut map, None, "e", "e"), Ok(5));
     assert_eq!(map.get(5).unwrap().flow_id, 5);
     assert_eq!(insert(&mut map, None, "f", "f"), exhausted);
-    assert_eq!(MAX_DELIVER, 4080);
+    assert_eq!(MAX_TAGGED, 4080);
+    map.id_space = IdSpace::Wide;
+    assert_eq!(insert(&mut map, None, "f", "f"), Ok(6));
+    assert_eq!(map.get(6).unwrap().flow_id, 4096);
 }
