@@ -12,9 +12,11 @@ from pathlib import Path
 from lab.errors import ControlError, StartError
 from lab.hosts import interface_name, pcie_ports
 from lab.ovs import OvsSwitch
+from lab.pcie import PcieLinks
 from lab.spec import PCIE_MTU, HostSpec, LabSpec, SwitchSpec
 from lab.state import HostInterface
 from lab.unixctl import unixctl
+from server.config import LinkType
 from server.openvswitch.layout import DatapathType, Interface
 from server.openvswitch.ovsdb import SwitchDatabase
 
@@ -33,6 +35,7 @@ class DummySubstrate:
     def __init__(self, spec: LabSpec, switches: Path) -> None:
         self._spec = spec
         self._directory = switches
+        self._links = PcieLinks(spec, switches)
         self.datapath_type: DatapathType = "dummy"
         self.notes: list[str] = []
 
@@ -45,6 +48,10 @@ class DummySubstrate:
     def opening_ports(self) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def make_links(self, types: Mapping[str, LinkType]) -> None:
+        """Note the types: Open vSwitch creates the links."""
+        self._links.choose(types)
+
     def interfaces(self, spec: SwitchSpec) -> Mapping[str, Interface]:
         found = {}
         for host in self._spec.hosts:
@@ -52,7 +59,7 @@ class DummySubstrate:
                 if each.switch == spec.name:
                     listen = {"pstream": f"punix:{self._socket(spec.name, each.name)}"}
                     found[each.name] = Interface(each.name, "dummy", listen)
-        for name in pcie_ports(self._spec, spec):
+        for name in pcie_ports(self._links.others(), spec):
             found[name] = Interface(name, "dummy", self._link_end(spec, name), mtu=PCIE_MTU)
         return found
 
@@ -60,7 +67,8 @@ class DummySubstrate:
         """Wait for the sNICs' ends, which reconnect after Open vSwitch's backoff of 1 to 8 s."""
         hub = self._spec.switches[0].name
         deadline = time.monotonic() + _LINK_S
-        for snic in self._spec.switches[1:]:
+        self._links.await_up(running)
+        for snic in self._links.others():
             if hub not in running or snic.name not in running or snic.uplink is None:
                 continue
             control = running[snic.name].control()
@@ -88,6 +96,9 @@ class DummySubstrate:
 
     def set_link(self, snic: SwitchSpec, *, up: bool) -> None:
         """Take a link up or down; a dummy device that is down still passes frames, so the socket must go as well."""
+        if self._links.has(snic.name):
+            self._links.set_link(snic, up=up)
+            return
         ends = ((self._spec.switches[0].name, snic.downlink), (snic.name, snic.uplink))
         database = SwitchDatabase(snic.name, f"unix:{self._directory / snic.name / 'db.sock'}")
         try:

@@ -30,8 +30,7 @@ def interface_name(index: int) -> str:
 
 
 def make_wires(spec: LabSpec) -> None:
-    """Create all veth pairs, each end in its namespace."""
-    hub = spec.switches[0].name
+    """Create the hosts' veth pairs, each end in its namespace."""
     lines = []
     for host in spec.hosts:
         for index, each in enumerate(host.interfaces):
@@ -41,21 +40,31 @@ def make_wires(spec: LabSpec) -> None:
         for index, name in enumerate(slot.interfaces):
             inside = f"name {interface_name(index)} netns {slot.name} mtu {TENANT_MTU}"
             lines.append(f"link add name {name} netns {slot.switch} mtu {TENANT_MTU} type veth peer {inside}")
-    for snic in spec.switches[1:]:
-        local = f"name {snic.uplink} netns {snic.name} mtu {PCIE_MTU}"
-        lines.append(f"link add name {snic.downlink} netns {hub} mtu {PCIE_MTU} type veth peer {local}")
     namespaces.ip_batch(lines)
 
 
+def make_links(spec: LabSpec, snics: Sequence[SwitchSpec]) -> None:
+    """Create the veth pairs of the sNICs' PCIe links, cap them and bring them up."""
+    hub = spec.switches[0]
+    lines = []
+    for snic in snics:
+        local = f"name {snic.uplink} netns {snic.name} mtu {PCIE_MTU}"
+        lines.append(f"link add name {snic.downlink} netns {hub.name} mtu {PCIE_MTU} type veth peer {local}")
+    namespaces.ip_batch(lines)
+    for switch in (hub, *snics) if snics else ():
+        pcie = pcie_ports(snics, switch)
+        with namespaces.entered(switch.name):
+            namespaces.ip_batch([f"link set dev {name} up" for name in pcie])
+            if spec.pcie_mbps is not None:
+                for name in pcie:
+                    _cap(name, spec.pcie_mbps)
+
+
 def configure_switch(spec: LabSpec, switch: SwitchSpec) -> None:
-    """Bring up the switch's ends of the wires and cap its PCIe ports."""
-    plugged, pcie = spec.plugged(switch.name), pcie_ports(spec, switch)
+    """Bring up the switch's ends of the hosts' wires."""
     with namespaces.entered(switch.name):
         _no_ipv6()
-        namespaces.ip_batch([f"link set dev {name} up" for name in ["lo", *plugged, *pcie]])
-        if spec.pcie_mbps is not None:
-            for name in pcie:
-                _cap(name, spec.pcie_mbps)
+        namespaces.ip_batch([f"link set dev {name} up" for name in ["lo", *spec.plugged(switch.name)]])
 
 
 def configure_host(spec: LabSpec, host: HostSpec) -> None:
@@ -105,11 +114,11 @@ def set_link(snic: SwitchSpec, *, up: bool) -> None:
         namespaces.ip_batch([f"link set dev {snic.uplink} {'up' if up else 'down'}"])
 
 
-def pcie_ports(spec: LabSpec, switch: SwitchSpec) -> list[str]:
-    """Return the names of the PCIe ports on ``switch``."""
+def pcie_ports(snics: Sequence[SwitchSpec], switch: SwitchSpec) -> list[str]:
+    """Return the names of the ports on ``switch`` of these sNICs' PCIe links."""
     if switch.uplink is not None:
-        return [switch.uplink]
-    return [snic.downlink for snic in spec.switches[1:] if snic.downlink is not None]
+        return [switch.uplink] if switch in snics else []
+    return [snic.downlink for snic in snics if snic.downlink is not None]
 
 
 def ip(host: HostSpec) -> str:

@@ -324,7 +324,7 @@ class Server:
             if len(ends) != 1:
                 raise MininetError(f"{snic.name} has {len(ends)} links to {hub.name}; it must have one, its PCIe link")
             near, far = ends[0]
-            table["link"] = {"hypervisor": str(far), "local": str(near)}
+            table["link"] = {"hypervisor": str(far), "local": str(near), "type": "vlan"}  # Mininet makes the link
         return {
             "oneswitchd": {
                 "datapath_id": DATAPATH_ID,

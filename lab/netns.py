@@ -8,8 +8,10 @@ from pathlib import Path
 from lab import hosts, namespaces
 from lab.buffers import PortBuffers
 from lab.ovs import OvsSwitch
+from lab.pcie import PcieLinks
 from lab.spec import HostSpec, LabSpec, SwitchSpec
 from lab.state import HostInterface
+from server.config import LinkType
 from server.openvswitch.layout import DatapathType, Interface
 
 _TUN = Path("/dev/net/tun")
@@ -30,6 +32,7 @@ class NetnsSubstrate:
         self._directory = switches
         self._outer_pid = outer_pid
         self._buffers = buffers
+        self._links = PcieLinks(spec, switches)
         self._notes: list[str] = []
         self.datapath_type: DatapathType = self._choose_datapath()
 
@@ -63,6 +66,10 @@ class NetnsSubstrate:
         for slot in self._spec.slots:
             hosts.configure_slot(slot)
 
+    def make_links(self, types: Mapping[str, LinkType]) -> None:
+        self._links.choose(types)
+        hosts.make_links(self._spec, self._links.others())
+
     def switch(self, spec: SwitchSpec) -> OvsSwitch:
         options = ("--enable-dummy",) if self.datapath_type == "dummy" else ()
         return OvsSwitch(spec.name, self._directory / spec.name, spec.name, options)
@@ -72,10 +79,12 @@ class NetnsSubstrate:
 
     def interfaces(self, spec: SwitchSpec) -> Mapping[str, Interface]:
         capped = self._spec.pcie_mbps is not None
-        return {name: Interface(name, shaped_elsewhere=capped) for name in hosts.pcie_ports(self._spec, spec)}
+        names = hosts.pcie_ports(self._links.others(), spec)
+        return {name: Interface(name, shaped_elsewhere=capped) for name in names}
 
     def await_links(self, running: Mapping[str, OvsSwitch]) -> None:
-        """Do nothing: veth pairs carry frames from the start."""
+        """Wait for links of type ``pcie``: veth pairs carry frames from the start."""
+        self._links.await_up(running)
 
     def netns(self, name: str) -> str | None:
         return f"/proc/{self._outer_pid}/root{namespaces.NETNS_DIRECTORY}/{name}"
@@ -90,4 +99,7 @@ class NetnsSubstrate:
         hosts.activate(host, old.name, new.name)
 
     def set_link(self, snic: SwitchSpec, *, up: bool) -> None:
-        hosts.set_link(snic, up=up)
+        if self._links.has(snic.name):
+            self._links.set_link(snic, up=up)
+        else:
+            hosts.set_link(snic, up=up)

@@ -11,13 +11,42 @@ from lab.errors import StartError
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _SCHEMA = "vswitch.ovsschema"
 _PROJECT = "uno-server"
+_OVS_PREFIX = "UNO_OVS_PREFIX"
 _PACKAGES = "on Debian: apt install openvswitch-switch iproute2 util-linux"
 
 
 def search_path() -> str:
-    """Return PATH plus sbin, which an ordinary user's PATH lacks: ovs-vswitchd, ip and tc are there."""
+    """Return PATH plus sbin, which an ordinary user's PATH lacks: ovs-vswitchd, ip and tc are there.
+
+    First come the programs of another Open vSwitch, if ``UNO_OVS_PREFIX`` names where it is installed.
+    """
     present = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    own = [str(prefix / directory) for prefix in _ovs_prefix() for directory in ("sbin", "bin")]
+    present = [*own, *(each for each in present if each not in own)]
     return os.pathsep.join([*present, *(each for each in _SBIN if each not in present)])
+
+
+def use_ovs(prefix: str | None) -> None:
+    """Make this process and its children use the Open vSwitch installed at ``prefix``; None changes nothing."""
+    if prefix is not None:
+        os.environ[_OVS_PREFIX] = prefix
+
+
+def patched_ovs() -> str | None:
+    """Return where an Open vSwitch with the patches of ``ovs-patches/`` is: as told, or as ``make ovs`` leaves it."""
+    built = Path(sys.executable).parents[1] / "ovs" / "usr"
+    named = os.environ.get(_OVS_PREFIX)
+    return named or (str(built) if (built / "sbin" / "ovs-vswitchd").exists() else None)
+
+
+def _ovs_prefix() -> list[Path]:
+    named = os.environ.get(_OVS_PREFIX)
+    if not named:
+        return []
+    prefix = Path(named)
+    if not (prefix / "sbin" / "ovs-vswitchd").exists():
+        raise StartError(f"{_OVS_PREFIX} is {named}: there is no {prefix}/sbin/ovs-vswitchd; `make ovs` builds one")
+    return [prefix]
 
 
 def environment() -> dict[str, str]:
@@ -55,7 +84,8 @@ def find_schema() -> Path:
     Raises:
         StartError: it is in none of the usual places.
     """
-    places = [os.environ.get("OVS_PKGDATADIR"), "/usr/share/openvswitch", "/usr/local/share/openvswitch"]
+    own = [str(prefix / "share" / "openvswitch") for prefix in _ovs_prefix()]
+    places = [*own, os.environ.get("OVS_PKGDATADIR"), "/usr/share/openvswitch", "/usr/local/share/openvswitch"]
     candidates = [Path(place) / _SCHEMA for place in places if place]
     for candidate in candidates:
         if candidate.exists():

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -19,10 +19,10 @@ from lab.spec import LabSpec, SwitchSpec
 from lab.state import HostState, LabState, LabSwitch, LinkState, PortState, SlotState
 from lab.substrate import Substrate
 from server.config import ServerConfig
-from server.errors import PlumbingError
+from server.errors import ConfigError, PlumbingError
 from server.names import EDGE, VIRT
-from server.openvswitch.bridges import Plumbing
 from server.openvswitch.layout import Interface, Layout
+from server.openvswitch.servers import ServerPlumbing
 
 _ENDING_SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGABRT", "SIGSEGV")
 
@@ -86,7 +86,7 @@ class RunningLab:
         try:
             with self._substrate.opening_ports():
                 self._make_reference(progress) if spec.plain else self._plumb(progress)
-        except PlumbingError as error:
+        except (ConfigError, PlumbingError) as error:
             raise StartError(str(error)) from error
         self._substrate.await_links(self._switches)
         self.state.notes = [*self._substrate.notes, *self._notes]
@@ -96,10 +96,14 @@ class RunningLab:
         progress("plumbing the bridges virt and edge on each switch")
         config = server_config(self._spec, self.state)
         (Path(self.state.directory) / SERVER_TOML).write_text(config.dump())
-        for spec, switch in zip(self._spec.switches, config.switch, strict=True):
-            with Plumbing(switch, datapath_type=self._substrate.datapath_type) as plumbing:
-                plumbing.ensure(self._layout(spec, config))
-            self._switches[spec.name].bridges = (VIRT, EDGE)
+        with ServerPlumbing(config, datapath_type=self._substrate.datapath_type) as plumbing:
+            chosen = plumbing.links()
+            for link in self.state.links:
+                link.type = chosen[link.switch].type
+            self._substrate.make_links({link.switch: link.type for link in self.state.links})
+            for spec in self._spec.switches:
+                plumbing.on(spec.name).ensure(self._layout(spec, config, plumbing.pcie_ports(spec.name, chosen)))
+                self._switches[spec.name].bridges = (VIRT, EDGE)
 
     def _make_reference(self, progress: Callable[[str], None]) -> None:
         progress(f"creating the plain bridge {BRIDGE}")
@@ -196,9 +200,9 @@ class RunningLab:
 
     # ---- description
 
-    def _layout(self, switch: SwitchSpec, config: ServerConfig) -> Layout:
+    def _layout(self, switch: SwitchSpec, config: ServerConfig, pcie: Mapping[str, Interface]) -> Layout:
         """Lay out what server.toml asks for, plus all interfaces plugged into edge, to which ports may move."""
-        special = self._substrate.interfaces(switch)
+        special = {**self._substrate.interfaces(switch), **pcie}
         physical = tuple(special.get(name, Interface(name)) for name in self._spec.plugged(switch.name))
         return dataclasses.replace(Layout.of(config, switch.name, special), physical=physical)
 

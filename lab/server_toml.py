@@ -12,7 +12,12 @@ _DATAPATH_ID = "0000000000000001"
 def server_config(spec: LabSpec, state: LabState) -> ServerConfig:
     """Return the configuration of oneswitchd and unoctl for this lab; their sockets are in the lab's directory."""
     here = Path(state.directory)
-    links = {link.switch: LinkConfig(hypervisor=link.hypervisor, local=link.local) for link in state.links}
+    capped = None if spec.pcie_mbps is None else "vlan"
+    types = {switch.name: switch.link or capped for switch in spec.switches}
+    links = {
+        link.switch: LinkConfig(hypervisor=link.hypervisor, local=link.local, type=types[link.switch])
+        for link in state.links
+    }
     return ServerConfig(
         oneswitchd=OneswitchdConfig(
             datapath_id=_DATAPATH_ID,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from lab.errors import SpecError
+from server.config import LinkType
 from server.names import HOME, NAME_MAX_BYTES, PORT_MAX, PORT_MIN
 
 Substrate = Literal["netns", "dummy"]
@@ -29,11 +30,14 @@ class SwitchSpec:
     Attributes:
         uplink: the port on the sNIC, BlueField's ``pf0hpf``.
         downlink: the port on the hypervisor, ``pcie-snicK``.
+        link: how the link carries flow-ids; None: beside the packets if the Open vSwitch here can and nothing caps the
+            link, else as VLAN tags.
     """
 
     name: str
     uplink: str | None = None
     downlink: str | None = None
+    link: LinkType | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class LabSpec:
         executor: the switch that runs the ports' pipelines, for server.toml.
         meters: whether meters gather all ports at one switch, for server.toml.
         slots: places for network functions, for `lab.agent`; see `with_slots`.
+        ovs: where the Open vSwitch to run is installed; None: as `lab.programs.search_path` finds it.
         plain: one bridge ``br0`` on the only switch instead of virt and edge; see `reference`.
 
     Example:
@@ -119,6 +124,7 @@ class LabSpec:
     executor: str = HOME
     meters: Meters = "per-executor"
     slots: tuple[SlotSpec, ...] = ()
+    ovs: str | None = None
 
     @classmethod
     def demo(cls, **options: Any) -> Self:
@@ -203,6 +209,15 @@ class LabSpec:
                 slots.append(SlotSpec(f"{switch.name}.nf{number}", switch.name, ends, speed))
         return dataclasses.replace(self, slots=tuple(slots))
 
+    def with_links(self, *types: LinkType) -> Self:
+        """Set the types of the sNICs' links, in order; the last one is that of all further sNICs. None: as they are."""
+        if not types:
+            return self
+        hub, *snics = self.switches
+        kinds = [*types, *types[-1:] * len(snics)]
+        changed = [dataclasses.replace(snic, link=kind) for snic, kind in zip(snics, kinds, strict=False)]
+        return dataclasses.replace(self, switches=(hub, *changed))
+
     def plugged(self, switch: str) -> list[str]:
         """Return the names of hosts' and slots' interfaces on a switch."""
         hosts = [each.name for host in self.hosts for each in host.interfaces if each.switch == switch]
@@ -248,6 +263,8 @@ class LabSpec:
             raise SpecError(f"a plain bridge has one switch, not {len(self.switches)}: use reference()")
         if self.pcie_mbps is not None and self.pcie_mbps <= 0:
             raise SpecError(f"pcie_mbps is {self.pcie_mbps}; expected more than 0 Mb/s, or None for no limit")
+        if self.pcie_mbps is not None and any(switch.link == "pcie" for switch in self.switches):
+            raise SpecError("links of type pcie are not devices, so pcie_mbps cannot cap them: choose one of the two")
         for host in self.hosts:
             _check_address(host)
         for slot in self.slots:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from lab.spec import Substrate
+from lab.spec import LinkType, Substrate
 
 FILE = "lab.json"
 
@@ -35,13 +35,14 @@ class LabSwitch:
 
 @dataclass
 class LinkState:
-    """One PCIe link: the port on the hypervisor, the port on the sNIC, bandwidth in Mb/s (None: unlimited)."""
+    """One PCIe link: its ports on the hypervisor and the sNIC, bandwidth in Mb/s (None: unlimited), and type."""
 
     switch: str
     hypervisor: str
     local: str
     mbps: float | None
     up: bool = True
+    type: LinkType = "vlan"
 
 
 @dataclass

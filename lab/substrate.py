@@ -7,6 +7,7 @@ from typing import Protocol
 from lab.ovs import OvsSwitch
 from lab.spec import HostSpec, SwitchSpec
 from lab.state import HostInterface
+from server.config import LinkType
 from server.openvswitch.layout import DatapathType, Interface
 
 
@@ -25,7 +26,7 @@ class Substrate(Protocol):
         ...
 
     def prepare(self) -> None:
-        """Create what must exist before the switches start."""
+        """Create what must exist before the switches start, except PCIe links."""
         ...
 
     def switch(self, spec: SwitchSpec) -> OvsSwitch:
@@ -36,8 +37,16 @@ class Substrate(Protocol):
         """Surround the moments in which ovs-vswitchd opens its ports."""
         ...
 
+    def make_links(self, types: Mapping[str, LinkType]) -> None:
+        """Create the PCIe links' devices, where a link consists of devices.
+
+        Args:
+            types: of each sNIC's link, by the sNIC's name.
+        """
+        ...
+
     def interfaces(self, spec: SwitchSpec) -> Mapping[str, Interface]:
-        """Return the interfaces of ``spec`` that are not plain network devices, by name."""
+        """Return the interfaces of ``spec`` that are not plain network devices, except ports of type ``pcie``."""
         ...
 
     def await_links(self, running: Mapping[str, OvsSwitch]) -> None:

@@ -23,6 +23,7 @@ from lab.directory import CONTROL_SOCKET, SPEC_FILE
 from lab.errors import ControlError, LabError, StartError
 from lab.namespaces import private_proc, private_run
 from lab.processes import OuterProc
+from lab.programs import use_ovs
 from lab.running import RunningLab
 from lab.spec import LabSpec
 from lab.substrate import Substrate
@@ -153,6 +154,7 @@ def main() -> int:
 def _build(options: argparse.Namespace, progress: Callable[[str], None]) -> RunningLab:
     directory: Path = options.directory
     spec = LabSpec.from_json(json.loads((directory / SPEC_FILE).read_text()))
+    use_ovs(spec.ovs)
     outer = OuterProc()
     lab = RunningLab(spec, directory, outer, _substrate(options, spec, outer), user_namespace=options.user_namespace)
     try:

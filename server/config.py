@@ -85,11 +85,20 @@ class OneswitchdConfig(_Section):
     tls: TlsConfig | None = None
 
 
+LinkType = Literal["vlan", "pcie"]
+
+
 class LinkConfig(_Section):
-    """The names of a PCIe link's two ports: on the hypervisor's edge bridge and on the sNIC's."""
+    """The names of a PCIe link's two ports: on the hypervisor's edge bridge and on the sNIC's.
+
+    ``type``: how it carries flow-ids; None: `server.openvswitch.links` decides. ``path``: the socket by which two ports
+    of type ``pcie`` find each other; None: beside the hypervisor's database.
+    """
 
     hypervisor: InterfaceName
     local: InterfaceName
+    type: LinkType | None = None
+    path: str | None = None
 
 
 class SwitchConfig(_Section):
@@ -208,6 +217,13 @@ class ServerConfig(_Section):
             return [PciePort(found.link.local, hub, found.link.hypervisor)]
         return [PciePort(snic.link.hypervisor, snic.name, snic.link.local) for snic in self.snics if snic.link]
 
+    def link_path(self, link: LinkConfig) -> str | None:
+        """Return the socket of a link of type ``pcie``; None: unknown, as no switch's database is a local socket."""
+        if link.path is not None:
+            return link.path
+        kind, _, path = (self.hypervisor.ovsdb or "").partition(":")
+        return str(Path(path).parent / f"{link.hypervisor}.sock") if kind == "unix" else None
+
     def management_target(self) -> str:
         """Return an active target for oneswitchd's own OpenFlow listener: a ``punix:`` socket before ``ptcp:``.
 
@@ -287,6 +303,9 @@ def _link_conflicts(switches: list[SwitchConfig]) -> Iterator[Conflict]:
             name = getattr(switch.link, key)
             if _RESERVED.match(name):
                 yield ("switch", index, "link", key), _reserved(name)
+        path = switch.link.path
+        if path is not None and not Path(path).is_absolute():
+            yield ("switch", index, "link", "path"), f"{path!r} is not absolute; both switches open it"
         other = taken.setdefault(switch.link.hypervisor, switch.name)
         if other != switch.name:
             yield (

@@ -11,8 +11,11 @@ PORT_MAX = 0xFDFF
 
 MULTICAST_PORT = "mc"
 MULTICAST_OFPORT = 0xFE00
-MULTICAST_VIDS = range(4087, 4095)
-"""VLAN ids of floods on a PCIe link, MULTICAST(g)."""
+MULTICAST_IDS = range(4087, 4095)
+"""Flow-ids of floods on a PCIe link, MULTICAST(g)."""
+
+PCIE_OFPORTS = range(0xFE01, 0xFEFF)
+"""OpenFlow port numbers of PCIe ports of Open vSwitch's type ``pcie``: OpenFlow does not tell oneswitchd their type."""
 
 NAME_MAX_BYTES = 15  # Linux's IFNAMSIZ without the final NUL, and OpenFlow's OFP_MAX_PORT_NAME_LEN likewise
 

@@ -27,5 +27,12 @@ def run(server: ServerConfig, datapath: Datapath) -> View:
     """
     with ServerPlumbing(server, datapath_type=datapath.value) as plumbing:
         changed = plumbing.ensure()
-    rows = [(switch.name, "plumbed" if switch.name in changed else "unchanged") for switch in server.switch]
-    return View([{"switch": name, "changed": name in changed} for name, _ in rows], table(("SWITCH", ""), rows))
+        links = plumbing.links()
+    rows, data = [], []
+    for switch in server.switch:
+        link = links.get(switch.name)
+        told = f"{link.type}: {link.reason}" if link else ""
+        rows.append((switch.name, "plumbed" if switch.name in changed else "unchanged", told))
+        chosen = {"type": link.type, "reason": link.reason} if link else None
+        data.append({"switch": switch.name, "changed": switch.name in changed, "link": chosen})
+    return View(data, table(("SWITCH", "", "PCIE LINK"), rows))

@@ -5,7 +5,15 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from server.config import ServerConfig
-from server.oneswitchd.answers import BridgeState, Controller, Gathered, Status, SwitchState, VirtualPort
+from server.oneswitchd.answers import (
+    BridgeState,
+    Controller,
+    Gathered,
+    LinkState,
+    Status,
+    SwitchState,
+    VirtualPort,
+)
 from server.oneswitchd.client import Client, as_json
 from unoctl.render import View, state, tree_text
 
@@ -75,11 +83,16 @@ def _server_lines(server: ServerConfig, status: Status, ports: list[VirtualPort]
         yield from _bridge_lines("edge", switch.edge, f"{switch.edge_flows} flows, {switch.repairs} repairs")
         if switch.link:
             ends = f"{switch.link.hypervisor} -- {switch.link.local}"
-            yield 2, Text.assemble(f"PCIe link {ends}: ", state(switch.link.state))
+            yield 2, Text.assemble(f"PCIe link {ends}: ", state(switch.link.state), *_type(switch.link))
         for port in ports:
             if port.switch == switch.name:
                 yield from _home_lines(port)
                 yield from _offload_lines(port, status)
+
+
+def _type(link: LinkState) -> Iterator[str]:
+    if link.reason:
+        yield f", type {link.type or 'unknown'}: {link.reason}"
 
 
 def _virt_counts(switch: SwitchState) -> str:

@@ -20,7 +20,7 @@ from nfagent.measurement import Rate
 from nfagent.monitor.layout import Layout, SwitchLayout
 from nfagent.monitor.megaflows import Effect, Megaflow, outcome
 from nfagent.monitor.port_counters import PortCounters
-from server.names import MULTICAST_VIDS
+from server.names import MULTICAST_IDS
 
 _TAG = 4  # bytes of a VLAN tag
 _UNKNOWN_SIZE = 64  # assumed bytes of an unknown packet
@@ -162,7 +162,7 @@ def _targets(layout: Layout, here: SwitchLayout, interface: str, vid: int | None
         return (here.local[interface],)
     if interface not in here.beyond or vid is None:
         return ()
-    if vid in MULTICAST_VIDS:
+    if vid in MULTICAST_IDS:
         return tuple(here.beyond[interface] - {source})
     return (layout.deliver[vid],) if vid in layout.deliver else ()
 

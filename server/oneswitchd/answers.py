@@ -39,11 +39,16 @@ class BridgeState(Answer):
 
 
 class LinkState(Answer):
-    """The PCIe link of an sNIC: interface names at both ends."""
+    """The PCIe link of an sNIC: interface names at both ends.
+
+    ``type``: how it carries flow-ids, ``vlan`` or ``pcie``; None: its ends differ, or are not known. ``reason``: why.
+    """
 
     hypervisor: str
     local: str
     state: str
+    type: str | None = None
+    reason: str = ""
 
 
 class SwitchState(Answer):

@@ -9,10 +9,12 @@ from types import TracebackType
 from typing import Literal, Self
 
 from server.config import SwitchConfig, TlsConfig
-from server.errors import DatabaseUnreachableError, InterfaceError, OwnershipError
+from server.errors import DatabaseUnreachableError, InterfaceError, OwnershipError, SwitchNotApplyingError
 from server.names import EDGE, MULTICAST_OFPORT, MULTICAST_PORT, PORT_MAX, PORT_MIN, VIRT, patch_names
 from server.openvswitch.layout import DatapathType, Interface, Layout
+from server.openvswitch.links import SwitchSide
 from server.openvswitch.ovsdb import Command, Row, SwitchDatabase
+from server.openvswitch.schema import OPEN_VSWITCH
 
 MARK = "oneswitch"
 
@@ -188,6 +190,27 @@ class Plumbing:
                 tuple(
                     _state(bridge, port) for bridge in bridges for port in sorted(bridge.ports, key=lambda p: p.name)
                 ),
+            )
+
+    def side(self) -> SwitchSide:
+        """Return what this switch tells for the choice of a PCIe link's type.
+
+        Raises:
+            SwitchNotApplyingError: its ovs-vswitchd has not told its types of interfaces: it does not run.
+        """
+
+        def types() -> frozenset[str]:
+            return frozenset(kind for root in self._db.rows(OPEN_VSWITCH) for kind in root.iface_types)
+
+        if not self._db.wait_for(lambda: bool(types())):
+            raise SwitchNotApplyingError(f"switch {self._switch.name}: ovs-vswitchd does not run with its database")
+        with self._db.lock:
+            edge = self._db.row("Bridge", EDGE)
+            interfaces = [interface for port in edge.ports for interface in port.interfaces] if edge else []
+            return SwitchSide(
+                types=types(),
+                ports={each.name: each.type for each in interfaces},
+                numbers={each.name: number for each in interfaces for number in (each.ofport or each.ofport_request)},
             )
 
     # ---- making

@@ -26,7 +26,12 @@ def _references(table: str, least: int = 0, most: int | str = "unlimited") -> _T
 
 
 COLUMNS: dict[str, dict[str, _Type]] = {
-    OPEN_VSWITCH: {"bridges": _references("Bridge"), "cur_cfg": "integer", "next_cfg": "integer"},
+    OPEN_VSWITCH: {
+        "bridges": _references("Bridge"),
+        "cur_cfg": "integer",
+        "next_cfg": "integer",
+        "iface_types": {"key": "string", "min": 0, "max": "unlimited"},
+    },
     "Bridge": {
         "name": "string",
         "ports": _references("Port"),
@@ -50,6 +55,7 @@ COLUMNS: dict[str, dict[str, _Type]] = {
         "ofport_request": _optional("integer"),
         "mtu_request": _optional("integer"),
         "error": _optional("string"),
+        "link_state": _optional("string"),
     },
     "Controller": {"target": "string", "external_ids": _MAP},
     "QoS": {"type": "string", "external_ids": _MAP},

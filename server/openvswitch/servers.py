@@ -6,8 +6,10 @@ from types import TracebackType
 from typing import Self
 
 from server.config import ServerConfig
+from server.openvswitch import links
 from server.openvswitch.bridges import Plumbing, SwitchInventory
 from server.openvswitch.layout import DatapathType, Interface, Layout
+from server.openvswitch.links import LinkChoice
 
 
 class ServerPlumbing:
@@ -67,12 +69,18 @@ class ServerPlumbing:
 
         Args:
             interfaces: by switch and name, those that are not plain network devices.
+
+        Raises:
+            ConfigError: server.toml demands a type of link that is impossible here.
+            OwnershipError, InterfaceError, DatabaseError: see `Plumbing.ensure`.
         """
-        special = interfaces or {}
+        given = interfaces or {}
+        chosen = self.links()
+        special = {name: {**self.pcie_ports(name, chosen), **given.get(name, {})} for name in self._switches}
         return [
             name
             for name, plumbing in self._switches.items()
-            if plumbing.ensure(Layout.of(self._config, name, special.get(name)))
+            if plumbing.ensure(Layout.of(self._config, name, special[name]))
         ]
 
     def connect(self, numbers: Collection[int], interfaces: Mapping[str, Collection[str]] | None = None) -> list[str]:
@@ -82,6 +90,29 @@ class ServerPlumbing:
         """
         attached = interfaces or {}
         return [name for name, each in self._switches.items() if each.connect(numbers, attached.get(name, ()))]
+
+    def links(self) -> dict[str, LinkChoice]:
+        """Return how the link of each sNIC is to carry flow-ids, by the sNIC's name.
+
+        Raises:
+            ConfigError: see `ensure`.
+        """
+        hub = self.on(self._config.hypervisor.name).side()
+        return {
+            snic.name: links.choose(self._config, snic, hub, self.on(snic.name).side()) for snic in self._config.snics
+        }
+
+    def pcie_ports(self, name: str, chosen: Mapping[str, LinkChoice]) -> dict[str, Interface]:
+        """Return the ports of type ``pcie`` that a switch is to have if the links are as `links` says, by name."""
+        at_hub = name == self._config.hypervisor.name
+        side = self.on(name).side()
+        found: dict[str, Interface] = {}
+        for snic in self._config.snics:
+            if (at_hub or snic.name == name) and chosen[snic.name].type == links.PCIE:
+                made = links.port(self._config, snic, side, at_hub=at_hub)
+                found[made.name] = made
+                side = side.having(made)
+        return found
 
     def remove_virtual_ports(self, *numbers: int) -> list[str]:
         """Remove the patch pairs of ``numbers`` from every switch; return those that had one."""

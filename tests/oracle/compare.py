@@ -10,6 +10,7 @@ from typing import Self
 
 from lab.errors import LabError
 from lab.spec import Meters
+from server.config import LinkType
 from server.errors import ServerError
 from server.names import HOME
 from tests.oracle import observation
@@ -57,6 +58,7 @@ class Comparison:
         executor: the server's default.
         stateful: draw rules that keep state for all ports; without one executor for all, they gather the ports.
         meters: what oneswitchd does about meters: they gather the ports, too, or not.
+        links, ovs: as `OneSwitch`.
     """
 
     def __init__(
@@ -67,8 +69,11 @@ class Comparison:
         executor: str = HOME,
         stateful: bool = False,
         meters: Meters = "per-executor",
+        links: tuple[LinkType, ...] = (),
+        ovs: str | None = None,
     ) -> None:
         self._binary = binary
+        self._links, self._ovs = links, ovs
         self.mutant = mutant
         self.script = Script(switches, executor=executor)
         self.stateful = stateful
@@ -81,7 +86,15 @@ class Comparison:
 
     def _start(self) -> None:
         switches, executor = self.script.switches, self.script.executor
-        self.ours = OneSwitch(switches, self._binary, executor, stateful=self.stateful, meters=self._meters)
+        self.ours = OneSwitch(
+            switches,
+            self._binary,
+            executor,
+            stateful=self.stateful,
+            meters=self._meters,
+            links=self._links,
+            ovs=self._ovs,
+        )
         self.reference = OneBridge(self.ours.spec.reference(), self.ours.behind, stateful=self.stateful)
         self._broken = False
 

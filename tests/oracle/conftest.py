@@ -2,36 +2,60 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from lab.programs import patched_ovs
+from lab.spec import Meters
+from server.config import LinkType
 from server.names import HOME
 from tests.oracle.compare import Comparison
 from tests.oracle.steps import Script
 
-# Switches, the default executor, whether rules may keep state that all ports share, and what meters do.
+
+@dataclass(frozen=True)
+class Server:
+    """oneswitchd's switches: how many, the default executor, and the options of `Comparison`.
+
+    ``stateful``: whether rules may keep state that all ports share.
+    """
+
+    switches: int
+    executor: str = HOME
+    stateful: bool = False
+    meters: Meters = "per-executor"
+    links: tuple[LinkType, ...] = ()
+
+    def __str__(self) -> str:
+        more = "-stateful" * self.stateful + "-meters" * (self.meters == "gather")
+        return f"{self.switches}-switches-{self.executor}{more}{''.join(f'-{link}' for link in self.links)}"
+
+
 _SERVERS = [
-    (1, HOME, False),
-    (2, HOME, False),
-    (3, HOME, False),
-    (2, "hypervisor", True),
-    (3, "snic0", True),
-    (3, HOME, True),
-    (2, HOME, True, "gather"),
+    Server(1),
+    Server(2),
+    Server(3),
+    Server(2, "hypervisor", stateful=True),
+    Server(3, "snic0", stateful=True),
+    Server(3, stateful=True),
+    Server(2, stateful=True, meters="gather"),
+    Server(3, links=("pcie", "pcie")),
+    Server(3, "snic0", stateful=True, links=("vlan", "pcie")),
 ]
 
 
-@pytest.fixture(
-    scope="module",
-    params=_SERVERS,
-    ids=lambda server: f"{server[0]}-switches-{server[1]}{'-stateful' * server[2]}{'-meters' * (len(server) > 3)}",
-)
+@pytest.fixture(scope="module", params=_SERVERS, ids=str)
 def comparison(request: pytest.FixtureRequest) -> Iterator[Comparison]:
     """Both worlds, with oneswitchd over one, two and three switches."""
-    switches, executor, stateful, *meters = request.param
-    chosen = {"meters": meters[0]} if meters else {}
-    with Comparison(switches, binary(), executor=executor, stateful=stateful, **chosen) as comparison:
+    server: Server = request.param
+    ovs = patched_ovs()
+    if "pcie" in server.links and ovs is None:
+        pytest.skip("no Open vSwitch with ports of type pcie: `make ovs` builds one")
+    options = {"stateful": server.stateful, "meters": server.meters, "links": server.links}
+    ovs = ovs if "pcie" in server.links else None
+    with Comparison(server.switches, binary(), executor=server.executor, ovs=ovs, **options) as comparison:
         yield comparison
 
 
@@ -54,9 +78,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def fits(item: pytest.Item) -> bool:
         chosen = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         server, path = chosen.get("comparison"), chosen.get("path")
-        if not isinstance(server, tuple) or not isinstance(path, Path):
+        if not isinstance(server, Server) or not isinstance(path, Path):
             return True
-        return server[1] != HOME or Script.read(path).executor == HOME
+        return server.executor != HOME or Script.read(path).executor == HOME
 
     items[:] = [item for item in items if fits(item)]
 

@@ -9,6 +9,7 @@ from lab.control_plane import Oneswitchd
 from lab.errors import StartError
 from lab.spec import LabSpec, Meters
 from lab.wires import Place
+from server.config import LinkType
 from server.names import HOME
 from tests.oracle.pools import PORTS
 from tests.oracle.world import NOTICE_S, POLL_S, World
@@ -25,6 +26,7 @@ class OneSwitch(World):
         executor: the server's default; runs begin with it.
         stateful: rules may keep state that all ports share.
         meters: whether meters gather the ports, too.
+        links: types of the PCIe links, and `LabSpec.ovs` where the installed Open vSwitch lacks ports of type ``pcie``.
     """
 
     def __init__(
@@ -35,10 +37,13 @@ class OneSwitch(World):
         *,
         stateful: bool = False,
         meters: Meters = "per-executor",
+        links: tuple[LinkType, ...] = (),
+        ovs: str | None = None,
     ) -> None:
         self._binary = binary
         self._daemon: Oneswitchd | None = None
-        self.spec = dataclasses.replace(server(switches), executor=executor, meters=meters)
+        spec = server(switches).with_links(*links)
+        self.spec = dataclasses.replace(spec, executor=executor, meters=meters, ovs=ovs)
         self._executed: set[int] = set()
         self._cut_off: set[int] = set()
         super().__init__(self.spec, stateful=stateful)

@@ -139,7 +139,7 @@ def _open_error(facts: SwitchFacts, name: str) -> str:
 
 
 def links(facts: Facts) -> Iterator[Finding]:
-    """Check that PCIe links and tenants' interfaces are up, and that the links' MTU exceeds the tenants' by a tag."""
+    """Check that PCIe links and tenants' interfaces are up, and that the links carry the largest frames with flow-ids."""
     readable = [switch for switch in facts.switches if switch.switch.ovsdb and switch.problem("database") is None]
     largest = _largest_tenant_mtu(readable, facts.ports)
     for switch in readable:
@@ -168,11 +168,21 @@ def _pcie_finding(facts: SwitchFacts, row: Interface, largest: tuple[int, str]) 
         return LINKS.fail(subject, "the PCIe port is down", f"in {facts.name}'s network namespace: {_up(row.name)}")
     if row.type == "dummy":
         return LINKS.ok(subject, "up; the MTU of a dummy port does not matter")
+    if row.type == "pcie":
+        return _beside_finding(subject, row, largest)
     if row.mtu is not None and largest[0] and row.mtu < needed:
         found = f"MTU {row.mtu} is below {needed}: tagged full-size frames of {whose} are lost"
         mend = f"at both ends of the link, in their network namespaces: ip link set dev {row.name} mtu {needed + 96}"
         return LINKS.fail(subject, found, mend)
     return LINKS.ok(subject, f"up, MTU {row.mtu if row.mtu is not None else 'unknown'}")
+
+
+def _beside_finding(subject: str, row: Interface, largest: tuple[int, str]) -> Finding:
+    """Judge a port of type ``pcie``, which carries flow-ids beside the packets."""
+    if row.mtu is not None and row.mtu < largest[0]:
+        found = f"MTU {row.mtu} is below {largest[0]}, that of {largest[1]}: its full-size frames are lost"
+        return LINKS.fail(subject, found, f"at both ends: ovs-vsctl set interface {row.name} mtu_request={largest[0]}")
+    return LINKS.ok(subject, f"up, type pcie, MTU {row.mtu if row.mtu is not None else 'unknown'}")
 
 
 def _tenant_findings(facts: SwitchFacts, ports: list[VirtualPort]) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from functools import cache, partial
 
 from server.config import PciePort, ServerConfig
 from server.errors import ActionSyntaxError, ToolError
-from server.names import MULTICAST_VIDS
+from server.names import MULTICAST_IDS
 from server.oneswitchd.answers import VirtualPort
 from server.openvswitch import odp_actions
 from server.openvswitch.dpif import DatapathPort
@@ -136,7 +136,7 @@ class _Visit:
         for port in self.tracer.ports:
             if vid in (port.flow_id, port.ingress_id):
                 return f"DELIVER({port.name})" if vid == port.flow_id else f"INGRESS({port.name})"
-        return "MULTICAST" if vid in MULTICAST_VIDS else "unknown: no port has it"
+        return "MULTICAST" if vid in MULTICAST_IDS else "unknown: no port has it"
 
     def recirculate(self, packet: Packet, identity: int, hashed: bool) -> Outcome:
         if self.recirculations >= MAX_RECIRCULATIONS:

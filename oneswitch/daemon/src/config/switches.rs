@@ -108,7 +108,9 @@ fn read_link(
             "the first switch is the hypervisor, the hub of the star, which has no link",
         );
     }
-    link.only(&["hypervisor", "local", "type"]);
+    link.only(&["hypervisor", "local", "type", "path"]);
+    // Plumbing uses it; only its type is checked here.
+    link.string("path", "the path of a socket");
     let kind = link
         .string("type", LINK_TYPE)
         .map_or(Some(LinkKind::Probed), |field| {

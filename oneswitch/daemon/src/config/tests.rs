@@ -1,4 +1,5 @@
 use super::*;
+use oneswitch_core::LinkKind;
 
 const GOOD: &str = r#"
 [oneswitchd]
@@ -171,6 +172,22 @@ fn executors_are_the_home_unless_somebody_says_otherwise() {
     assert_eq!(config.ports[0].config.executor.as_deref(), Some(HOME));
     let home = SMALL.replace("\"hypervisor\"", "\"home\"");
     assert!(problem(&home).starts_with("server.toml:4: switch[0].name: \"home\" is reserved"));
+}
+
+#[test]
+fn a_link_is_probed_unless_its_type_is_given() {
+    let parse = |link: &str| {
+        let snic = "[[switch]]\nname = \"snic0\"\nvirt = \"unix:/v0\"\nedge = \"unix:/e0\"\n";
+        let text = format!("{SMALL}{snic}link = {{ hypervisor = \"a\", local = \"b\"{link} }}\n");
+        Config::parse("server.toml", &text).map(|config| config.switches[1].link.clone().unwrap())
+    };
+    let kind = |link: &str| parse(link).unwrap().kind;
+    assert_eq!(kind(""), LinkKind::Probed);
+    assert_eq!(kind(", type = \"vlan\""), LinkKind::Vlan);
+    assert_eq!(kind(", type = \"pcie\", path = \"/run/s\""), LinkKind::Pcie);
+    let wrong = parse(", type = \"nsh\"").unwrap_err().to_string();
+    let told = "server.toml:15: switch[1].link.type: \"nsh\"; expected \"vlan\" or \"pcie\"";
+    assert_eq!(wrong, told);
 }
 
 #[test]

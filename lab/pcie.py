@@ -1,0 +1,86 @@
+"""PCIe links between ports of Open vSwitch's type ``pcie``, for Open vSwitch with the patches of ``ovs-patches/``.
+
+Both substrates use them alike: the ports are rings in memory that the two ovs-vswitchd share, not devices.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lab.errors import StartError
+from lab.ovs import OvsSwitch
+from lab.spec import LabSpec, LinkType, SwitchSpec
+from server.openvswitch.ovsdb import SwitchDatabase
+
+_UP_S = 12.0
+
+
+class PcieLinks:
+    """The sNICs' links of that type; none before `choose`.
+
+    Args:
+        spec: the lab.
+        switches: directory of the switches' directories.
+    """
+
+    def __init__(self, spec: LabSpec, switches: Path) -> None:
+        self._hub = spec.switches[0].name
+        self._snics = spec.switches[1:]
+        self._directory = switches
+        self._chosen: frozenset[str] = frozenset()
+
+    def choose(self, types: Mapping[str, LinkType]) -> None:
+        """Tell the types of all links, by sNIC."""
+        self._chosen = frozenset(snic for snic, kind in types.items() if kind == "pcie")
+
+    def has(self, snic: str) -> bool:
+        """Tell whether the link of an sNIC has this type."""
+        return snic in self._chosen
+
+    def others(self) -> list[SwitchSpec]:
+        """Return the sNICs whose links are devices."""
+        return [snic for snic in self._snics if not self.has(snic.name)]
+
+    def await_up(self, running: Mapping[str, OvsSwitch]) -> None:
+        """Wait until the links between switches whose ovs-vswitchd runs carry packets.
+
+        Raises:
+            StartError: one does not.
+        """
+        for snic in self._snics:
+            if self.has(snic.name) and self._hub in running and snic.name in running:
+                for switch, port in ((snic.name, snic.uplink), (self._hub, snic.downlink)):
+                    self._await_up(switch, str(port))
+
+    def _await_up(self, switch: str, port: str) -> None:
+        database = self._database(switch)
+        try:
+
+            def up() -> bool:
+                row = database.row("Interface", port)
+                return row is not None and row.link_state == ["up"]
+
+            if not database.wait_for(up, _UP_S):
+                raise StartError(f"PCIe port {port} of {switch}: its link is not up after {_UP_S:g} s")
+        finally:
+            database.close()
+
+    def set_link(self, snic: SwitchSpec, *, up: bool) -> None:
+        """Take the link of an sNIC down or up: its end looks for the other one at the right socket, or at none."""
+        database = self._database(snic.name)
+        try:
+            with database.lock:
+                row = database.row("Interface", str(snic.uplink))
+                options = dict(row.options)
+            path = options["path"].removesuffix(_CUT)
+            options["path"] = path if up else path + _CUT
+            database.commit([database.api.db_set("Interface", str(snic.uplink), ("options", options))])
+            if not up and not database.wait_for(lambda: row.link_state == ["down"], _UP_S):
+                raise StartError(f"PCIe port {snic.uplink} of {snic.name}: its link stays up without a peer")
+        finally:
+            database.close()
+
+    def _database(self, switch: str) -> SwitchDatabase:
+        return SwitchDatabase(switch, f"unix:{self._directory / switch / 'db.sock'}")
+
+
+_CUT = ".cut"
