@@ -46,6 +46,13 @@ class Spec(StrEnum):
     star = "star"
 
 
+class LinkName(StrEnum):
+    """Ways of PCIe links to carry flow-ids."""
+
+    vlan = "vlan"
+    pcie = "pcie"
+
+
 class SubstrateName(StrEnum):
     """Substrate of the server."""
 
@@ -91,6 +98,12 @@ def up(
         SubstrateName, typer.Option(help="netns: namespaces and real traffic; dummy: frames by API.")
     ] = SubstrateName.netns,
     pcie_mbps: Annotated[float | None, typer.Option(help="Bandwidth of each PCIe link and direction in Mb/s.")] = None,
+    link: Annotated[
+        LinkName | None,
+        typer.Option(
+            help="Type of PCIe links: VLAN tags, or ports of type pcie (default if the Open vSwitch here has them)."
+        ),
+    ] = None,
     static_arp: Annotated[
         bool, typer.Option("--static-arp", help="Hosts know each other's MAC addresses from the start.")
     ] = False,
@@ -134,6 +147,7 @@ def up(
             wanted = LabSpec.star((switches or 2) - 1, 2 if hosts is None else hosts, mobile=mobile, **options)
         else:
             wanted = LabSpec.demo(**options)
+        wanted = wanted.with_links(*([link.value] if link else []))
         lab = Lab(wanted.with_slots(slots, slot_wires, snic_speed), name)
         with lab.start(lambda text: progress.print(f"[dim]{escape(text)}[/dim]"), detach=detach):
             more = _write_agent_toml(lab, port) if slots else ""
@@ -380,7 +394,9 @@ def _print_state(state: LabState, output: Format) -> None:
     for link in state.links:
         rate = "no limit" if link.mbps is None else f"{link.mbps:g} Mb/s"
         up_or_down = "up" if link.up else "[red]down[/red]"
-        console.print(f"  PCIe link {link.hypervisor} - {link.local} of {link.switch}: {up_or_down}, {rate}")
+        console.print(
+            f"  PCIe link {link.hypervisor} - {link.local} of {link.switch}: {up_or_down}, {link.type}, {rate}"
+        )
     table = Table(
         "host", "address", "MAC", "interface", "plugged into", "", box=None, header_style="bold", pad_edge=True
     )

@@ -34,9 +34,8 @@ def use_ovs(prefix: str | None) -> None:
 
 def patched_ovs() -> str | None:
     """Return where an Open vSwitch with the patches of ``ovs-patches/`` is: as told, or as ``make ovs`` leaves it."""
-    built = Path(sys.executable).parents[1] / "ovs" / "usr"
-    named = os.environ.get(_OVS_PREFIX)
-    return named or (str(built) if (built / "sbin" / "ovs-vswitchd").exists() else None)
+    built = sorted(Path(sys.executable).parents[1].glob("ovs-*/sbin/ovs-vswitchd"))  # the oldest is Debian's version
+    return os.environ.get(_OVS_PREFIX) or next((str(each.parents[1]) for each in built), None)
 
 
 def _ovs_prefix() -> list[Path]:

@@ -16,7 +16,7 @@ class SwitchLayout:
 
     Attributes:
         local: virtual port by interface, of ports with their home here.
-        ingress: virtual port by VLAN id, INGRESS(V), of ports executed here with their home elsewhere.
+        ingress: virtual port by flow-id, INGRESS(V), of ports executed here with their home elsewhere.
         beyond: by PCIe port, the virtual ports that a flood through it reaches.
     """
 
@@ -31,7 +31,7 @@ class Layout:
 
     Attributes:
         switches: by name.
-        deliver: virtual port by VLAN id, DELIVER(V).
+        deliver: virtual port by flow-id, DELIVER(V).
         home: switch by virtual port.
         executor: switch that runs its pipeline, by virtual port.
         functions: virtual port by MAC address, of network functions.

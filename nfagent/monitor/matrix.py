@@ -1,8 +1,8 @@
 """Computes the traffic matrix of virtual ports from the data paths' counters.
 
 A packet is executed once, at one switch, and leaves it with the number of its output port: at that port's interface, or
-tagged DELIVER(W) into a PCIe link. So the cached flows of the executing switches give the traffic between all ports,
-and packets that arrive over a PCIe link are not counted again.
+with the flow-id DELIVER(W) into a PCIe link. So the cached flows of the executing switches give the traffic between all
+ports, and packets that arrive over a PCIe link are not counted again.
 
 A packet that a rule carries for a network function (docs/offload.md) does not enter the function's interface: it is
 rewritten on the way to it, and goes on as if the function had sent it. As the rule writes the function's MAC address as
@@ -103,10 +103,10 @@ def attribute(traffic: Traffic, layout: Layout, switch: str, before: Snapshot, a
         if not packets:
             continue
         if sender != source:
-            octets -= packets * _TAG if flow.vid is not None else 0
+            octets -= packets * _TAG if flow.vid is not None and flow.tunnel is None else 0
             traffic.carry(source, sender, octets / seconds, packets / seconds)
-        for interface, vid in done.outputs:
-            for target in _targets(layout, here, interface, vid, sender):
+        for interface, flow_id in done.outputs:
+            for target in _targets(layout, here, interface, flow_id, sender):
                 traffic.add(sender, target, octets / seconds, packets / seconds)
 
 
@@ -129,7 +129,8 @@ def _source(here: SwitchLayout, owners: Mapping[int, int], flow: Megaflow) -> in
         return here.local[flow.in_port]
     if flow.in_port not in here.beyond or flow.recirculation:
         return None
-    return here.ingress.get(flow.vid) if flow.vid is not None else None
+    flow_id = flow.vid if flow.tunnel is None else flow.tunnel
+    return here.ingress.get(flow_id) if flow_id is not None else None
 
 
 def _sender(layout: Layout, source: int | None, done: Effect) -> int | None:
@@ -157,14 +158,14 @@ def _owners(layout: Layout, here: SwitchLayout, flows: Mapping[tuple[str, str], 
             return found
 
 
-def _targets(layout: Layout, here: SwitchLayout, interface: str, vid: int | None, source: int) -> tuple[int, ...]:
+def _targets(layout: Layout, here: SwitchLayout, interface: str, flow_id: int | None, source: int) -> tuple[int, ...]:
     if interface in here.local:
         return (here.local[interface],)
-    if interface not in here.beyond or vid is None:
+    if interface not in here.beyond or flow_id is None:
         return ()
-    if vid in MULTICAST_IDS:
+    if flow_id in MULTICAST_IDS:
         return tuple(here.beyond[interface] - {source})
-    return (layout.deliver[vid],) if vid in layout.deliver else ()
+    return (layout.deliver[flow_id],) if flow_id in layout.deliver else ()
 
 
 def port_rates(before: Snapshot, after: Snapshot) -> dict[str, PortRates]:

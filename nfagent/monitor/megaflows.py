@@ -16,9 +16,10 @@ from server.errors import ActionSyntaxError
 from server.openvswitch.odp_actions import Term, parse, to_number
 
 _LINE = re.compile(
-    r"ufid:([0-9a-f-]+), .*?recirc_id\((0x[0-9a-f]+|[0-9]+)[/)].*?in_port\(([^)]*)\)(.*?), packets:([0-9]+),"
+    r"ufid:([0-9a-f-]+), .*?recirc_id\((0x[0-9a-f]+|[0-9]+)[/)](.*?)in_port\(([^)]*)\)(.*?), packets:([0-9]+),"
     r" bytes:([0-9]+), used:(?:([0-9.]+)s|never).*? actions:(.*)"
 )
+_TUNNEL = re.compile(r"\btunnel\(tun_id=(0x[0-9a-f]+)[,)]")
 _VLAN = re.compile(r"\bvlan\(vid=([0-9]+)(?:/(0x[0-9a-f]+))?[,)]")
 _THREAD = "flow-dump from "
 _EXTRA = ", dp-extra-info:"
@@ -34,6 +35,7 @@ class Megaflow:
         in_port: the ingress interface of its packets, kept through recirculation.
         recirculation: 0: packets as they entered.
         vid: the matched VLAN id of the outermost tag; None: none.
+        tunnel: the matched tunnel id, which is the flow-id on PCIe links that carry it beside the packets; None: none.
         actions: as printed; see `outcome`.
         idle_s: seconds since its last counted packet; 0: none yet.
     """
@@ -42,6 +44,7 @@ class Megaflow:
     in_port: str
     recirculation: int
     vid: int | None
+    tunnel: int | None
     packets: int
     bytes: int
     actions: str
@@ -53,7 +56,7 @@ class Effect:
     """The effect of actions on a packet.
 
     Attributes:
-        outputs: interfaces, each with the outermost VLAN id that was pushed here (None: none).
+        outputs: interfaces, each with the tunnel id or the outermost VLAN id that was written last (None: none).
         recirculations: ids with which the packet recirculates.
         station: the last source MAC address written; None: none.
     """
@@ -71,12 +74,13 @@ def parse_dump(text: str) -> Iterator[Megaflow]:
         if match is None:
             thread = line if line.startswith(_THREAD) else thread
             continue
-        ufid, recirculation, in_port, rest, packets, octets, idle, actions = match.groups()
+        ufid, recirculation, metadata, in_port, rest, packets, octets, idle, actions = match.groups()
         yield Megaflow(
             (thread, ufid),
             in_port,
             int(recirculation, 0),
             _vid(rest),
+            int(tunnel[1], 16) if (tunnel := _TUNNEL.search(metadata)) else None,
             int(packets),
             int(octets),
             actions.partition(_EXTRA)[0],
@@ -109,20 +113,25 @@ class _Found:
     stations: list[str]
 
 
-def _walk(terms: tuple[Term, ...], tags: list[int], found: _Found) -> None:
+def _walk(terms: tuple[Term, ...], written: list[tuple[str, int]], found: _Found) -> None:
+    """Follow actions; ``written``: the tags that the packet has and the tunnel id beside it, the last written last."""
     for term in terms:
         if term.name == "push_vlan":
-            tags.append(term.number("vid"))
+            written.append(("tag", term.number("vid")))
         elif term.name == "pop_vlan":
-            del tags[-1:]
+            tags = [index for index, (kind, _) in enumerate(written) if kind == "tag"]
+            written[:] = [each for index, each in enumerate(written) if index not in tags[-1:]]
         elif term.name == "recirc" and term.inner:
             found.recirculations.append(to_number(term.inner[0].name, "recirc"))
         elif term.name in _SEVERAL and term.inner is not None:
-            _walk(term.inner, list(tags), found)
+            _walk(term.inner, list(written), found)
         elif term.name == "set":
             found.stations.extend(_stations(term))
+            tunnel = term.child("tunnel")
+            if tunnel is not None:
+                written.append(("tunnel", tunnel.number("tun_id", 0)))
         elif term.value is None and term.inner is None:
-            found.outputs.append((term.name, tags[-1] if tags else None))
+            found.outputs.append((term.name, written[-1][1] if written else None))
 
 
 def _stations(term: Term) -> Iterator[str]:

@@ -61,6 +61,7 @@ FLOW = st.builds(
     in_port=NAMES,
     recirculation=st.integers(0, 2**32 - 1),
     vid=st.none() | st.integers(0, 4095),
+    tunnel=st.none() | st.integers(1, 2**32 - 1),
     packets=COUNTS,
     bytes=COUNTS,
     actions=st.lists(NAMES, min_size=1, max_size=4).map(",".join) | st.just("drop"),
@@ -77,7 +78,7 @@ def test_printed_flows_are_parsed(flows: list[Megaflow], mask: str) -> None:
         thread, ufid = flow.key
         lines += [thread] if thread and thread not in lines else []
         row = (ufid, flow.in_port, flow.recirculation, flow.vid, flow.packets, flow.bytes, flow.actions)
-        lines.append(flow_line(*row, mask=mask, idle_s=flow.idle_s))
+        lines.append(flow_line(*row, mask=mask, idle_s=flow.idle_s, tunnel=flow.tunnel))
     assert list(parse_dump("\n".join(lines))) == flows
 
 
@@ -144,6 +145,13 @@ def test_garbage_is_skipped(text: str, cut: int) -> None:
             outcome(flow.actions)
         parse_show(each)
     outcome(text)
+
+
+def test_the_id_beside_a_packet_counts_rather_than_a_tenants_tag() -> None:
+    pushed = "push_vlan(vid=7,pcp=0),set(tunnel(tun_id=0x11170,dst=0.0.0.1,ttl=0,flags())),pcie-snic0"
+    assert outcome(pushed) == Effect((("pcie-snic0", 70_000),), ())
+    both = "set(tunnel(tun_id=0xff7)),pcie-snic0,push_vlan(vid=4087,pcp=0),pcie-snic1,pop_vlan,vm1"
+    assert outcome(both) == Effect((("pcie-snic0", 4087), ("pcie-snic1", 4087), ("vm1", 4087)), ())
 
 
 def test_unknown_actions_are_reported() -> None:

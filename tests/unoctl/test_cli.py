@@ -301,8 +301,12 @@ def test_plumb_creates_only_missing_parts(module_directory: Path) -> None:
     with DummyServer(module_directory / "plumb", 1, []) as server:
         where = ("--config", str(server.path), "--format=json", "plumb", "--datapath=dummy")
         assert json.loads(unoctl(*where).stdout) == [
-            {"switch": "hypervisor", "changed": False},
-            {"switch": "snic0", "changed": False},
+            {"switch": "hypervisor", "changed": False, "link": None},
+            {
+                "switch": "snic0",
+                "changed": False,
+                "link": {"type": "vlan", "reason": "its ports exist and are not of type pcie"},
+            },
         ]
         server.switches["snic0"].vsctl("del-br", "virt")
         assert [each["changed"] for each in json.loads(unoctl(*where).stdout)] == [False, True]

@@ -203,8 +203,8 @@ class Described:
         return made
 
 
-def interface(name: str, mtu: int, link: str = "up") -> Interface:
-    return Interface(name, "system", 1, None, mtu, link, "up")
+def interface(name: str, mtu: int, link: str = "up", kind: str = "system") -> Interface:
+    return Interface(name, kind, 1, None, mtu, link, "up")
 
 
 def test_links_need_room_for_the_tag(server: DummyServer) -> None:
@@ -221,6 +221,17 @@ def test_links_need_room_for_the_tag(server: DummyServer) -> None:
     assert found["hypervisor pcie-snic0"].startswith("MTU 1500 is below 1504: tagged full-size frames of")
     assert found["snic0 vm2"] == "port 2 (v2) is down"
     assert set(found) == {"hypervisor pcie-snic0", "snic0 vm2"}
+
+
+def test_links_that_carry_ids_beside_packets_need_no_more_room_than_these(server: DummyServer) -> None:
+    loaded = ServerConfig.load(server.path)
+    ports = {
+        "hypervisor": [interface("pcie-snic0", 1500, kind="pcie"), interface("vm1", 1500)],
+        "snic0": [interface("pf0hpf", 1499, kind="pcie")],
+    }
+    made: Any = Described(loaded, ports, server.ports)
+    found = bad(wiring.links(made))
+    assert found == {"snic0 pf0hpf": "MTU 1499 is below 1500, that of vm1 of hypervisor: its full-size frames are lost"}
 
 
 def test_a_link_that_is_down_is_reported(server: DummyServer) -> None:

@@ -139,7 +139,7 @@ def _open_error(facts: SwitchFacts, name: str) -> str:
 
 
 def links(facts: Facts) -> Iterator[Finding]:
-    """Check that PCIe links and tenants' interfaces are up, and that the links carry the largest frames with flow-ids."""
+    """Check that PCIe links and tenants' interfaces are up, and that the links carry the largest frames."""
     readable = [switch for switch in facts.switches if switch.switch.ovsdb and switch.problem("database") is None]
     largest = _largest_tenant_mtu(readable, facts.ports)
     for switch in readable:

@@ -17,7 +17,8 @@ class Packet:
     """Bytes with the offsets of the first MPLS label, the network and the transport header; None without one.
 
     The datapath looks behind ``vlan_limit`` VLAN tags. ``conditions`` have to hold for the packet to be here with these
-    bytes. ``padding`` follows the IP packet; the next output leaves ``cut`` bytes off; ``mark`` is ``skb_mark``.
+    bytes. ``padding`` follows the IP packet; the next output leaves ``cut`` bytes off; ``mark`` is ``skb_mark``, and
+    ``tunnel`` the tunnel id beside the packet.
     """
 
     data: bytearray
@@ -29,10 +30,11 @@ class Packet:
     padding: int = 0
     cut: int = 0
     mark: int = 0
+    tunnel: int = 0
 
     @classmethod
-    def received(cls, data: bytes, vlan_limit: int = 1, conditions: tuple[str, ...] = ()) -> "Packet":
-        packet = cls(bytearray(data), vlan_limit, conditions)
+    def received(cls, data: bytes, vlan_limit: int = 1, conditions: tuple[str, ...] = (), tunnel: int = 0) -> "Packet":
+        packet = cls(bytearray(data), vlan_limit, conditions, tunnel=tunnel)
         packet.parse()
         return packet
 

@@ -33,6 +33,8 @@ def set_field(term: Term, packet: Packet) -> None:
     name = term.name
     if name == "skb_mark" and term.inner:
         packet.mark = _masked(term.inner[0].name, 32, packet.mark)
+    elif name == "tunnel":
+        packet.tunnel = term.number("tun_id", 0)
     elif name in _HEADERS:
         start = _start(term, packet)
         old = bytes(packet.data[start : start + _HEADERS[name][0]])

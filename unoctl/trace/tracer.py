@@ -42,18 +42,17 @@ class Tracer:
 
     def trace(self, port: VirtualPort, data: bytes, notes: tuple[str, ...] = ()) -> Trace:
         """Follow a frame that enters at a virtual port; TraceError or ToolError if its switch cannot be asked."""
-        stage = self.stage(port.switch, port.interface, data, (), ())
+        stage = self.stage(port.switch, port.interface, Packet.received(data), ())
         return Trace(port.number, port.name, data, packet_text.describe(data), stage, notes)
 
-    def stage(
-        self, switch: str, interface: str, data: bytes, conditions: tuple[str, ...], path: tuple["_Visit", ...]
-    ) -> Stage:
-        """Follow a frame from an interface of a switch; ``path``: the visits before."""
-        probe = self.probe(switch)
+    def stage(self, switch: str, interface: str, sent: Packet, path: tuple["_Visit", ...]) -> Stage:
+        """Follow a packet from an interface of a switch; ``path``: the visits before."""
+        probe, data = self.probe(switch), sent.sent()
         in_port = probe.port(interface)
-        ask = partial(probe.trace, in_port.ofport, data, ct_next=self._ct_next)
-        visit = _Visit(self, probe, in_port, data, path, ask, ask())
-        packet = Packet.received(data, probe.vlan_limit, conditions)
+        beside = f"tun_id={sent.tunnel:#x}," if sent.tunnel else ""
+        ask = partial(probe.trace, in_port.ofport, data, beside, ct_next=self._ct_next)
+        visit = _Visit(self, probe, in_port, data, path, ask, ask(), tunnel=sent.tunnel)
+        packet = Packet.received(data, probe.vlan_limit, sent.conditions, sent.tunnel)
         return Stage(switch, TRACED_BRIDGE, interface, in_port.ofport, data, visit.translated(packet))
 
 
@@ -70,6 +69,7 @@ class _Visit:
     translations: list[Pass]
     index: int = 0
     recirculations: int = 0
+    tunnel: int = 0
 
     @property
     def name(self) -> str:
@@ -97,7 +97,7 @@ class _Visit:
             return self._not_followed(packet, f"data-path port {port} disappeared during the trace; trace again")
         for pcie in self.tracer.server.pcie_ports(self.name):
             if pcie.interface == found.name:
-                return self._crossing(packet, pcie)
+                return self._crossing(packet, pcie, beside=found.kind.startswith("pcie"))
         owner = self._owner(found.name)
         local, number, name = found.ofport == LOCAL, owner and owner.number, owner and owner.name
         headline = f"exit at {found.name} of {self.name}, which is not a virtual port"
@@ -114,29 +114,34 @@ class _Visit:
                 return port
         return None
 
-    def _crossing(self, packet: Packet, pcie: PciePort) -> Outcome:
+    def _crossing(self, packet: Packet, pcie: PciePort, *, beside: bool) -> Outcome:
+        """Cross a PCIe link; ``beside``: it carries the flow-id beside the packet, not in a tag."""
         data, peer, path = packet.sent(), pcie.peer_switch, (*self.path, self)
+        sent = replace(packet, tunnel=packet.tunnel if beside else 0)
         try:
             in_port = self.tracer.probe(peer).port(pcie.peer_interface)
-            if any((visit.in_port, visit.name, visit.data) == (in_port, peer, data) for visit in path):
+            arriving = (in_port, peer, data, sent.tunnel)
+            if any((visit.in_port, visit.name, visit.data, visit.tunnel) == arriving for visit in path):
                 return self._not_followed(packet, f"the packet returns to {peer} unchanged: its rules form a loop")
             if len(path) >= MAX_STAGES:
                 return self._not_followed(packet, f"the packet has crossed {len(self.path)} PCIe links: a loop")
-            stage = self.tracer.stage(peer, pcie.peer_interface, data, packet.conditions, path)
+            stage = self.tracer.stage(peer, pcie.peer_interface, sent, path)
         except (ToolError, TraceError) as error:
             return self._not_followed(packet, f"{peer} cannot be asked: {error}")
-        vid = packet.u16(14) & 0xFFF if packet.u16(12) == TYPE_VLAN else None
-        flow_id = None if vid is None else {"vid": vid, "meaning": self._meaning(vid)}
-        tag = f"flow-id {vid} = {flow_id['meaning']}" if flow_id else "no flow-id"
+        tagged = packet.u16(14) & 0xFFF if packet.u16(12) == TYPE_VLAN else None
+        number = (packet.tunnel or None) if beside else tagged
+        key = "tun_id" if beside else "vid"
+        flow_id = None if number is None else {key: number, "meaning": self._meaning(number)}
+        tag = f"flow-id {number} = {flow_id['meaning']}" if flow_id else "no flow-id"
         headline = f"PCIe {pcie.interface} -- {pcie.peer_interface} of {peer}, {tag}"
         ends = {"interface": pcie.interface, "peer_switch": peer, "peer_interface": pcie.peer_interface}
         return Outcome.of(packet, "pcie", headline, switch=self.name, **ends, flow_id=flow_id, stage=stage)
 
-    def _meaning(self, vid: int) -> str:
+    def _meaning(self, flow_id: int) -> str:
         for port in self.tracer.ports:
-            if vid in (port.flow_id, port.ingress_id):
-                return f"DELIVER({port.name})" if vid == port.flow_id else f"INGRESS({port.name})"
-        return "MULTICAST" if vid in MULTICAST_IDS else "unknown: no port has it"
+            if flow_id in (port.flow_id, port.ingress_id):
+                return f"DELIVER({port.name})" if flow_id == port.flow_id else f"INGRESS({port.name})"
+        return "MULTICAST" if flow_id in MULTICAST_IDS else "unknown: no port has it"
 
     def recirculate(self, packet: Packet, identity: int, hashed: bool) -> Outcome:
         if self.recirculations >= MAX_RECIRCULATIONS:

@@ -7,6 +7,7 @@ use crate::api::{
 use crate::core::Core;
 use crate::layout::edge::patch_name;
 use crate::server::executors::Executors;
+use crate::server::flow_ids::MAX_TAGGED;
 use crate::server::port_views::{config_names, Announced};
 use crate::server::ports::VirtualPort;
 use crate::switches::audit::BridgeAudit;
@@ -195,6 +196,12 @@ impl Core {
         if let Some(away) = needed.iter().find(|s| self.switches.check_up(*s).is_err()) {
             let name = &self.switches.list[away].name;
             return Some(format!("switch {name} is not connected"));
+        }
+        let mut ids = std::iter::once(port.flow_id).chain(port.ingress_id);
+        if let Some(id) = ids.find(|id| !self.server.ports.id_space.contains(*id)) {
+            return Some(format!(
+                "its flow-id {id} is above {MAX_TAGGED}, so no link of type vlan carries it; map the port again"
+            ));
         }
         let Some(interface) = switch.edge.port_named(&location.interface) else {
             return Some(format!(

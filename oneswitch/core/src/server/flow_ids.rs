@@ -29,6 +29,11 @@ pub enum IdSpace {
 }
 
 impl IdSpace {
+    /// Tells whether it has an id.
+    pub fn contains(self, id: FlowId) -> bool {
+        self == Self::Wide || id <= MAX_TAGGED
+    }
+
     /// Returns the id at a place in the sequence of all ids, which begins with 0.
     fn id_at(self, place: usize) -> Option<FlowId> {
         let id = FlowId::try_from(place).ok()?.checked_add(1)?;
