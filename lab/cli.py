@@ -22,6 +22,7 @@ from lab.errors import LabError, SpecError
 from lab.server import Lab, enter_command
 from lab.spec import LabSpec
 from lab.state import LabState
+from server.names import LinkType
 from server.version import VersionOption
 
 DEFAULT_NAME = "uno"
@@ -44,13 +45,6 @@ class Spec(StrEnum):
 
     demo = "demo"
     star = "star"
-
-
-class LinkName(StrEnum):
-    """Ways of PCIe links to carry flow-ids."""
-
-    vlan = "vlan"
-    pcie = "pcie"
 
 
 class SubstrateName(StrEnum):
@@ -99,7 +93,7 @@ def up(
     ] = SubstrateName.netns,
     pcie_mbps: Annotated[float | None, typer.Option(help="Bandwidth of each PCIe link and direction in Mb/s.")] = None,
     link: Annotated[
-        LinkName | None,
+        LinkType | None,
         typer.Option(
             help="Type of PCIe links: VLAN tags, or ports of type pcie (default if the Open vSwitch here has them)."
         ),
@@ -147,7 +141,7 @@ def up(
             wanted = LabSpec.star((switches or 2) - 1, 2 if hosts is None else hosts, mobile=mobile, **options)
         else:
             wanted = LabSpec.demo(**options)
-        wanted = wanted.with_links(*([link.value] if link else []))
+        wanted = wanted.with_links(*([link] if link else []))
         lab = Lab(wanted.with_slots(slots, slot_wires, snic_speed), name)
         with lab.start(lambda text: progress.print(f"[dim]{escape(text)}[/dim]"), detach=detach):
             more = _write_agent_toml(lab, port) if slots else ""

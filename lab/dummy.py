@@ -16,7 +16,7 @@ from lab.pcie import PcieLinks
 from lab.spec import PCIE_MTU, HostSpec, LabSpec, SwitchSpec
 from lab.state import HostInterface
 from lab.unixctl import unixctl
-from server.config import LinkType
+from server.names import LinkType
 from server.openvswitch.layout import DatapathType, Interface
 from server.openvswitch.ovsdb import SwitchDatabase
 

@@ -11,7 +11,7 @@ from lab.ovs import OvsSwitch
 from lab.pcie import PcieLinks
 from lab.spec import HostSpec, LabSpec, SwitchSpec
 from lab.state import HostInterface
-from server.config import LinkType
+from server.names import LinkType
 from server.openvswitch.layout import DatapathType, Interface
 
 _TUN = Path("/dev/net/tun")

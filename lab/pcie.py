@@ -6,12 +6,13 @@ Both substrates use them alike: the ports are rings in memory that the two ovs-v
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.errors import StartError
+from lab.errors import ControlError, StartError
 from lab.ovs import OvsSwitch
 from lab.spec import LabSpec, LinkType, SwitchSpec
 from server.openvswitch.ovsdb import SwitchDatabase
 
 _UP_S = 12.0
+_CUT = ".cut"  # ends the path where no peer listens
 
 
 class PcieLinks:
@@ -54,12 +55,7 @@ class PcieLinks:
     def _await_up(self, switch: str, port: str) -> None:
         database = self._database(switch)
         try:
-
-            def up() -> bool:
-                row = database.row("Interface", port)
-                return row is not None and row.link_state == ["up"]
-
-            if not database.wait_for(up, _UP_S):
+            if not database.wait_for(lambda: _link_state(database, port) == ["up"], _UP_S):
                 raise StartError(f"PCIe port {port} of {switch}: its link is not up after {_UP_S:g} s")
         finally:
             database.close()
@@ -70,11 +66,13 @@ class PcieLinks:
         try:
             with database.lock:
                 row = database.row("Interface", str(snic.uplink))
-                options = dict(row.options)
+                options = dict(row.options) if row is not None else {}
+            if "path" not in options:
+                raise ControlError(f"PCIe port {snic.uplink} of {snic.name} is not a port of type pcie any more")
             path = options["path"].removesuffix(_CUT)
             options["path"] = path if up else path + _CUT
             database.commit([database.api.db_set("Interface", str(snic.uplink), ("options", options))])
-            if not up and not database.wait_for(lambda: row.link_state == ["down"], _UP_S):
+            if not up and not database.wait_for(lambda: _link_state(database, str(snic.uplink)) == ["down"], _UP_S):
                 raise StartError(f"PCIe port {snic.uplink} of {snic.name}: its link stays up without a peer")
         finally:
             database.close()
@@ -83,4 +81,6 @@ class PcieLinks:
         return SwitchDatabase(switch, f"unix:{self._directory / switch / 'db.sock'}")
 
 
-_CUT = ".cut"
+def _link_state(database: SwitchDatabase, port: str) -> list[str]:
+    row = database.row("Interface", port)
+    return row.link_state if row is not None else []

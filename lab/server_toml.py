@@ -5,6 +5,7 @@ from pathlib import Path
 from lab.spec import LabSpec
 from lab.state import LabState
 from server.config import LinkConfig, OneswitchdConfig, PortConfig, ServerConfig, SwitchConfig
+from server.names import LinkType
 
 _DATAPATH_ID = "0000000000000001"
 
@@ -12,8 +13,8 @@ _DATAPATH_ID = "0000000000000001"
 def server_config(spec: LabSpec, state: LabState) -> ServerConfig:
     """Return the configuration of oneswitchd and unoctl for this lab; their sockets are in the lab's directory."""
     here = Path(state.directory)
-    capped = None if spec.pcie_mbps is None else "vlan"
-    types = {switch.name: switch.link or capped for switch in spec.switches}
+    capped: LinkType | None = None if spec.pcie_mbps is None else "vlan"
+    types: dict[str, LinkType | None] = {switch.name: switch.link or capped for switch in spec.switches}
     links = {
         link.switch: LinkConfig(hypervisor=link.hypervisor, local=link.local, type=types[link.switch])
         for link in state.links

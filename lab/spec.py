@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from lab.errors import SpecError
-from server.config import LinkType
-from server.names import HOME, NAME_MAX_BYTES, PORT_MAX, PORT_MIN
+from server.names import HOME, NAME_MAX_BYTES, PORT_MAX, PORT_MIN, LinkType
 
 Substrate = Literal["netns", "dummy"]
 Meters = Literal["per-executor", "gather"]

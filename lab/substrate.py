@@ -7,7 +7,7 @@ from typing import Protocol
 from lab.ovs import OvsSwitch
 from lab.spec import HostSpec, SwitchSpec
 from lab.state import HostInterface
-from server.config import LinkType
+from server.names import LinkType
 from server.openvswitch.layout import DatapathType, Interface
 
 

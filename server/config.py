@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 from server.addresses import ApiAddress, Connect, Listen, Remote, UnixAddress
 from server.config_faults import KeyPath, fault_at, parse_model, read_text
 from server.errors import ConfigError
-from server.names import EDGE, HOME, MULTICAST_PORT, NAME_MAX_BYTES, PORT_MAX, PORT_MIN, VIRT
+from server.names import EDGE, HOME, MULTICAST_PORT, NAME_MAX_BYTES, PORT_MAX, PORT_MIN, VIRT, LinkType
 from server.toml_dump import dump_document
 
 DEFAULT_PATH = Path("/etc/oneswitch/server.toml")
@@ -83,9 +83,6 @@ class OneswitchdConfig(_Section):
     audit_s: Annotated[int, Field(ge=0, le=86400)] = 30
     log: LogLevel = "info"
     tls: TlsConfig | None = None
-
-
-LinkType = Literal["vlan", "pcie"]
 
 
 class LinkConfig(_Section):

@@ -1,5 +1,7 @@
 """Names and numbers of docs/architecture.md that plumbing and the lab share."""
 
+from typing import Literal
+
 VIRT = "virt"
 EDGE = "edge"
 
@@ -13,6 +15,9 @@ MULTICAST_PORT = "mc"
 MULTICAST_OFPORT = 0xFE00
 MULTICAST_IDS = range(4087, 4095)
 """Flow-ids of floods on a PCIe link, MULTICAST(g)."""
+
+LinkType = Literal["vlan", "pcie"]
+"""How a PCIe link carries flow-ids: in VLAN tags, or beside the packets between ports of type ``pcie``."""
 
 PCIE_OFPORTS = range(0xFE01, 0xFEFF)
 """OpenFlow port numbers of PCIe ports of Open vSwitch's type ``pcie``: OpenFlow does not tell oneswitchd their type."""

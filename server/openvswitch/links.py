@@ -8,9 +8,9 @@ interrupts the link.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from server.config import LinkConfig, LinkType, ServerConfig, SwitchConfig
+from server.config import LinkConfig, ServerConfig, SwitchConfig
 from server.errors import ConfigError, PlumbingError
-from server.names import PCIE_OFPORTS
+from server.names import PCIE_OFPORTS, LinkType
 from server.openvswitch.layout import Interface
 
 PCIE: LinkType = "pcie"

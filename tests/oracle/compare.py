@@ -10,9 +10,8 @@ from typing import Self
 
 from lab.errors import LabError
 from lab.spec import Meters
-from server.config import LinkType
 from server.errors import ServerError
-from server.names import HOME
+from server.names import HOME, LinkType
 from tests.oracle import observation
 from tests.oracle import openflow as of
 from tests.oracle.channel import ChannelError

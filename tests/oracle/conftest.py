@@ -9,8 +9,7 @@ import pytest
 
 from lab.programs import patched_ovs
 from lab.spec import Meters
-from server.config import LinkType
-from server.names import HOME
+from server.names import HOME, LinkType
 from tests.oracle.compare import Comparison
 from tests.oracle.steps import Script
 

@@ -9,8 +9,7 @@ from lab.control_plane import Oneswitchd
 from lab.errors import StartError
 from lab.spec import LabSpec, Meters
 from lab.wires import Place
-from server.config import LinkType
-from server.names import HOME
+from server.names import HOME, LinkType
 from tests.oracle.pools import PORTS
 from tests.oracle.world import NOTICE_S, POLL_S, World
 
