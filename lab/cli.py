@@ -141,7 +141,7 @@ def up(
             wanted = LabSpec.star((switches or 2) - 1, 2 if hosts is None else hosts, mobile=mobile, **options)
         else:
             wanted = LabSpec.demo(**options)
-        wanted = wanted.with_links(*([link] if link else []))
+        wanted = wanted.with_links(link) if link else wanted
         lab = Lab(wanted.with_slots(slots, slot_wires, snic_speed), name)
         with lab.start(lambda text: progress.print(f"[dim]{escape(text)}[/dim]"), detach=detach):
             more = _write_agent_toml(lab, port) if slots else ""

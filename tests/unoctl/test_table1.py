@@ -2,8 +2,8 @@
 
 An emulated server (hypervisor and sNIC) with oneswitchd, and one Open vSwitch bridge with the same ports, get the same
 virtual rules. For each packet three answers must agree, port by port and byte by byte: its exits from the bridge, its
-exits from the server, and those predicted by ``unoctl trace``. The tag that the trace shows on
-the PCIe link has to be DELIVER of the remote port.
+exits from the server, and those predicted by ``unoctl trace``. The flow-id that the trace shows on
+the PCIe link, in a tag or beside the packet, has to be DELIVER of the remote port.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from lab.control_plane import Oneswitchd, find_installed
 from lab.errors import LabError
+from lab.programs import patched_ovs
 from lab.server import Lab
 from lab.spec import LabSpec
 from lab.wires import Place
@@ -55,10 +56,18 @@ class Both:
                 lab.switch(switch.name).appctl("revalidator/purge")
 
 
-@pytest.fixture(scope="module", params=[HOME, "snic0", "hypervisor"])
+@pytest.fixture(
+    scope="module",
+    params=[(HOME, "vlan"), ("snic0", "vlan"), ("hypervisor", "vlan"), (HOME, "pcie"), ("snic0", "pcie")],
+    ids="-".join,
+)
 def both(request: pytest.FixtureRequest, module_lab_dir: Path) -> Iterator[Both]:
-    """Start both, with every port executed at its home, or all at one switch."""
-    spec = dataclasses.replace(SPEC, executor=request.param)
+    """Start both, with every port executed at its home, or all at one switch, over a link of each type."""
+    executor, link = request.param
+    ovs = patched_ovs() if link == "pcie" else None
+    if link == "pcie" and ovs is None:
+        pytest.skip("no Open vSwitch with ports of type pcie: `make ovs` builds one")
+    spec = dataclasses.replace(SPEC.with_links(link), executor=executor, ovs=ovs)
     try:
         find_installed("oneswitchd")
     except LabError as error:
@@ -107,11 +116,9 @@ def crossings(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def flow_ids(record: dict[str, Any]) -> list[tuple[str, int, str]]:
-    """Return PCIe port, VLAN id and meaning of each crossing of the link."""
-    return [
-        (crossing["interface"], crossing["flow_id"]["vid"], crossing["flow_id"]["meaning"])
-        for crossing in crossings(record["stage"])
-    ]
+    """Return PCIe port, flow-id and its meaning of each crossing of the link."""
+    found = ((crossing["interface"], crossing["flow_id"]) for crossing in crossings(record["stage"]))
+    return [(port, told.get("vid") or told.get("tun_id"), told["meaning"]) for port, told in found]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +152,7 @@ def test_server_and_bridge_send_the_same_bytes_from_the_same_ports(
 
 
 def test_packets_on_the_link_already_have_the_rewritten_source(both: Both) -> None:
-    """The pipeline runs once, at the hypervisor: the finished packet crosses the link, tagged."""
+    """The pipeline runs once, at the hypervisor: the finished packet crosses the link, with the flow-id."""
     if both.oneswitchd.client.port(1).executing != "hypervisor":
         pytest.skip("the pipeline runs at the sNIC")
     both.install(RULE_2)
@@ -153,6 +160,8 @@ def test_packets_on_the_link_already_have_the_rewritten_source(both: Both) -> No
     record = trace(both.server.server_toml, 1, frame)
     (crossing,) = crossings(record["stage"])
     (remote,) = traced_exits(record)[4]
-    tag = crossing["flow_id"]["vid"].to_bytes(2, "big")
-    assert bytes.fromhex(crossing["hex"]) == remote[:12] + b"\x81\x00" + tag + remote[12:]
+    tag = b""
+    if both.server.state.links[0].type == "vlan":
+        tag = b"\x81\x00" + crossing["flow_id"]["vid"].to_bytes(2, "big")
+    assert bytes.fromhex(crossing["hex"]) == remote[:12] + tag + remote[12:]
     assert remote[26:30] == bytes((1, 1, 1, 1))
