@@ -31,6 +31,11 @@ def change(server: Server) -> None:
     server.ofctl("add-group", "group_id=7,type=all", target=edge)
 
 
+def has_detour(server: Server) -> bool:
+    """Tell whether table 1 of edge has rules: those of tagged packets that get one more tag on the link."""
+    return server.lab.state.links[0].type == "vlan"
+
+
 def test_drift_is_repaired_and_reported(watchful: Server) -> None:
     fill(watchful)
     before, repairs = watchful.tables(), watchful.repairs()
@@ -38,7 +43,7 @@ def test_drift_is_repaired_and_reported(watchful: Server) -> None:
         change(watchful)
         assert watchful.tables() != before
     assert eventually(lambda: watchful.tables() == before)
-    assert watchful.repairs() >= repairs + 7
+    assert watchful.repairs() >= repairs + 6 + has_detour(watchful)
     said = "differed from what it should have; repaired"
     assert eventually(lambda: said in watchful.oneswitchd.log.read_text())
 
@@ -57,7 +62,8 @@ def test_a_requested_audit_names_what_it_repairs(server: Server) -> None:
     assert {"foreign rule table=0,priority=7 any packet", "foreign group 7"} < set(named)
     assert any(re.fullmatch(r"foreign rule table=0,priority=40000 in_port=\d+ \(from edge-1\)", name) for name in named)
     kinds = {(name.split()[0], name.split()[2]) for name in named[3:]}
-    assert kinds == {("changed", "table=0,priority=100"), ("missing", "table=1,priority=100")}
+    detour = {("missing", "table=1,priority=100")} if has_detour(server) else set()
+    assert kinds == {("changed", "table=0,priority=100"), *detour}
     foreign, changed = "foreign rule table=0,priority=32768", "changed rule table=1,priority=32768"
     assert found == {
         "hypervisor virt": ("missing rule table=0,priority=32768 in_port=1 (from virt-1)", "missing group 2"),
