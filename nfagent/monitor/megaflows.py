@@ -16,7 +16,7 @@ from server.errors import ActionSyntaxError
 from server.openvswitch.odp_actions import Term, parse, to_number
 
 _LINE = re.compile(
-    r"ufid:([0-9a-f-]+), .*?recirc_id\((0x[0-9a-f]+|[0-9]+)[/)](.*?)in_port\(([^)]*)\)(.*?), packets:([0-9]+),"
+    r"ufid:([0-9a-f-]+), (.*?)recirc_id\((0x[0-9a-f]+|[0-9]+)[/)].*?in_port\(([^)]*)\)(.*?), packets:([0-9]+),"
     r" bytes:([0-9]+), used:(?:([0-9.]+)s|never).*? actions:(.*)"
 )
 _TUNNEL = re.compile(r"\btunnel\(tun_id=(0x[0-9a-f]+)[,)]")
@@ -74,7 +74,7 @@ def parse_dump(text: str) -> Iterator[Megaflow]:
         if match is None:
             thread = line if line.startswith(_THREAD) else thread
             continue
-        ufid, recirculation, metadata, in_port, rest, packets, octets, idle, actions = match.groups()
+        ufid, metadata, recirculation, in_port, rest, packets, octets, idle, actions = match.groups()
         yield Megaflow(
             (thread, ufid),
             in_port,

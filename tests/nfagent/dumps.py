@@ -28,10 +28,10 @@ def flow_line(
     """Return a line of ``dpctl/dump-flows -m --names``."""
     identity = f"{recirculation:#x}" if recirculation else "0"
     tagged = IPV4 if vid is None else f"eth_type(0x8100),vlan(vid={vid}{mask},pcp=0),encap({IPV4})"
-    beside = "" if tunnel is None else f"tunnel(tun_id={tunnel:#x},dst=0.0.0.1,ttl=0/0,flags()),"
+    beside = "" if tunnel is None else f"tunnel(tun_id={tunnel:#x},dst=0.0.0.1,ttl=0/0,flags(+key)),"
     used = f"{idle_s:.3f}s" if packets else "never"
     return (
-        f"ufid:{ufid}, {HEAD},recirc_id({identity}),dp_hash(0/0),{beside}in_port({in_port}),{ETHER},{tagged}, "
+        f"ufid:{ufid}, {beside}{HEAD},recirc_id({identity}),dp_hash(0/0),in_port({in_port}),{ETHER},{tagged}, "
         f"packets:{packets}, bytes:{octets}, used:{used}, dp:ovs, actions:{actions}, dp-extra-info:miniflow_bits(4,1)"
     )
 
