@@ -81,9 +81,8 @@ impl Switches {
 
     /// Tells whether an end of the switch's PCIe link is known to be missing or without carrier. Nothing is known of a disconnected switch.
     pub fn link_dead(&self, index: SwitchIndex) -> bool {
-        let ends = self.ends(index).into_iter().flat_map(|(ends, _)| ends);
-        let is_dead = |end: End<'_>| end.edge().is_up() && !end.has_carrier();
-        ends.into_iter().any(is_dead)
+        let mut ends = self.ends(index).into_iter().flat_map(|(ends, _)| ends);
+        ends.any(|end| end.edge().is_up() && !end.has_carrier())
     }
 
     /// Returns the flow-ids that all links carry; `None`: not known yet.
