@@ -48,8 +48,10 @@ def test_every_host_reaches_every_other(demo: Lab) -> None:
     assert [pair for pair in pairs if not ping(demo, *pair)] == []
 
 
-def test_full_size_frames_fit_through_pcie_with_a_tag(demo: Lab) -> None:
+def test_full_size_frames_fit_through_pcie_with_the_flow_id(demo: Lab) -> None:
     assert ping(demo, "vm1", "nf1", "-M", "do", "-s", "1472")
+    if demo.state.links[0].type == "pcie":  # not a device; the id adds no bytes
+        return
     links = json.loads(demo.exec("snic0", ["ip", "-json", "link", "show", "pf0hpf"]).stdout)
     assert links[0]["mtu"] == 1600
 
@@ -319,6 +321,7 @@ def test_a_failed_start_leaves_nothing(lab_dir: Path, monkeypatch: pytest.Monkey
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", f"{broken.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("UNO_OVS_PREFIX", raising=False)
     with pytest.raises(StartError):
         Lab(LabSpec.star(0, 1), "broken").start()
     assert not (lab_dir / "broken").exists()
