@@ -15,6 +15,10 @@ TEST_WORKERS ?= 3
 # Tests that need more are skipped: none (any user), namespaces, root.
 TEST_NEEDS ?= root
 MUTANTS_ARGS ?=
+# The patched Open vSwitch to build: a directory of ovs-patches.
+OVS_VERSION ?= 3.1
+# Open vSwitch's own tests of what the patches change.
+OVS_TESTS ?= -k pcie -k tunnel -k dpif-netdev -k PMD -k recirculation
 FIGURES_ARGS ?=
 FAULTS_ARGS ?=
 # Where `make man` writes to.
@@ -25,9 +29,9 @@ export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 export PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT := 1
 
 PYTHON_SOURCES = $(wildcard lab nfagent placement server unoctl examples tests bench) tools/profile tools/mutants
-SHELL_SOURCES = tools/prepare tools/mininet tools/check-compose tools/check-packages tools/debian-tree packaging/build packaging/cargo-static packaging/completion packaging/container/sandbox .ci/run
+SHELL_SOURCES = tools/prepare tools/mininet tools/check-compose tools/check-packages tools/debian-tree packaging/build packaging/cargo-static packaging/completion packaging/container/sandbox ovs-patches/build .ci/run
 
-.PHONY: help build prepare-run prepare-test demo test lint test-rust test-python test-unit soak faults fuzz mutants screenshots figures deny lock man packages news clean
+.PHONY: help build prepare-run prepare-test demo test lint test-rust test-python test-unit ovs test-ovs soak faults fuzz mutants screenshots figures deny lock man packages news clean
 
 help: ## show this list
 	@echo "One server with smart NICs as one OpenFlow switch. Start with: make demo"
@@ -85,6 +89,14 @@ test-python: prepare-test ## run the tests of all parts together; PYTEST_ARGS="-
 
 test-unit: TEST_NEEDS := none
 test-unit: test-python ## run the Python tests that need neither root nor namespaces
+
+ovs: ## build Open vSwitch with ovs-patches into .venv/ovs-3.1, without root (minutes); OVS_VERSION=4.0 another one
+	@tools/prepare ovs
+	@ovs-patches/build $(OVS_VERSION)
+
+test-ovs: prepare-test ovs ## run the tests of ovs-patches, and Open vSwitch's own tests of what they change; OVS_VERSION=4.0
+	@UNO_OVS_TEST=$(OVS_VERSION) $(BIN)/python -m pytest tests/ovs
+	@ovs-patches/build $(OVS_VERSION) check $(OVS_TESTS)
 
 soak: build ## run the long tests, which are not part of `make test`
 	@tools/prepare soak
