@@ -1,7 +1,8 @@
 """Peers that break every rule of a `pcie` link while packets flow: `python -m tests.ovs.fuzz PROGRAMS SECONDS [SEED]`.
 
-PROGRAMS is an installation or a build directory, best one with AddressSanitizer. Two ports of one switch have a peer each, and the switch
-forwards between them. The peers send packets and write random bytes into the shared memory; they die, flood, and send random messages.
+PROGRAMS is the directory of an installation, best one with AddressSanitizer. Two ports of one switch have a peer each,
+and the switch forwards between them. One peer sends packets and writes random bytes into the shared memory; it dies,
+floods, and sends random messages.
 """
 
 import random
@@ -20,12 +21,16 @@ INTERESTING = (0, 1, UNIT, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, PADDING, 65536, 6
 def frame(chance: random.Random) -> bytes:
     """A frame with plausible headers, or only random bytes."""
     size = chance.choice((14, 60, 64, 590, 1514, 9234, 65536, chance.randrange(1, 3000)))
-    ethertype = chance.choice((b"\x08\x00\x45", b"\x86\xdd\x60", b"\x81\x00\x00\x05\x08\x00\x45", b"\x08\x06", b"\x88\x47", b"\x88\xb5"))
+    ethertype = chance.choice(
+        (b"\x08\x00\x45", b"\x86\xdd\x60", b"\x81\x00\x00\x05\x08\x00\x45", b"\x08\x06", b"\x88\x47", b"\x88\xb5")
+    )
     return (chance.randbytes(12) + ethertype + chance.randbytes(size))[:size]
 
 
 def number(chance: random.Random, near: int) -> int:
-    return chance.choice((near + chance.randrange(-3, 4), chance.choice(INTERESTING), chance.getrandbits(32))) & 0xFFFFFFFF
+    return (
+        chance.choice((near + chance.randrange(-3, 4), chance.choice(INTERESTING), chance.getrandbits(32))) & 0xFFFFFFFF
+    )
 
 
 def forge(chance: random.Random, ring: Ring) -> None:
@@ -45,13 +50,25 @@ def break_memory(chance: random.Random, ring: Ring) -> None:
         forge(chance, ring)
     else:
         size = chance.choice((1, 4, 16, 4096))
-        start = ring.at(ring.word(HEAD) + chance.randrange(-64, 64)) if where == 4 else ring.offset + chance.randrange(DATA_OFFSET + ring.size)
+        start = (
+            ring.at(ring.word(HEAD) + chance.randrange(-64, 64))
+            if where == 4
+            else ring.offset + chance.randrange(DATA_OFFSET + ring.size)
+        )
         start = min(start, len(ring.memory) - size)
         ring.memory[start : start + size] = chance.randbytes(size)
 
 
 def send_message(chance: random.Random, peer: Peer) -> None:
-    good = MESSAGE.pack(0x4F565350, chance.choice((1, 1, 1, 2)), chance.randrange(6), chance.randrange(80), chance.randrange(3), 1 << chance.randrange(30), 0)
+    good = MESSAGE.pack(
+        0x4F565350,
+        chance.choice((1, 1, 1, 2)),
+        chance.randrange(6),
+        chance.randrange(80),
+        chance.randrange(3),
+        1 << chance.randrange(30),
+        0,
+    )
     peer.socket.settimeout(0)
     peer.socket.send(chance.choice((good, good, chance.randbytes(chance.randrange(1, 64)), b"")))
 
@@ -67,7 +84,9 @@ def live(chance: random.Random, peer: Peer, seen: Counter[str]) -> None:
             send_message(chance, peer)
             seen["messages"] += 1
         elif chance.random() < 0.01:
-            seen["flood"] += sum(peer.put(frame(chance), number(chance, 1), chance.randrange(len(peer.sent))) for _ in range(200))
+            seen["flood"] += sum(
+                peer.put(frame(chance), number(chance, 1), chance.randrange(len(peer.sent))) for _ in range(200)
+            )
         else:
             seen["sent"] += peer.put(frame(chance), number(chance, 1), chance.randrange(len(peer.sent)))
         for ring in peer.received:
@@ -111,11 +130,16 @@ def check_alive(switch: Switch, ports: tuple[Path, ...]) -> None:
     second.close()
 
 
-def fuzz(programs: Path, folder: Path, seconds: float, seed: int, environment: dict[str, str] | None = None) -> Counter[str]:
+def fuzz(
+    programs: Path, folder: Path, seconds: float, seed: int, environment: dict[str, str] | None = None
+) -> Counter[str]:
     chance = random.Random(seed)
     switch = Switch(folder, programs, environment)
     seen: Counter[str] = Counter()
-    ports = (switch.add_port("p1", 1), switch.add_port("p2", 2, "type=pcie-pmd", "options:n_rxq=2", "options:ring_size=262144"))
+    ports = (
+        switch.add_port("p1", 1),
+        switch.add_port("p2", 2, "type=pcie-pmd", "options:n_rxq=2", "options:ring_size=262144"),
+    )
     switch.vsctl("set", "Open_vSwitch", ".", "other_config:pmd-maxsleep=200")
     switch.ofctl("add-flow", "in_port=1,actions=set_field:8->tun_id,2")
     switch.ofctl("add-flow", "in_port=2,actions=set_field:7->tun_id,1")

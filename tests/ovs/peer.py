@@ -17,6 +17,8 @@ VERSION = 1
 HELLO, OFFER, READY, WAKE = 1, 2, 3, 4
 # magic, version, type, receive queues, those of the other end, size of a ring, reserved
 MESSAGE = struct.Struct("=IHHIIII")
+# Native: Python writes other words byte by byte, and the switch would see half of one.
+WORD = struct.Struct("@I")
 RECORD = struct.Struct("=IIQ")
 UNIT = 64
 DATA_OFFSET = 4096
@@ -34,10 +36,10 @@ class Ring:
     position: int = 0
 
     def word(self, where: int) -> int:
-        return struct.unpack_from("=I", self.memory, self.offset + where)[0]
+        return WORD.unpack_from(self.memory, self.offset + where)[0]
 
     def set_word(self, where: int, value: int) -> None:
-        struct.pack_into("=I", self.memory, self.offset + where, value & 0xFFFFFFFF)
+        WORD.pack_into(self.memory, self.offset + where, value & 0xFFFFFFFF)
 
     def at(self, position: int) -> int:
         return self.offset + DATA_OFFSET + position * UNIT % self.size
@@ -107,6 +109,8 @@ class Peer:
         rings = [Ring(self.memory, number * step, size) for number in range(theirs + ours)]
         self.sent, self.received = rings[:theirs], rings[theirs:]
         self.message(READY)
+        _, _, kind, *_ = MESSAGE.unpack(self.socket.recv(MESSAGE.size))
+        assert kind == READY, f"message of type {kind} instead of readiness"
 
     def message(self, kind: int, queues: int = 0, version: int = VERSION) -> None:
         self.socket.send(MESSAGE.pack(MAGIC, version, kind, queues, 0, 0, 0), socket.MSG_NOSIGNAL)
@@ -151,4 +155,8 @@ class Peer:
 
     def close(self) -> None:
         self.socket.close()
-        self.memory.close()
+        if hasattr(self, "memory"):
+            self.memory.close()
+
+    def __del__(self) -> None:
+        self.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class Switch:
-    """ovsdb-server and ovs-vswitchd from `programs`, a directory of a build or an installation's usr, with one bridge `br`."""
+    """ovsdb-server and ovs-vswitchd from `programs`, the directory of an installation, with one bridge `br`."""
 
     def __init__(self, folder: Path, programs: Path, environment: dict[str, str] | None = None) -> None:
         self.folder, self.programs = folder, programs
@@ -23,7 +23,7 @@ class Switch:
         self.processes: list[subprocess.Popen[bytes]] = []
         self.run("ovsdb-tool", "create", f"{folder}/conf.db", str(self.find("vswitch.ovsschema")))
         self.start_process("ovsdb-server", f"{folder}/conf.db", f"--remote=punix:{folder}/db.sock")
-        self.wait(lambda: (folder / "db.sock").exists(), "ovsdb-server to listen")
+        self.wait((folder / "db.sock").exists, "ovsdb-server to listen")
         self.vsctl("--no-wait", "init")
         self.start_vswitchd()
         self.vsctl("add-br", "br", "--", "set", "bridge", "br", "datapath_type=dummy", "fail_mode=secure")
@@ -35,19 +35,31 @@ class Switch:
         raise FileNotFoundError(f"{self.programs} has no {name}; build it with: make ovs")
 
     def start_process(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [str(self.find(name)), *arguments, f"--log-file={self.folder}/{name}.log", f"--unixctl={self.folder}/{name}.ctl", "-vconsole:off"]
+        command = [
+            str(self.find(name)),
+            *arguments,
+            f"--log-file={self.folder}/{name}.log",
+            f"--unixctl={self.folder}/{name}.ctl",
+            "-vconsole:off",
+        ]
         with (self.folder / f"{name}.err").open("ab") as errors:
             process = subprocess.Popen(command, env=self.environment, stderr=errors, stdout=errors)
         self.processes.append(process)
         return process
 
     def start_vswitchd(self) -> None:
-        self.vswitchd = self.start_process("ovs-vswitchd", "--enable-dummy", "--disable-system", "--disable-system-route", f"unix:{self.folder}/db.sock")
-        self.wait(lambda: (self.folder / "ovs-vswitchd.ctl").exists(), "ovs-vswitchd to listen")
+        self.vswitchd = self.start_process(
+            "ovs-vswitchd",
+            "--enable-dummy",
+            "--disable-system",
+            "--disable-system-route",
+            f"unix:{self.folder}/db.sock",
+        )
+        self.wait((self.folder / "ovs-vswitchd.ctl").exists, "ovs-vswitchd to listen")
 
     def run(self, name: str, *arguments: str) -> str:
         command = [str(self.find(name)), *arguments]
-        result = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60)
+        result = subprocess.run(command, check=False, env=self.environment, capture_output=True, text=True, timeout=60)
         assert result.returncode == 0, f"{command}: {result.stderr}"
         return result.stdout
 
