@@ -54,6 +54,15 @@ pub mod connection {
     pub const DATAGRAMS: u8 = 3;
 }
 
+/// The knowledge about an end's next sequence number.
+pub mod counted {
+    pub const NOTHING: u8 = 0;
+    /// It has sent its SYN, or payload.
+    pub const BYTES: u8 = 1;
+    /// Its first segment was empty. A keep-alive has the number before the next one.
+    pub const EMPTY: u8 = 2;
+}
+
 /// Bits of [`Hot::flags`].
 pub mod flag {
     /// The rule has a rate of packets.
@@ -112,7 +121,7 @@ pub struct Cold {
     pub released: u8,
     /// How many of the submitted ones were answered.
     pub answered: u8,
-    /// Whether `next` of each end is known.
+    /// How far `next` of each end is known, by `counted`.
     pub counted: [u8; 2],
     /// 1: the inspector was asked for its best guess after the last packet.
     pub given_up: u8,

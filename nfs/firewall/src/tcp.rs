@@ -4,7 +4,7 @@ use nf_packet::{protocol, tcp_flags, Tcp};
 use nf_runtime::state::ByteQueue;
 
 use crate::{
-    flows::{connection, flag, Hot},
+    flows::{connection, counted, flag, Hot},
     inspection::Inspection,
     pass::{Pass, Seen},
 };
@@ -39,9 +39,9 @@ impl<I: Inspection> Pass<'_, I> {
             if is_answer && flags & both == both {
                 let mut cold = self.state.flows.cold(slot);
                 let end = usize::from(sender & 1);
-                if cold.counted[end] == 0 {
+                if cold.counted[end] == counted::NOTHING {
                     cold.next[end] = tcp.sequence().wrapping_add(1);
-                    cold.counted[end] = 1;
+                    cold.counted[end] = counted::BYTES;
                     self.state.flows.put_cold(slot, &cold);
                 }
                 hot.flags |= flag::ANSWERED;

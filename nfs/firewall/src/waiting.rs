@@ -6,7 +6,7 @@ use nf_runtime::Packet;
 use crate::{
     application::Known,
     config::Action,
-    flows::{flag, stage, Cold, Hot},
+    flows::{counted, flag, stage, Cold, Hot},
     inspection::{Answer, Inspection, Refused, Request},
     live::Treatment,
     pass::{action, reason, Pass, Seen},
@@ -107,8 +107,16 @@ impl<I: Inspection> Pass<'_, I> {
         stored.number = first;
         stored.payload = seen.headers.transport + tcp.header_length() as u16;
         let is_syn = tcp.flags() & tcp_flags::SYN != 0;
-        if cold.counted[end] == 0 || is_syn && cold.submitted == 0 {
-            cold.counted[end] = 1;
+        let is_first = match cold.counted[end] {
+            counted::NOTHING => true,
+            counted::EMPTY => length > 0,
+            _ => false,
+        };
+        if is_first || is_syn && cold.submitted == 0 {
+            cold.counted[end] = match is_syn || length > 0 {
+                true => counted::BYTES,
+                false => counted::EMPTY,
+            };
             cold.next[end] = first.wrapping_add(length);
             return Place::Next;
         }

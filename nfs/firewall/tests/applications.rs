@@ -226,6 +226,18 @@ fn an_inspector_that_dies_gets_everything_again() {
 }
 
 #[test]
+fn a_connection_that_was_idle_before_its_state_was_lost_goes_on() {
+    let mut config = rules();
+    config["midstream"] = json!("evaluate");
+    let mut nf = firewall(config);
+    // A keep-alive has the number of the byte before.
+    assert!(passes(&mut nf, 0, &says(CLIENT, 100, b"")));
+    let first = says(CLIENT, 101, b"T");
+    assert_eq!(after_the_answer(&mut nf, &first), [(1, first)]);
+    assert!(passes(&mut nf, 0, &says(CLIENT, 103, b"x")), "decided");
+}
+
+#[test]
 fn full_memory_decides_by_rule_and_hurts_no_other_flow() {
     let mut config = rules();
     config["inspection"] = json!({"memory_mib": 1});
