@@ -1,9 +1,10 @@
 //! The first packets of flows, as they came: for the inspector, for its successor after a restart, and until they may leave.
 
 use bytemuck::{Pod, Zeroable};
+use nf_packet::protocol;
 use nf_runtime::{
     state::{ByteQueue, ChunkPool, StateBuilder},
-    Refusal,
+    Refusal, MAX_FRAME,
 };
 
 use crate::{flows::Cold, inspection::Request};
@@ -58,6 +59,33 @@ impl Stored {
     pub fn has_payload(&self) -> bool {
         u32::from(self.payload) < self.end && self.end <= self.length
     }
+
+    /// Tells whether the answer to it may end the inspection of its flow.
+    pub fn is_telling(&self, of: u8) -> bool {
+        of != protocol::TCP || self.has_payload()
+    }
+}
+
+impl Cold {
+    /// Tells whether the prefix takes no more packets: it has as many as are inspected, or another one of the greatest length might not fit.
+    pub fn is_full(&self, limit: u8) -> bool {
+        is_full(self.stored, self.prefix.len(), limit)
+    }
+
+    /// Tells whether the prefix takes no more packets after a frame of this length.
+    pub fn is_full_with(&self, length: usize, limit: u8) -> bool {
+        let stored = self.stored.saturating_add(1);
+        is_full(stored, self.prefix.len() + HEAD + length, limit)
+    }
+
+    /// Tells whether the inspector has got all packets that it ever will, and was not asked for its best guess.
+    pub fn lacks_guess(&self, limit: u8) -> bool {
+        self.is_full(limit) && self.submitted == self.stored && self.given_up == 0
+    }
+}
+
+fn is_full(stored: u8, bytes: usize, limit: u8) -> bool {
+    stored >= limit || bytes + HEAD + MAX_FRAME > ByteQueue::MAX_BYTES
 }
 
 /// The memory of all prefixes.

@@ -63,13 +63,14 @@ impl<I: Inspection> Pass<'_, I> {
         let nothing_waits = cold.released == cold.stored;
         if !payload && cold.submitted == 0 && nothing_waits {
             // A handshake costs the inspector nothing, and does not wait. The last place is for payload.
-            if cold.stored + 1 < limit && self.store(&mut cold, stored, packet.bytes()) {
+            let is_last = cold.is_full_with(packet.len(), limit);
+            if !is_last && self.store(&mut cold, stored, packet.bytes()) {
                 cold.released = cold.stored;
             }
             self.state.flows.put_cold(slot, &cold);
             return self.let_go(packet, slot);
         }
-        if cold.stored >= limit {
+        if cold.is_full(limit) {
             return packet.drop_for(reason::MANY);
         }
         if !self.store(&mut cold, stored, packet.bytes()) {
@@ -182,14 +183,13 @@ impl<I: Inspection> Pass<'_, I> {
                 .filter(|_| cold.answered < cold.submitted);
             let prefixes = &self.state.prefixes;
             let waits = last.and_then(|last| prefixes.find(&cold, |index, _| index == last));
-            if waits.is_some_and(|(_, stored)| is_telling(&hot, &stored)) {
+            if waits.is_some_and(|(_, stored)| stored.is_telling(hot.key.protocol)) {
                 return;
             }
             let packet = if cold.submitted < cold.stored {
                 self.state.prefixes.packet(&cold, cold.submitted)
-            } else if cold.stored >= self.live.config.inspection.packets
+            } else if cold.lacks_guess(self.live.config.inspection.packets)
                 && cold.answered >= cold.submitted
-                && cold.given_up == 0
             {
                 self.state.prefixes.packet(&cold, cold.stored - 1)
             } else {
@@ -287,7 +287,10 @@ impl<I: Inspection> Pass<'_, I> {
             cold.answered = cold.answered.saturating_add(1).min(cold.submitted);
             state.flows.put_cold(slot, &cold);
             if hot.stage == stage::WAITING {
-                self.release(slot, index + 1);
+                // The last packet waits for the guess: what the receiver answers has no place before the verdict.
+                let is_last =
+                    index + 1 == cold.stored && cold.is_full(self.live.config.inspection.packets);
+                self.release(slot, index + u8::from(!is_last));
             }
             return self.advance(slot);
         }
@@ -410,9 +413,4 @@ impl<I: Inspection> Pass<'_, I> {
             self.desk.deadlines.pop_front();
         }
     }
-}
-
-/// Tells whether the answer to a packet may end the inspection of its flow.
-fn is_telling(hot: &Hot, stored: &Stored) -> bool {
-    hot.key.protocol != protocol::TCP || stored.has_payload()
 }

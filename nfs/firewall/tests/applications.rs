@@ -225,6 +225,62 @@ fn an_inspector_that_dies_gets_everything_again() {
     assert_eq!(nf.counters()["inspector_restarts"], 1);
 }
 
+fn with_unknown_allowed() -> Value {
+    let mut config = rules();
+    let unknown = json!({"name": "unknown", "applications": ["Unknown"], "action": "allow", "undecided": "drop"});
+    config["rules"].as_array_mut().unwrap().push(unknown);
+    config
+}
+
+#[test]
+fn the_last_inspected_packet_waits_for_the_guess() {
+    for (config, is_allowed) in [(rules(), false), (with_unknown_allowed(), true)] {
+        let mut nf = firewall(config);
+        connected(&mut nf, CLIENT);
+        for sequence in 101..105 {
+            assert_eq!(
+                after_the_answer(&mut nf, &says(CLIENT, sequence, b"?")).len(),
+                1
+            );
+        }
+        let last = says(CLIENT, 105, b"?");
+        SILENT.set(true);
+        assert_eq!(after_the_answer(&mut nf, &last), []);
+        SILENT.set(false);
+        nf.tick();
+        let expected = if is_allowed { vec![(1, last)] } else { vec![] };
+        assert_eq!(nf.take_emitted(), expected);
+    }
+}
+
+#[test]
+fn a_prefix_of_many_bytes_ends_in_a_guess_however_long_its_packets_wait() {
+    let mut config = with_unknown_allowed();
+    config["inspection"] = json!({"packets": 20});
+    for is_slow in [false, true] {
+        let mut nf = firewall(config.clone());
+        connected(&mut nf, CLIENT);
+        SILENT.set(is_slow);
+        let says = |index: u32| says(CLIENT, 101 + index * 9000, &[b'?'; 9000]);
+        let mut left = 0;
+        for index in 0..7 {
+            left += after_the_answer(&mut nf, &says(index)).len();
+        }
+        if is_slow {
+            let more = "more packets than may wait for an application";
+            assert_eq!(dropped(&nf.process(0, &says(7))), more);
+            SILENT.set(false);
+            // Each tick has the answer to a packet, and the next one submitted.
+            (0..8).for_each(|_| nf.tick());
+            left += nf.take_emitted().len();
+        }
+        nf.tick();
+        assert_eq!(left, 7);
+        let flows = nf.function().control("flows", &json!({})).unwrap().unwrap();
+        assert_eq!(flows["flows"][0]["application"], "Unknown", "{flows}");
+    }
+}
+
 #[test]
 fn a_connection_that_was_idle_before_its_state_was_lost_goes_on() {
     let mut config = rules();
