@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use crate::{
     flows::{flag, stage},
     inspection::{Inspection, Refused, Request},
+    live::Live,
+    prefix::Stored,
     state::State,
 };
 
@@ -96,7 +98,7 @@ impl<I: Inspection> Desk<I> {
     }
 
     /// Goes on with a replay, or begins one if the inspector is new. True: the inspector knows everything.
-    pub fn catch_up(&mut self, state: &State, now: u64, wait: u64) -> bool {
+    pub fn catch_up(&mut self, state: &State, live: &Live, now: u64) -> bool {
         let Some(inspector) = &self.inspector else {
             return false;
         };
@@ -114,7 +116,7 @@ impl<I: Inspection> Desk<I> {
             self.backlog.clear();
             self.latest = 0;
             self.replay = Some(Replay::of(state, generation));
-            self.watch(state, now, wait);
+            self.watch(state, now, live.wait);
         }
         let (Some(replay), Some(inspector)) = (&mut self.replay, &self.inspector) else {
             return false;
@@ -126,16 +128,28 @@ impl<I: Inspection> Desk<I> {
         }
         self.generation = generation;
         self.replay = None;
-        // Packets that arrived during the replay.
-        let late = state.flows.slots().filter(|slot| {
-            let hot = state.flows.hot(*slot);
-            let cold = state.flows.cold(*slot);
-            hot.flags & flag::KNOWN == 0 && cold.submitted < cold.stored
-        });
+        let limit = live.config.inspection.packets;
+        let slots = state.flows.slots();
+        let late = slots.filter(|slot| is_late(state, *slot, limit));
         let late = late.map(|slot| state.flows.cold(slot).id);
         self.backlog.extend(late);
         true
     }
+}
+
+/// Tells whether the inspector is to get more about a flow than the replay had: what could not be submitted during it. A handshake alone is not: it
+/// costs the inspector nothing until payload follows.
+fn is_late(state: &State, slot: u32, limit: u8) -> bool {
+    let hot = state.flows.hot(slot);
+    let cold = state.flows.cold(slot);
+    if hot.flags & flag::KNOWN != 0 {
+        return false;
+    }
+    if cold.submitted > 0 {
+        return cold.submitted < cold.stored || cold.lacks_guess(limit);
+    }
+    let is_telling = |_, stored: &Stored| stored.is_telling(hot.key.protocol);
+    state.prefixes.find(&cold, is_telling).is_some()
 }
 
 impl Replay {

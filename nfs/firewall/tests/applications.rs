@@ -225,6 +225,25 @@ fn an_inspector_that_dies_gets_everything_again() {
     assert_eq!(nf.counters()["inspector_restarts"], 1);
 }
 
+#[test]
+fn a_handshake_alone_costs_a_new_inspector_nothing() {
+    let mut nf = firewall(rules());
+    connected(&mut nf, CLIENT);
+    PACKETS.set(0);
+    nf = nf.adopting(config(rules())).unwrap();
+    nf.tick();
+    RESTARTS.set(RESTARTS.get() + 1);
+    nf.tick();
+    assert_eq!(PACKETS.get(), 0);
+    // Empty segments still pass at once, and never become a reason to guess.
+    for _ in 0..10 {
+        assert!(passes(&mut nf, 0, &says(CLIENT, 101, b"")));
+    }
+    assert_eq!(PACKETS.get(), 0);
+    let first = says(CLIENT, 101, b"T");
+    assert_eq!(after_the_answer(&mut nf, &first), [(1, first)]);
+}
+
 fn with_unknown_allowed() -> Value {
     let mut config = rules();
     let unknown = json!({"name": "unknown", "applications": ["Unknown"], "action": "allow", "undecided": "drop"});
@@ -251,6 +270,31 @@ fn the_last_inspected_packet_waits_for_the_guess() {
         let expected = if is_allowed { vec![(1, last)] } else { vec![] };
         assert_eq!(nf.take_emitted(), expected);
     }
+}
+
+#[test]
+fn a_guess_is_asked_for_though_the_last_answer_came_during_a_replay() {
+    let mut nf = firewall(with_unknown_allowed());
+    connected(&mut nf, CLIENT);
+    for sequence in 101..105 {
+        after_the_answer(&mut nf, &says(CLIENT, sequence, b"?"));
+    }
+    SILENT.set(true);
+    let last = says(CLIENT, 105, b"?");
+    assert_eq!(after_the_answer(&mut nf, &last), []);
+    // More packets than one step of a replay has.
+    for port in 0..100 {
+        connected(&mut nf, (3, port));
+        after_the_answer(&mut nf, &says((3, port), 101, b"?"));
+    }
+    SILENT.set(false);
+    RESTARTS.set(RESTARTS.get() + 1);
+    for _ in 0..4 {
+        nf.tick();
+    }
+    assert!(nf.take_emitted().contains(&(1, last)));
+    let next = says(CLIENT, 106, b"?");
+    assert!(passes(&mut nf, 0, &next));
 }
 
 #[test]
