@@ -37,7 +37,7 @@ PACKETS = 2000
 """The most packets of a capture."""
 INSPECTED = 64
 MOST_BYTES = 66 << 10
-"""The first packets of a flow that the firewall stores, as the number above."""
+"""The first packets of a flow that the firewall stores, as the number above. Until it has decided, it drops others."""
 WINDOW, FLOW_WINDOW = 64, 8
 LIMIT_S = 60
 _OUTGOING = 4  # PACKET_OUTGOING
@@ -105,12 +105,14 @@ class Packet:
     Attributes:
         is_fragment: it has no ports, or others of its packet have none.
         next: of TCP: the numbers of its first byte, and of the first one after it.
+        has_payload: the answer to it may decide the flow.
     """
 
     flow: Flow
     direction: Flow
     is_fragment: bool = False
     next: tuple[int, int] | None = None
+    has_payload: bool = True
 
 
 def parse(frame: bytes) -> Packet:
@@ -130,13 +132,14 @@ def parse(frame: bytes) -> Packet:
     if protocol in (6, 17) and not is_fragment:
         ends = [ends[0] + transport[:2], ends[1] + transport[2:4]]
     flow = (bytes([protocol]), *sorted(ends))
-    numbers = None
+    numbers, has_payload = None, True
     if protocol == 6 and not is_fragment and len(transport) >= 20:
         first = int.from_bytes(transport[4:8])
-        length = len(transport) - (transport[12] >> 4) * 4
+        length = max(len(transport) - (transport[12] >> 4) * 4, 0)
         syn, fin = transport[13] >> 1 & 1, transport[13] & 1
-        numbers = first, (first + max(length, 0) + syn + fin) % (1 << 32)
-    return Packet(flow, (bytes([protocol]), *ends), is_fragment, numbers)
+        numbers = first, (first + length + syn + fin) % (1 << 32)
+        has_payload = length > 0
+    return Packet(flow, (bytes([protocol]), *ends), is_fragment, numbers, has_payload)
 
 
 class Cable:
@@ -210,8 +213,9 @@ class Replay:
         self._waiting: Counter[Flow] = Counter()
         self._changed = threading.Condition()
         self._numbers: dict[Flow, int] = {}
-        self._count: Counter[Flow] = Counter()
+        self._stored: Counter[Flow] = Counter()
         self._bytes: Counter[Flow] = Counter()
+        self._has_payload: set[Flow] = set()
 
     def _which_leave(self) -> list[bool]:
         """Match the frames that leave with those that are sent, in the order of each direction."""
@@ -234,23 +238,34 @@ class Replay:
 
     def await_turn(self, index: int) -> None:
         """Wait until a packet may be sent, and count it."""
-        packet = self.packets[index]
+        packet, leaves = self.packets[index], self._leaves[index]
         flow = packet.flow
-        self._count[flow] += 1
         before = self._numbers.get(packet.direction)
         regular = packet.next is None or before is None or before == packet.next[0]
-        self._bytes[flow] += len(self.frames[index])
-        ends = (self._count[flow] / INSPECTED, self._bytes[flow] / MOST_BYTES)
+        is_new = packet.next is None or before is None or 0 < (packet.next[1] - before) % (1 << 32) < 1 << 31
+        if leaves and (is_new or not packet.has_payload):
+            self._store(packet, len(self.frames[index]))
+        ends = (self._stored[flow] / INSPECTED, self._bytes[flow] / MOST_BYTES)
         near_the_end = any(0.7 < share < 1.3 for share in ends)
-        most = FLOW_WINDOW if regular and self._leaves[index] and not near_the_end else 1
+        most = FLOW_WINDOW if regular and leaves and not near_the_end else 1
         with self._changed:
             everything = packet.is_fragment or len(flow) == 1
             ready = self._changed.wait_for(lambda: self._has_room(flow, most, everything), LIMIT_S)
             if not ready:
                 raise TimeoutError(f"packet {index}: {self._waiting[flow]} earlier ones of its flow have not left")
-            self._waiting[flow] += self._leaves[index]
-        if packet.next is not None and (before is None or (packet.next[1] - before) % (1 << 32) < 1 << 31):
+            self._waiting[flow] += leaves
+        # The firewall forgets the numbers of packets that it drops.
+        if packet.next is not None and leaves and is_new:
             self._numbers[packet.direction] = packet.next[1]
+
+    def _store(self, packet: Packet, length: int) -> None:
+        """Count a packet that the firewall stores, unless it has decided: the last place is for payload."""
+        flow = packet.flow
+        if packet.has_payload:
+            self._has_payload.add(flow)
+        if flow in self._has_payload or self._stored[flow] < INSPECTED - 1:
+            self._stored[flow] += 1
+            self._bytes[flow] += length
 
     def _has_room(self, flow: Flow, most: int, everything: bool) -> bool:
         total = self._waiting.total()
@@ -472,7 +487,13 @@ def _play(replay: Replay, mover: Mover, moves: list[int], chance: random.Random)
                 moving = pool.submit(mover.move)
             if index == mortal:
                 mover.kill_inspector(mover.old)
-            replay.await_turn(index)
+            try:
+                replay.await_turn(index)
+            except TimeoutError:
+                # The cause may be a move that has failed.
+                if moving is not None:
+                    moving.result()
+                raise
             mover.send(frame)
         if moving is not None:
             moving.result()
