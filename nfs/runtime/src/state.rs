@@ -19,7 +19,7 @@ mod spin;
 mod timers;
 mod words;
 
-pub use byte_queue::ByteQueue;
+pub use byte_queue::{ByteQueue, Reader};
 pub use chunk_pool::{Chunk, ChunkPool, CHUNK_BYTES};
 pub use flow_table::FlowTable;
 pub use keyed_hash::HashKey;

@@ -87,23 +87,21 @@ impl ByteQueue {
     /// Copies bytes from an offset on; returns how many there were.
     #[must_use]
     pub fn read_at<M: Memory>(&self, pool: &ChunkPool<M>, offset: usize, into: &mut [u8]) -> usize {
-        let wanted = into.len().min(self.len().saturating_sub(offset));
-        let mut rest = &mut into[..wanted];
-        let first = self.start as usize + offset;
-        let mut within = first % pool.chunk_bytes();
-        let mut chunks = self.chunks(pool).skip(first / pool.chunk_bytes());
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at_mut(rest.len().min(pool.chunk_bytes() - within));
-            if !chunks
-                .next()
-                .is_some_and(|chunk| pool.read(chunk, within, now))
-            {
-                return wanted - now.len() - later.len();
-            }
-            within = 0;
-            rest = later;
+        let mut reader = self.reader(pool);
+        reader.skip(offset);
+        reader.read(into)
+    }
+
+    /// Reads its bytes in order, from the first one on.
+    #[must_use]
+    pub fn reader<'a, M: Memory>(&self, pool: &'a ChunkPool<M>) -> Reader<'a, M> {
+        Reader {
+            pool,
+            chunk: self.head,
+            tail: self.tail,
+            within: self.start as usize,
+            left: self.len(),
         }
-        wanted
     }
 
     /// Removes up to `count` bytes from the front.
@@ -155,5 +153,61 @@ impl ByteQueue {
     #[must_use]
     pub fn is_whole<M: Memory>(&self, pool: &ChunkPool<M>) -> bool {
         self.chunks(pool).last().unwrap_or_default() == self.tail
+    }
+}
+
+/// A place in a queue, which goes along the chain of chunks once.
+#[derive(Clone)]
+pub struct Reader<'a, M> {
+    pool: &'a ChunkPool<M>,
+    chunk: Chunk,
+    tail: Chunk,
+    /// The offset of the next byte in its chunk.
+    within: usize,
+    left: usize,
+}
+
+impl<M: Memory> Reader<'_, M> {
+    /// Copies the next bytes; returns how many there were.
+    #[must_use]
+    pub fn read(&mut self, into: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < into.len() && self.left > 0 && self.enter() {
+            let room = self.pool.chunk_bytes() - self.within;
+            let now = room.min(self.left).min(into.len() - done);
+            if !self
+                .pool
+                .read(self.chunk, self.within, &mut into[done..done + now])
+            {
+                break;
+            }
+            (self.within, self.left, done) = (self.within + now, self.left - now, done + now);
+        }
+        done
+    }
+
+    /// Returns the number of bytes behind this place.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Passes over bytes.
+    pub fn skip(&mut self, count: usize) {
+        let count = count.min(self.left);
+        (self.within, self.left) = (self.within + count, self.left - count);
+    }
+
+    /// Goes to the chunk of the next byte. False: a kill has cut the chain.
+    fn enter(&mut self) -> bool {
+        while self.within >= self.pool.chunk_bytes() {
+            let next = self.pool.next(self.chunk);
+            let Some(next) = next.filter(|_| self.chunk != self.tail) else {
+                return false;
+            };
+            self.chunk = next;
+            self.within -= self.pool.chunk_bytes();
+        }
+        true
     }
 }
