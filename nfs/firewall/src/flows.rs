@@ -127,7 +127,9 @@ pub struct Cold {
     pub given_up: u8,
     /// 1: `ja3` is known.
     pub has_ja3: u8,
-    pub reserved: [u8; 2],
+    /// 1: the answer to the last submitted packet may end the inspection.
+    pub is_telling: u8,
+    pub reserved: u8,
     pub ja3: [u8; 16],
     pub spare: [u64; 3],
 }

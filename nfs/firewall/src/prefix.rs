@@ -1,9 +1,10 @@
 //! The first packets of flows, as they came: for the inspector, for its successor after a restart, and until they may leave.
 
 use bytemuck::{Pod, Zeroable};
+use nf_arena::Region;
 use nf_packet::protocol;
 use nf_runtime::{
-    state::{ByteQueue, ChunkPool, StateBuilder},
+    state::{ByteQueue, ChunkPool, Reader, StateBuilder},
     Refusal, MAX_FRAME,
 };
 
@@ -124,32 +125,34 @@ impl Prefixes {
         true
     }
 
-    /// Calls `look` with the head of each stored packet, and the offset of its frame, until it returns false. Frames are not read.
-    pub fn heads(&self, cold: &Cold, mut look: impl FnMut(u8, &Stored, usize) -> bool) {
-        let mut offset = 0;
+    /// Calls `look` with the head of each stored packet, and what reads its frame, until it returns false.
+    pub fn heads(
+        &self,
+        cold: &Cold,
+        mut look: impl FnMut(u8, &Stored, &Reader<'_, Region>) -> bool,
+    ) {
+        let mut reader = cold.prefix.reader(&self.pool);
         for index in 0..cold.stored {
             let mut stored = Stored::default();
-            let head = cold
-                .prefix
-                .read_at(&self.pool, offset, bytemuck::bytes_of_mut(&mut stored));
-            let end = offset + HEAD + stored.length as usize;
-            if head < HEAD || end > cold.prefix.len() || !look(index, &stored, offset + HEAD) {
+            let head = reader.read(bytemuck::bytes_of_mut(&mut stored));
+            let length = stored.length as usize;
+            if head < HEAD || length > reader.left() || !look(index, &stored, &reader) {
                 return;
             }
-            offset = end;
+            reader.skip(length);
         }
     }
 
     /// Calls `look` with each stored packet from the one with this index on, until it returns false.
     pub fn each(&self, cold: &Cold, from: u8, mut look: impl FnMut(u8, &Stored, &[u8]) -> bool) {
         let mut frame = Vec::new();
-        self.heads(cold, |index, stored, at| {
+        self.heads(cold, |index, stored, reader| {
             if index < from {
                 return true;
             }
             let length = stored.length as usize;
             frame.resize(length, 0);
-            let read = cold.prefix.read_at(&self.pool, at, &mut frame);
+            let read = reader.clone().read(&mut frame);
             read == length && look(index, stored, &frame)
         });
     }
@@ -171,8 +174,13 @@ impl Prefixes {
     /// Returns a stored packet.
     pub fn packet(&self, cold: &Cold, wanted: u8) -> Option<(Stored, Vec<u8>)> {
         let mut found = None;
-        self.each(cold, wanted, |_, stored, frame| {
-            found = Some((*stored, frame.to_vec()));
+        self.heads(cold, |index, stored, reader| {
+            if index < wanted {
+                return true;
+            }
+            let mut frame = vec![0; stored.length as usize];
+            let read = reader.clone().read(&mut frame);
+            found = (read == frame.len()).then_some((*stored, frame));
             false
         });
         found

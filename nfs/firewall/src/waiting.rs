@@ -177,13 +177,7 @@ impl<I: Inspection> Pass<'_, I> {
             let Some(inspector) = &self.desk.inspector else {
                 return;
             };
-            let last = cold
-                .submitted
-                .checked_sub(1)
-                .filter(|_| cold.answered < cold.submitted);
-            let prefixes = &self.state.prefixes;
-            let waits = last.and_then(|last| prefixes.find(&cold, |index, _| index == last));
-            if waits.is_some_and(|(_, stored)| stored.is_telling(hot.key.protocol)) {
+            if cold.answered < cold.submitted && cold.is_telling != 0 {
                 return;
             }
             let packet = if cold.submitted < cold.stored {
@@ -223,6 +217,7 @@ impl<I: Inspection> Pass<'_, I> {
                 cold.given_up = 1;
             } else {
                 cold.submitted += 1;
+                cold.is_telling = u8::from(stored.is_telling(hot.key.protocol));
             }
             self.state.flows.put_cold(slot, &cold);
         }
