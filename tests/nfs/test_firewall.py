@@ -93,7 +93,9 @@ def test_verdicts_stay_those_of_ndpireader_through_1000_moves(directory: Path) -
     told = replays(directory, captures, math.ceil(MOVES / (PLAYED * len(captures))))
     moves, kills = (sum(each[key] for each in told) for key in ("moves", "kills"))
     flows, different = sum(each["flows"] for each in told), sum(len(each["different"]) for each in told)
+    of_order = [each["capture"] for each in told if "of_order" in each]
     print(f"{len(told)} captures, {moves} moves, {kills} kills, {flows} flows; {different} differ from ndpiReader's")
+    print(f"applications that depend on the order of packets of different flows: {of_order}")
     # The firewall's inspector gets neither retransmissions nor what comes out of order, also without moves.
     assert different <= flows / 100
     assert moves >= MOVES
