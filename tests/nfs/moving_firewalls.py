@@ -133,7 +133,8 @@ def parse(frame: bytes) -> Packet:
     transport = ip[header:end]
     if protocol in (6, 17) and not is_fragment:
         ends = [ends[0] + transport[:2], ends[1] + transport[2:4]]
-    flow = (bytes([protocol]), *sorted(ends))
+    about = () if is_fragment else _message(protocol, transport)
+    flow = (bytes([protocol]), *sorted(ends), *about)
     numbers, has_payload = None, True
     if protocol == 6 and not is_fragment and len(transport) >= 20:
         first = int.from_bytes(transport[4:8])
@@ -141,7 +142,20 @@ def parse(frame: bytes) -> Packet:
         syn, fin = transport[13] >> 1 & 1, transport[13] & 1
         numbers = first, (first + length + syn + fin) % (1 << 32)
         has_payload = length > 0
-    return Packet(flow, (bytes([protocol]), *ends), is_fragment, numbers, has_payload)
+    return Packet(flow, (bytes([protocol]), *ends, *about), is_fragment, numbers, has_payload)
+
+
+def _message(protocol: int, message: bytes) -> Flow:
+    """Return the identifier of an echo, or the ports that an error quotes: messages about others have no order."""
+    if protocol not in (1, 58) or len(message) < 8:
+        return ()
+    if message[0] in ((0, 8) if protocol == 1 else (128, 129)):
+        return (message[4:6],)
+    if message[0] in ((3, 4, 5, 11, 12) if protocol == 1 else (1, 2, 3, 4)):
+        quoted = message[8:]
+        header = (quoted[0] & 15) * 4 if protocol == 1 and quoted else 40
+        return (quoted[header : header + 4],)
+    return ()
 
 
 class Cable:
