@@ -3,7 +3,8 @@
 `ratio_64`, `ratio_1400`: throughput for IP packets of 64 and 1,400 bytes, protected and opened, over that of the
 library, which only encrypts and decrypts the same bytes. `protect_ns_...`, `open_ns_...`, `bare_seal_ns_...`,
 `bare_open_ns_...`: the parts. AES-256-GCM with extended sequence numbers, one tunnel, one core.
-`libipsec_speedup`: see ipsec_peers.py.
+`fill_ns_...`: copying a frame into a batch, which is not part of the ratio. `libipsec_speedup`: see ipsec_peers.py;
+`secgw_speedup_64`, `secgw_speedup_1400`: see ipsec_secgw.py.
 """
 
 import json
@@ -11,7 +12,7 @@ import os
 import subprocess
 import sys
 
-from nf_benches import building, ipsec_peers
+from nf_benches import building, ipsec_peers, ipsec_secgw
 
 
 def main() -> None:
@@ -19,5 +20,6 @@ def main() -> None:
     program = building.build_example("nf-ipsec", "throughput")
     output = subprocess.run([program, *sys.argv[1:]], check=True, capture_output=True, text=True)
     result = json.loads(output.stdout.splitlines()[-1])
+    result |= ipsec_secgw.compare(result)
     result |= ipsec_peers.compare()
     print(json.dumps(result | {"load_average": os.getloadavg()[0]}))
