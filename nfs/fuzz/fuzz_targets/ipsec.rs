@@ -43,17 +43,19 @@ fn sealed(body: &[u8], sequence: u32) -> Vec<u8> {
 fuzz_target!(|bytes: &[u8]| {
     let mut gateway = Harness::<Ipsec>::new(config()).unwrap().with_ports(1);
     let mut rest = bytes;
-    let mut sequence = 0;
-    // Frames of random lengths, one after the other.
+    let mut frames = Vec::new();
+    // Frames of random lengths, one after the other, in batches.
     while let Some(([kind, length], after)) = rest.split_first_chunk() {
         let (frame, after) = after.split_at(after.len().min(usize::from(*length)));
         rest = after;
-        if kind % 2 == 0 {
-            gateway.process(0, frame);
-            continue;
-        }
-        sequence += 1;
-        if let Output::Sent(_, opened) = gateway.process(0, &sealed(frame, sequence)) {
+        frames.push(match kind % 2 {
+            0 => (false, frame.to_vec()),
+            _ => (true, sealed(frame, frames.len() as u32 + 1)),
+        });
+    }
+    let arriving: Vec<(usize, &[u8])> = frames.iter().map(|(_, frame)| (0, &frame[..])).collect();
+    for ((is_authentic, _), output) in frames.iter().zip(gateway.process_all(&arriving)) {
+        if let (true, Output::Sent(_, opened)) = (is_authentic, output) {
             // Only whole packets of the tunnel's selectors come out.
             match nf_packet::dissect(&opened) {
                 Ok(nf_packet::Outcome::Ip(headers)) => assert_eq!(headers.end as usize, opened.len()),

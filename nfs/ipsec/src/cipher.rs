@@ -86,14 +86,27 @@ impl Cipher {
         Nonce::assume_unique_for_key(nonce)
     }
 
-    /// Encrypts a packet in place and returns its integrity check value. No two packets may have the same `iv`.
+    /// Encrypts a packet in place and writes its integrity check value, of [`TAG`] bytes. False: it is too long. No two packets may have the same `iv`.
     #[inline]
-    pub fn seal(&self, numbers: Numbers, iv: [u8; 8], body: &mut [u8]) -> Option<[u8; TAG]> {
+    pub fn seal_into(
+        &self,
+        numbers: Numbers,
+        iv: [u8; 8],
+        body: &mut [u8],
+        tag: &mut [u8],
+    ) -> bool {
         let (data, length) = numbers.bytes();
-        let tag =
-            self.key
-                .seal_in_place_separate_tag(self.nonce(iv), Aad::from(&data[..length]), body);
-        tag.ok()?.as_ref().try_into().ok()
+        let data = Aad::from(&data[..length]);
+        let sealed = self
+            .key
+            .seal_in_place_scatter(self.nonce(iv), data, body, &[], tag);
+        sealed.is_ok()
+    }
+
+    /// Encrypts a packet in place and returns its integrity check value.
+    pub fn seal(&self, numbers: Numbers, iv: [u8; 8], body: &mut [u8]) -> Option<[u8; TAG]> {
+        let mut tag = [0; TAG];
+        self.seal_into(numbers, iv, body, &mut tag).then_some(tag)
     }
 
     /// Decrypts a packet with its integrity check value in place. False: it is forged, and `body` has nothing useful.

@@ -26,7 +26,7 @@ impl Pass<'_> {
 
     fn ip(&mut self, packet: &mut Packet, headers: &Headers) {
         let destination = headers.destination(packet.bytes());
-        let is_own = self.is_own(destination);
+        let is_own = self.setup.is_own(destination);
         if is_own || destination.is_multicast() {
             return self.addressed(packet, headers);
         }

@@ -108,21 +108,11 @@ pub const fn longest_payload(packet: usize) -> usize {
 pub fn write_trailer(body: &mut [u8], payload: usize, next: u8) {
     let count = padding(payload);
     let padding_and_trailer = body.get_mut(payload..).unwrap_or_default();
-    for (number, byte) in (1..=count as u8).zip(padding_and_trailer.iter_mut()) {
-        *byte = number;
+    for (index, byte) in padding_and_trailer.iter_mut().take(count).enumerate() {
+        *byte = index as u8 + 1;
     }
     if let [.., length, header] = padding_and_trailer {
         (*length, *header) = (count as u8, next);
-    }
-}
-
-/// Writes the header and the IV.
-#[inline]
-pub fn write_front(packet: &mut [u8], spi: u32, sequence: u32, iv: [u8; IV]) {
-    if let Some(front) = packet.first_chunk_mut::<FRONT>() {
-        front[..4].copy_from_slice(&spi.to_be_bytes());
-        front[4..8].copy_from_slice(&sequence.to_be_bytes());
-        front[8..].copy_from_slice(&iv);
     }
 }
 
@@ -137,11 +127,9 @@ pub fn payload(body: &[u8]) -> Result<(Range<usize>, u8), Fault> {
     };
     let end = rest.len().checked_sub(usize::from(*length));
     let end = end.ok_or(Fault::Padding)?;
-    if rest[end..]
-        .iter()
-        .zip(1..=u8::MAX)
-        .any(|(byte, expected)| *byte != expected)
-    {
+    // At most 255 bytes.
+    let mut padding = rest[end..].iter().enumerate();
+    if padding.any(|(index, byte)| *byte != (index + 1) as u8) {
         return Err(Fault::Padding);
     }
     match *next {

@@ -7,6 +7,7 @@ use crate::{
     keys::outbound,
     outer::ESP,
     pass::{reason, Pass},
+    runs::RUNS,
 };
 
 /// The least path MTU that is believed: such a message is not authentic.
@@ -15,8 +16,10 @@ const LEAST_IPV6: usize = 1280;
 
 impl Pass<'_> {
     /// Notes what an ICMP error says about the path of one of our packets.
-    pub(crate) fn note_path_mtu(&self, packet: &mut Packet, headers: &Headers) {
+    pub(crate) fn note_path_mtu(&mut self, packet: &mut Packet, headers: &Headers) {
         let told = self.told(packet.bytes(), headers);
+        // The packets that follow are measured against the new MTU.
+        self.sealing = [const { None }; RUNS];
         packet.drop_for(told.map_or(reason::NOT_FOR_GATEWAY, |()| reason::PATH_MTU));
     }
 

@@ -25,6 +25,7 @@ use crate::{
     negotiated,
     pass::Pass,
     report,
+    runs::RUNS,
     setup::Setup,
 };
 
@@ -124,6 +125,8 @@ impl Ipsec {
             setup,
             outbound: &self.outbound,
             inbound: &self.inbound,
+            sealing: [const { None }; RUNS],
+            opening: [const { None }; RUNS],
         }
     }
 }

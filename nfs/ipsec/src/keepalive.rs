@@ -2,15 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use nf_packet::{ethertype, Udp};
+use nf_packet::Udp;
 
 use crate::{
-    outer::{self, Outer},
+    outer::{Outer, ETHERNET},
     pass::Pass,
     setup::Tunnel,
 };
 
-const ETHERNET: usize = 14;
 const CONTENT: u8 = 0xff;
 const LONGEST: usize = ETHERNET + 40 + Udp::HEADER + 1;
 
@@ -35,27 +34,18 @@ impl Pass<'_> {
         let Some(mac) = self.toward(tunnel, peer) else {
             return;
         };
-        let mut frame = [0; LONGEST];
-        let is_ipv4 = peer.address.is_ipv4();
-        let length = ETHERNET + outer::length(is_ipv4, true) + 1;
-        let frame = &mut frame[..length];
-        let ethertype = match is_ipv4 {
-            true => ethertype::IPV4,
-            false => ethertype::IPV6,
-        };
-        frame[..6].copy_from_slice(&mac.0);
-        frame[6..12].copy_from_slice(&self.link.mac(self.outside()).0);
-        frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
-        frame[length - 1] = CONTENT;
         let outer = Outer {
             local: tunnel.config.local,
             peer,
             udp: true,
-            class: 0,
-            dont_fragment: true,
-            identification: 0,
         };
-        if outer.write(&mut frame[ETHERNET..]).is_some() {
+        let mut frame = [0; LONGEST];
+        let frame = &mut frame[..outer.front() + 1];
+        if let Some(content) = frame.last_mut() {
+            *content = CONTENT;
+        }
+        let from = self.link.mac(self.outside());
+        if outer.write(frame, mac, from).is_some() {
             self.link.out.emit(self.outside(), frame);
         }
     }

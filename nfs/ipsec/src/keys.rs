@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use nf_arena::{Memory, Region};
+use nf_arena::{Memory, Region, BLOCK_WORDS};
 use nf_runtime::{state::StateBuilder, Refusal};
 
 use crate::cipher::Identity;
@@ -85,13 +85,30 @@ impl Rows {
         self.region.touch(index);
     }
 
-    /// Adds to a packet's two counts.
+    /// Writes a word without marking it for a copy that runs: call [`touch`](Self::touch) when the row is written.
     #[inline]
-    pub fn count(&self, row: usize, bytes: u64) {
+    pub fn write(&self, row: usize, word: usize, value: u64) {
+        self.region.words()[row * self.words + word].store(value, Ordering::Relaxed);
+    }
+
+    /// Marks a whole row as written.
+    pub fn touch(&self, row: usize) {
+        let first = row * self.words;
+        let last = first + self.words - 1;
+        (first..last)
+            .step_by(BLOCK_WORDS)
+            .chain([last])
+            .for_each(|index| self.region.touch(index));
+    }
+
+    /// Adds to both counts of packets.
+    #[inline]
+    pub fn count(&self, row: usize, packets: u64, bytes: u64) {
         let at = row * self.words;
         let words = self.region.words();
-        words[at + both::PACKETS].fetch_add(1, Ordering::Relaxed);
+        words[at + both::PACKETS].fetch_add(packets, Ordering::Relaxed);
         words[at + both::BYTES].fetch_add(bytes, Ordering::Relaxed);
+        self.region.touch(at + both::PACKETS);
         self.region.touch(at + both::BYTES);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! `config` -> `checks` -> `setup` (tunnels and associations in force) -> `decide` (a packet), `protect` (outbound), `open` (inbound).
 //! `negotiated` sets the tunnels of a key exchange, whose packets `ike` passes on.
-//! `cipher` has the keys, which never enter the state. `sequence` and `window` are the state of a key: the numbers that it has used, and those that
+//! `runs` has what consecutive packets of a batch share. `cipher` has the keys, which never enter the state. `sequence` and `window` are the state of a key: the numbers that it has used, and those that
 //! it has seen.
 
 mod checks;
@@ -24,7 +24,9 @@ mod outer;
 mod pass;
 mod protect;
 mod report;
+mod runs;
 mod secret;
+mod selecting;
 mod sequence;
 mod setup;
 mod window;

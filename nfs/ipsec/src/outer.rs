@@ -2,12 +2,15 @@
 
 use std::net::IpAddr;
 
-use nf_packet::{checksum, protocol, Ipv4, Ipv6, Udp};
+use nf_packet::{checksum, ethertype, protocol, Ipv4, Ipv6, MacAddress, Udp};
 
-use crate::config::NAT_TRAVERSAL;
+use crate::{config::NAT_TRAVERSAL, esp, sequence::Number};
 
 /// IANA's number of ESP.
 pub const ESP: u8 = 50;
+pub const ETHERNET: usize = 14;
+/// The flags of an IPv4 packet that must not be fragmented.
+const DONT_FRAGMENT: u16 = 0x4000;
 
 /// The other end of a tunnel, as NATs show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,16 +19,12 @@ pub struct Peer {
     pub port: u16,
 }
 
-/// The outer headers of a packet.
+/// The ends of outer packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Outer {
     pub local: IpAddr,
     pub peer: Peer,
     pub udp: bool,
-    pub class: u8,
-    pub dont_fragment: bool,
-    /// The identification of a packet that may be fragmented.
-    pub identification: u16,
 }
 
 /// Returns the length of the outer headers.
@@ -41,53 +40,247 @@ pub const fn length(is_ipv4: bool, udp: bool) -> usize {
 }
 
 impl Outer {
-    /// Writes the headers before an ESP packet that is in place behind them. None: the packet is too long.
+    fn is_ipv4(&self) -> bool {
+        self.local.is_ipv4()
+    }
+
+    /// Returns the length of Ethernet header and outer headers.
+    #[must_use]
+    pub fn front(&self) -> usize {
+        ETHERNET + length(self.is_ipv4(), self.udp)
+    }
+
+    /// Writes Ethernet and outer headers before what is in place behind them. None: the frame is too long.
     #[inline]
-    pub fn write(&self, packet: &mut [u8]) -> Option<()> {
+    pub fn write(&self, frame: &mut [u8], to: MacAddress, from: MacAddress) -> Option<()> {
+        let (ethernet, packet) = frame.split_at_mut_checked(ETHERNET)?;
+        ethernet[..6].copy_from_slice(&to.0);
+        ethernet[6..12].copy_from_slice(&from.0);
         let inside = if self.udp { protocol::UDP } else { ESP };
-        match (self.local, self.peer.address) {
+        let (kind, header) = match (self.local, self.peer.address) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
                 let payload = packet.len().checked_sub(Ipv4::MIN_HEADER)?;
-                let header = packet.get_mut(..Ipv4::MIN_HEADER)?;
-                Ipv4::write(&mut *header, local, remote, inside, payload).ok()?;
-                header[1] = self.class;
-                if !self.dont_fragment {
-                    header[4..6].copy_from_slice(&self.identification.to_be_bytes());
-                    header[6] = 0;
-                }
-                if self.class != 0 || !self.dont_fragment {
-                    Ipv4::new_checked(&mut *packet).ok()?.fill_checksum();
-                }
-                self.write_udp(packet.get_mut(Ipv4::MIN_HEADER..)?)
+                Ipv4::write(&mut *packet, local, remote, inside, payload).ok()?;
+                (ethertype::IPV4, Ipv4::MIN_HEADER)
             }
             (IpAddr::V6(local), IpAddr::V6(remote)) => {
                 let payload = packet.len().checked_sub(Ipv6::HEADER)?;
-                let header = packet.get_mut(..Ipv6::HEADER)?;
-                Ipv6::write(&mut *header, local, remote, inside, payload).ok()?;
-                header[0] |= self.class >> 4;
-                header[1] |= self.class << 4;
-                self.write_udp(packet.get_mut(Ipv6::HEADER..)?)
+                Ipv6::write(&mut *packet, local, remote, inside, payload).ok()?;
+                (ethertype::IPV6, Ipv6::HEADER)
             }
-            _ => None,
+            _ => return None,
+        };
+        ethernet[12..].copy_from_slice(&kind.to_be_bytes());
+        if self.udp {
+            self.write_udp(packet.get_mut(header..)?)?;
+        }
+        Some(())
+    }
+
+    fn write_udp(&self, datagram: &mut [u8]) -> Option<()> {
+        let payload = datagram.len().checked_sub(Udp::HEADER)?;
+        Udp::write(&mut *datagram, NAT_TRAVERSAL, self.peer.port, payload).ok()?;
+        self.fill_udp(datagram);
+        Some(())
+    }
+
+    /// Fills in the checksum of a datagram: zero over IPv4 (RFC 3948, 2.1); receivers of IPv6 may drop datagrams without one.
+    fn fill_udp(&self, datagram: &mut [u8]) {
+        if self.is_ipv4() {
+            return;
+        }
+        datagram[6..8].fill(0);
+        let length = datagram.len() as u32;
+        let pseudo = checksum::pseudo_header(self.local, self.peer.address, protocol::UDP, length);
+        let sum = !checksum::fold(checksum::sum(datagram) + pseudo);
+        let sum = if sum == 0 { 0xffff } else { sum };
+        datagram[6..8].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+/// The bytes before the encrypted part of an association's packets, from the Ethernet header to the IV: those that do not differ between packets.
+pub struct Front {
+    outer: Outer,
+    bytes: [u8; LONGEST],
+    length: usize,
+    /// The sum of the IPv4 header.
+    sum: u64,
+}
+
+/// Returns the length of all headers, from Ethernet's to the IV.
+const fn total(is_ipv4: bool, udp: bool) -> usize {
+    ETHERNET + length(is_ipv4, udp) + esp::FRONT
+}
+
+const LONGEST: usize = total(false, true);
+
+impl Front {
+    /// Prepares the headers of packets from an Ethernet station to another.
+    #[must_use]
+    pub fn new(outer: Outer, to: MacAddress, from: MacAddress, spi: u32) -> Option<Self> {
+        let mut bytes = [0; LONGEST];
+        let length = total(outer.is_ipv4(), outer.udp);
+        outer.write(&mut bytes[..length], to, from)?;
+        bytes[outer.front()..][..4].copy_from_slice(&spi.to_be_bytes());
+        let mut sum = 0;
+        if outer.is_ipv4() {
+            let header = &mut bytes[ETHERNET..][..Ipv4::MIN_HEADER];
+            // Length, flags and checksum come with each packet.
+            for field in [2..4, 6..8, 10..12] {
+                header[field].fill(0);
+            }
+            sum = checksum::sum(header);
+        }
+        Some(Self {
+            outer,
+            bytes,
+            length,
+            sum,
+        })
+    }
+
+    #[inline]
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    #[inline]
+    fn copy<const COUNT: usize>(&self, frame: &mut [u8]) -> Option<()> {
+        *frame.first_chunk_mut::<COUNT>()? = *self.bytes.first_chunk::<COUNT>()?;
+        Some(())
+    }
+
+    /// Writes the headers of a frame, whose encrypted part is in place. None: it is too long.
+    #[inline]
+    pub fn write(
+        &self,
+        frame: &mut [u8],
+        class: u8,
+        dont_fragment: bool,
+        number: Number,
+    ) -> Option<()> {
+        // Constant lengths, which are copied without a call.
+        match (self.outer.is_ipv4(), self.outer.udp) {
+            (true, false) => self.copy::<{ total(true, false) }>(frame)?,
+            (true, true) => self.copy::<{ total(true, true) }>(frame)?,
+            (false, false) => self.copy::<{ total(false, false) }>(frame)?,
+            (false, true) => self.copy::<{ total(false, true) }>(frame)?,
+        }
+        let front = frame.get_mut(..self.length)?;
+        let low = number.sequence as u32;
+        if let Some(numbers) = front.last_chunk_mut::<12>() {
+            numbers[..4].copy_from_slice(&low.to_be_bytes());
+            numbers[4..].copy_from_slice(&number.iv);
+        }
+        let packet = frame.get_mut(ETHERNET..)?;
+        let length = u16::try_from(packet.len()).ok()?;
+        let header = if self.outer.is_ipv4() {
+            let header = packet.first_chunk_mut::<{ Ipv4::MIN_HEADER }>()?;
+            let (identification, flags) = match dont_fragment {
+                true => (0, DONT_FRAGMENT),
+                false => (low as u16, 0),
+            };
+            header[1] = class;
+            header[2..4].copy_from_slice(&length.to_be_bytes());
+            header[4..6].copy_from_slice(&identification.to_be_bytes());
+            header[6..8].copy_from_slice(&flags.to_be_bytes());
+            let changed = [class.into(), length, identification, flags];
+            let sum = self.sum + changed.map(u64::from).iter().sum::<u64>();
+            header[10..12].copy_from_slice(&(!checksum::fold(sum)).to_be_bytes());
+            Ipv4::MIN_HEADER
+        } else {
+            let payload = length.checked_sub(Ipv6::HEADER as u16)?;
+            packet[0] |= class >> 4;
+            packet[1] |= class << 4;
+            packet[4..6].copy_from_slice(&payload.to_be_bytes());
+            Ipv6::HEADER
+        };
+        if self.outer.udp {
+            let datagram = packet.get_mut(header..)?;
+            let length = datagram.len() as u16;
+            datagram[4..6].copy_from_slice(&length.to_be_bytes());
+            self.outer.fill_udp(datagram);
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nf_packet::{dissect, Headers, Outcome};
+
+    use super::*;
+
+    /// The prepared headers are those that are written at once, for all classes and flags.
+    #[test]
+    fn prepared_headers_are_sound() {
+        for (local, remote) in [
+            ("192.0.2.1", "198.51.100.255"),
+            ("2001:db8::1", "2001:db8::2"),
+        ] {
+            for udp in [false, true] {
+                let outer = Outer {
+                    local: local.parse().unwrap(),
+                    peer: Peer {
+                        address: remote.parse().unwrap(),
+                        port: 61_234,
+                    },
+                    udp,
+                };
+                let macs = [2, 4].map(|first| MacAddress([first, 0, 0, 0, 0, 1]));
+                let front = Front::new(outer, macs[0], macs[1], 0x1234_5678).unwrap();
+                for (class, keep, length) in [(0, true, 40), (0xff, true, 1423), (7, false, 9000)] {
+                    let mut frame = vec![0xa5; front.length() + length];
+                    let number = Number {
+                        sequence: 0x1_89ab_cdef,
+                        iv: [9; 8],
+                    };
+                    front.write(&mut frame, class, keep, number).unwrap();
+                    check(&frame, (outer, class, keep));
+                    assert_eq!(frame[..12], [&macs[0].0[..], &macs[1].0].concat());
+                    let esp = &frame[front.length() - esp::FRONT..];
+                    assert_eq!(esp[..8], [0x12, 0x34, 0x56, 0x78, 0x89, 0xab, 0xcd, 0xef]);
+                    assert_eq!(esp[8..16], [9; 8]);
+                    assert!(esp[16..].iter().all(|byte| *byte == 0xa5));
+                }
+                let mut long = vec![0; 14 + 65_536];
+                let number = Number {
+                    sequence: 1,
+                    iv: [0; 8],
+                };
+                assert!(front.write(&mut long, 0, true, number).is_none());
+            }
         }
     }
 
-    /// Writes the UDP header. Its checksum is zero over IPv4 (RFC 3948, 2.1); receivers of IPv6 may drop datagrams without one.
-    #[inline]
-    fn write_udp(&self, datagram: &mut [u8]) -> Option<()> {
-        if !self.udp {
-            return Some(());
-        }
-        let payload = datagram.len().checked_sub(Udp::HEADER)?;
-        Udp::write(&mut *datagram, NAT_TRAVERSAL, self.peer.port, payload).ok()?;
-        if self.local.is_ipv6() {
-            let length = datagram.len() as u32;
+    fn check(frame: &[u8], (outer, class, keep): (Outer, u8, bool)) {
+        let Ok(Outcome::Ip(headers)) = dissect(frame) else {
+            panic!("malformed"); // its checksum, too, was checked
+        };
+        let Headers {
+            version, protocol, ..
+        } = headers;
+        assert_eq!(headers.end as usize, frame.len());
+        assert_eq!(headers.source(frame), outer.local);
+        assert_eq!(headers.destination(frame), outer.peer.address);
+        let packet = headers.packet(frame);
+        assert_eq!(crate::headers::class(packet, version), class);
+        let is_kept = crate::headers::dont_fragment(packet, version);
+        assert_eq!(is_kept, keep || !outer.local.is_ipv4());
+        assert_eq!(protocol == ESP, !outer.udp);
+        if outer.udp {
+            assert_eq!(
+                (headers.source_port, headers.destination_port),
+                (4500, 61_234)
+            );
+            let segment = headers.segment(frame);
             let pseudo =
-                checksum::pseudo_header(self.local, self.peer.address, protocol::UDP, length);
-            let sum = !checksum::fold(checksum::sum(datagram) + pseudo);
-            let sum = if sum == 0 { 0xffff } else { sum };
-            datagram[6..8].copy_from_slice(&sum.to_be_bytes());
+                checksum::pseudo_header(outer.local, outer.peer.address, 17, segment.len() as u32);
+            match outer.local.is_ipv4() {
+                true => assert_eq!(segment[6..8], [0, 0]),
+                false => assert_eq!(checksum::fold(checksum::sum(segment) + pseudo), 0xffff),
+            }
         }
-        Some(())
     }
 }

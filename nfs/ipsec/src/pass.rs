@@ -5,7 +5,11 @@ use std::net::IpAddr;
 use nf_balancing::link::Link;
 use nf_packet::MacAddress;
 
-use crate::{keys::Rows, setup::Setup};
+use crate::{
+    keys::Rows,
+    runs::{Opening, Sealing, RUNS},
+    setup::Setup,
+};
 
 /// The drop reasons.
 pub mod reason {
@@ -15,7 +19,6 @@ pub mod reason {
     pub const UNPROTECTED: &str = "unprotected";
     pub const NO_POLICY: &str = "no tunnel selects it";
     pub const NO_ASSOCIATION: &str = "no usable association";
-    pub const SEQUENCE_EXHAUSTED: &str = "sequence numbers exhausted";
     pub const TOO_BIG: &str = "too big";
     pub const TIME_TO_LIVE: &str = "time to live";
     pub const UNRESOLVED: &str = "neighbour unresolved";
@@ -41,20 +44,15 @@ pub struct Pass<'a> {
     pub setup: &'a Setup,
     pub outbound: &'a Rows,
     pub inbound: &'a Rows,
+    /// The runs in progress, by [`Tunnel::slot`](crate::setup::Tunnel::slot), and by [`runs::slot`](crate::runs::slot).
+    pub sealing: [Option<Sealing<'a>>; RUNS],
+    pub opening: [Option<Opening<'a>>; RUNS],
 }
 
 impl Pass<'_> {
     #[inline]
     pub fn outside(&self) -> usize {
         self.setup.config.outside()
-    }
-
-    /// Tells whether an address is one of the gateway's. It has few: comparing them costs less than a hash.
-    #[inline]
-    pub fn is_own(&self, address: IpAddr) -> bool {
-        let interfaces = self.link.network.interfaces().iter();
-        let mut prefixes = interfaces.flat_map(|each| &each.prefixes);
-        prefixes.any(|prefix| prefix.address == address)
     }
 
     /// Returns the MAC address of the next station toward an address behind an interface, and asks for it if it is unknown.

@@ -1,9 +1,7 @@
 //! Outbound packets: encrypted, and sent to the peer.
 
-use std::sync::atomic::Ordering;
-
 use nf_balancing::frames::Frame;
-use nf_packet::{decrement_ttl, ethertype, protocol, Fragment, Headers, Icmp, MacAddress, Version};
+use nf_packet::{decrement_ttl, protocol, Fragment, Headers, Icmp, MacAddress, Version};
 use nf_runtime::Packet;
 
 use crate::{
@@ -12,49 +10,91 @@ use crate::{
     esp,
     headers::{class, dont_fragment},
     keys::outbound,
-    outer::{self, Outer, Peer},
+    outer::{self, Front, Outer, Peer},
     pass::{reason, Pass},
+    runs::Sealing,
     sequence::Sequence,
-    setup::{Protecting, Tunnel},
+    setup::Tunnel,
 };
 
-const ETHERNET: usize = 14;
 /// The time for which a told path MTU holds (RFC 1191, 6.3).
 const PATH_MTU_LIFETIME: u64 = 600 * 1_000_000_000;
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
     /// Protects a packet from a protected network.
     pub(crate) fn protect(&mut self, packet: &mut Packet, headers: &Headers) {
         let setup = self.setup;
         let Some(tunnel) = setup.outbound(packet.bytes(), headers) else {
             return packet.drop_for(reason::NO_POLICY);
         };
-        let now = self.link.context.now();
-        let Some((association, sequence)) = tunnel.protecting(self.outbound, now) else {
-            return packet.drop_for(reason::NO_ASSOCIATION);
-        };
-        let peer = tunnel.peer();
-        let room = self.room(tunnel, sequence, peer);
-        let longest = esp::longest_payload(room);
-        let length = headers.packet(packet.bytes()).len();
-        if length > longest {
+        if let Err(reason) = self.sealed(packet, headers, tunnel) {
+            packet.drop_for(reason);
+        }
+        let run = &mut self.sealing[tunnel.slot()];
+        if run.as_ref().is_some_and(Sealing::is_over) {
+            *run = None;
+        }
+    }
+
+    fn sealed(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        tunnel: &'a Tunnel,
+    ) -> Result<(), &'static str> {
+        let is_same = |run: &mut Sealing| std::ptr::eq(run.tunnel, tunnel) && run.has_number();
+        let slot = tunnel.slot();
+        if !self.sealing[slot].as_mut().is_some_and(is_same) {
+            self.begin_sealing(tunnel)?;
+        }
+        let run = self.sealing[slot].as_ref().ok_or(reason::NO_ASSOCIATION)?;
+        let (longest, is_ready) = (run.longest, run.front.is_some());
+        if headers.packet(packet.bytes()).len() > longest {
             self.refuse_length(packet, headers, longest);
-            return packet.drop_for(reason::TOO_BIG);
+            return Err(reason::TOO_BIG);
         }
-        let Some(mac) = self.toward(tunnel, peer) else {
-            return packet.drop_for(reason::UNRESOLVED);
-        };
+        if !is_ready {
+            self.prepare_front(tunnel).ok_or(reason::UNRESOLVED)?;
+        }
         if !decrement_ttl(packet.bytes_mut(), headers) {
-            return packet.drop_for(reason::TIME_TO_LIVE);
+            return Err(reason::TIME_TO_LIVE);
         }
-        match self.seal(packet, headers, (tunnel, association, sequence), peer) {
-            Ok(()) => {
-                tunnel.sent.store(now, Ordering::Relaxed);
-                self.outbound.count(sequence.row(), length as u64);
-                self.link.send(packet, self.outside(), mac);
-            }
-            Err(reason) => packet.drop_for(reason),
+        self.seal(packet, headers, slot).ok_or(reason::TOO_BIG)?;
+        packet.send(self.outside());
+        Ok(())
+    }
+
+    fn begin_sealing(&mut self, tunnel: &'a Tunnel) -> Result<(), &'static str> {
+        // Counts and unused numbers go back first: the choice depends on them.
+        self.sealing[tunnel.slot()] = None;
+        let now = self.link.context.now();
+        let (association, sequence) = tunnel
+            .protecting(self.outbound, now)
+            .ok_or(reason::NO_ASSOCIATION)?;
+        let longest = esp::longest_payload(self.room(tunnel, sequence, tunnel.peer()));
+        let state = (self.outbound, self.link.context);
+        let mut run = Sealing::new(state, tunnel, (association, sequence), longest);
+        if !run.has_number() {
+            return Err(reason::NO_ASSOCIATION);
         }
+        self.sealing[tunnel.slot()] = Some(run);
+        Ok(())
+    }
+
+    /// Prepares the headers of a run. None: the next station's MAC address is unknown.
+    fn prepare_front(&mut self, tunnel: &Tunnel) -> Option<()> {
+        let run = self.sealing[tunnel.slot()].as_ref()?;
+        let (peer, spi) = (run.peer, run.association.life.spi);
+        let to = self.toward(tunnel, peer)?;
+        let from = self.link.mac(self.outside());
+        let outer = Outer {
+            local: tunnel.config.local,
+            peer,
+            udp: tunnel.udp,
+        };
+        let front = Front::new(outer, to, from, spi)?;
+        self.sealing[tunnel.slot()].as_mut()?.front = Some(front);
+        Some(())
     }
 
     /// Returns the longest ESP packet on the way to a peer.
@@ -97,61 +137,41 @@ impl Pass<'_> {
         }
     }
 
-    /// Turns a frame into the one of the outer packet, without MAC addresses.
-    fn seal(
-        &self,
-        packet: &mut Packet,
-        headers: &Headers,
-        (tunnel, association, sequence): (&Tunnel, &Protecting, &Sequence),
-        peer: Peer,
-    ) -> Result<(), &'static str> {
-        let no_room = || reason::TOO_BIG;
+    /// Turns a frame into the one of the outer packet. None: it has no room for it.
+    fn seal(&mut self, packet: &mut Packet, headers: &Headers, slot: usize) -> Option<()> {
+        let run = self.sealing[slot].as_mut()?;
         let inner = headers.packet(packet.bytes());
         let (length, class) = (inner.len(), class(inner, headers.version));
-        let keep = dont_fragment(inner, headers.version);
-        let front = ETHERNET + outer::length(peer.address.is_ipv4(), tunnel.udp);
+        let dont_fragment = match run.tunnel.config.dont_fragment {
+            DontFragment::Copy => dont_fragment(inner, headers.version),
+            DontFragment::Set => true,
+            DontFragment::Clear => false,
+        };
         packet.truncate(headers.end as usize);
-        packet
-            .pop_front(headers.network.into())
-            .ok_or_else(no_room)?;
+        packet.pop_front(headers.network.into())?;
         let behind = esp::length(length) - esp::FRONT - length;
-        packet.push_back(behind).ok_or_else(no_room)?;
-        let number = sequence.take(self.outbound, association.last());
-        let number = number.ok_or(reason::SEQUENCE_EXHAUSTED)?;
-        let frame = packet.push_front(front + esp::FRONT).ok_or_else(no_room)?;
-        let (head, body) = frame.split_at_mut(front + esp::FRONT);
-        let (body, tag) = body.split_at_mut(length + behind - TAG);
+        packet.push_back(behind)?;
+        let front = run.front.as_ref()?.length();
+        let frame = packet.push_front(front)?;
+        let (body, tag) = frame[front..].split_at_mut_checked(length + behind - TAG)?;
         let next = match headers.version {
             Version::V4 => protocol::IPV4,
             Version::V6 => protocol::IPV6,
         };
         esp::write_trailer(body, length, next);
+        let number = run.number()?;
+        let life = &run.association.life;
         let numbers = Numbers {
-            spi: association.life.spi,
+            spi: life.spi,
             sequence: number.sequence,
-            extended: association.life.extended,
+            extended: life.extended,
         };
-        let value = association.life.cipher.seal(numbers, number.iv, body);
-        tag.copy_from_slice(&value.ok_or_else(no_room)?);
-        let low = number.sequence as u32;
-        esp::write_front(&mut head[front..], numbers.spi, low, number.iv);
-        let outer = Outer {
-            local: tunnel.config.local,
-            peer,
-            udp: tunnel.udp,
-            class,
-            dont_fragment: match tunnel.config.dont_fragment {
-                DontFragment::Copy => keep,
-                DontFragment::Set => true,
-                DontFragment::Clear => false,
-            },
-            identification: low as u16,
-        };
-        let ethertype = match outer.local.is_ipv4() {
-            true => ethertype::IPV4,
-            false => ethertype::IPV6,
-        };
-        frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
-        outer.write(&mut frame[ETHERNET..]).ok_or_else(no_room)
+        if !life.cipher.seal_into(numbers, number.iv, body, tag) {
+            return None;
+        }
+        let written = run.front.as_ref()?;
+        written.write(frame, class, dont_fragment, number)?;
+        run.count(length);
+        Some(())
     }
 }

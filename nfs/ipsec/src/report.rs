@@ -39,7 +39,7 @@ fn all<'a>(setup: &'a Setup, (outbound, inbound): (&Rows, &Rows), now: u64) -> V
         for each in &tunnel.outbound {
             let found = each.sequence.get().map(|sequence| {
                 let state = each.age(outbound, sequence, now).name();
-                (counts(outbound, sequence.row()), sequence.used(), state)
+                (counts(outbound, sequence.row()), sequence.taken(), state)
             });
             tell("outbound", &each.life, found);
         }

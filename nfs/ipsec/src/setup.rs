@@ -9,7 +9,7 @@ use std::{
 };
 
 use nf_balancing::{config::wrong, network::Network, ways::Way};
-use nf_packet::{Fragment, Headers};
+use nf_packet::Headers;
 use nf_runtime::Refusal;
 
 use crate::{
@@ -18,6 +18,8 @@ use crate::{
     config::{self, Association, Config, Encapsulation, Limits},
     keys::{both, inbound, Rows},
     outer::Peer,
+    runs::RUNS,
+    selecting::{Address, Selector},
     sequence::{Sequence, LAST_SHORT},
     window::Window,
 };
@@ -29,6 +31,8 @@ const USUAL_WINDOW: u32 = 1024;
 pub struct Setup {
     pub config: Config,
     pub network: Network,
+    /// The gateway's own addresses. It has few: comparing them costs less than a hash.
+    own: Vec<Address>,
     /// Those of the configuration, then the negotiated ones.
     pub tunnels: Vec<Tunnel>,
     /// The inbound associations by SPI, in order: SPI, tunnel, association.
@@ -37,8 +41,11 @@ pub struct Setup {
 
 /// A tunnel in force.
 pub struct Tunnel {
+    /// Its place among the tunnels.
+    number: usize,
     pub config: config::Tunnel,
     pub udp: bool,
+    selectors: Vec<Selector>,
     pub way: Arc<Way>,
     pub outbound: Vec<Protecting>,
     pub inbound: Vec<Opening>,
@@ -109,6 +116,16 @@ impl Life {
             Age::Young
         }
     }
+
+    /// Tells whether the key reaches no limit even with this many more packets and bytes.
+    #[must_use]
+    pub fn lasts(&self, rows: &Rows, row: usize, now: u64, (packets, bytes): (u64, u64)) -> bool {
+        let packets = packets.saturating_add(rows.get(row, both::PACKETS));
+        let bytes = bytes.saturating_add(rows.get(row, both::BYTES));
+        let age = now.saturating_sub(rows.get(row, both::SINCE));
+        let mut limits = [self.soft, self.hard].into_iter();
+        !limits.any(|limits| limits.reached(packets, bytes, age))
+    }
 }
 
 impl Protecting {
@@ -127,7 +144,7 @@ impl Protecting {
     #[inline]
     #[must_use]
     pub fn age(&self, rows: &Rows, sequence: &Sequence, now: u64) -> Age {
-        if sequence.used() >= self.last() {
+        if sequence.taken() >= self.last() {
             return Age::Over;
         }
         self.life.age(rows, sequence.row(), now)
@@ -143,9 +160,8 @@ impl Setup {
         let mut keys = Keys::default();
         let mut tunnels = Vec::new();
         for (index, tunnel) in config.tunnels.iter().enumerate() {
-            let path = format!("tunnels[{index}]");
             let way = way(&config, &mut network, tunnel.remote);
-            tunnels.push(Tunnel::new(&path, tunnel, way, &mut keys)?);
+            tunnels.push(Tunnel::new(index, tunnel, way, &mut keys)?);
         }
         for (name, count) in [
             (
@@ -174,12 +190,22 @@ impl Setup {
             })
             .collect();
         by_spi.sort_unstable();
+        let prefixes = config.interfaces.iter().flat_map(|each| &each.addresses);
+        let own = prefixes.map(|own| own.address.into()).collect();
         Ok(Self {
             config,
             network,
+            own,
             tunnels,
             by_spi,
         })
+    }
+
+    /// Tells whether an address is one of the gateway's.
+    #[inline]
+    #[must_use]
+    pub fn is_own(&self, address: IpAddr) -> bool {
+        self.own.contains(&address.into())
     }
 
     /// Returns the inbound association with an SPI, and its tunnel.
@@ -197,8 +223,8 @@ impl Setup {
     #[must_use]
     pub fn outbound(&self, packet: &[u8], headers: &Headers) -> Option<&Tunnel> {
         let ends = (
-            (headers.source(packet), headers.source_port),
-            (headers.destination(packet), headers.destination_port),
+            (headers.source(packet).into(), headers.source_port),
+            (headers.destination(packet).into(), headers.destination_port),
         );
         let mut tunnels = self.tunnels.iter();
         tunnels.find(|tunnel| tunnel.selects(headers, ends.0, ends.1))
@@ -220,31 +246,32 @@ fn way(config: &Config, network: &mut Network, remote: IpAddr) -> Arc<Way> {
 
 impl Tunnel {
     fn new(
-        path: &str,
+        number: usize,
         tunnel: &config::Tunnel,
         way: Arc<Way>,
         keys: &mut Keys,
     ) -> Result<Self, Refusal> {
-        let mut life = |name: &str, number: usize, association: &Association| {
+        let mut life = |name: &str, at: usize, association: &Association| {
+            let path = format!("tunnels[{number}].{name}[{at}]");
             Ok::<Life, Refusal>(Life {
                 spi: association.spi,
-                cipher: keys.load(&format!("{path}.{name}[{number}]"), association)?,
+                cipher: keys.load(&path, association)?,
                 extended: association.esn,
                 soft: association.soft.unwrap_or_default(),
                 hard: association.hard.unwrap_or_default(),
             })
         };
         let mut outbound = Vec::new();
-        for (number, association) in tunnel.outbound.iter().enumerate() {
+        for (at, association) in tunnel.outbound.iter().enumerate() {
             outbound.push(Protecting {
-                life: life("outbound", number, association)?,
+                life: life("outbound", at, association)?,
                 sequence: OnceLock::new(),
             });
         }
         let mut inbound = Vec::new();
-        for (number, association) in tunnel.inbound.iter().enumerate() {
+        for (at, association) in tunnel.inbound.iter().enumerate() {
             inbound.push(Opening {
-                life: life("inbound", number, association)?,
+                life: life("inbound", at, association)?,
                 size: association.window.unwrap_or(USUAL_WINDOW),
                 window: OnceLock::new(),
             });
@@ -253,7 +280,9 @@ impl Tunnel {
         let mut config = tunnel.clone();
         (config.outbound, config.inbound) = (Vec::new(), Vec::new());
         Ok(Self {
+            number,
             udp: tunnel.encapsulation == Encapsulation::Udp,
+            selectors: tunnel.selectors.iter().map(Selector::from).collect(),
             way,
             outbound,
             inbound,
@@ -267,24 +296,24 @@ impl Tunnel {
         })
     }
 
-    /// Tells whether a selector covers a packet between these ends. A fragment without ports belongs to no selector with ports.
+    /// Returns the place of the tunnel's run of outbound packets.
     #[inline]
     #[must_use]
-    pub fn selects(&self, headers: &Headers, local: (IpAddr, u16), remote: (IpAddr, u16)) -> bool {
-        self.config.selectors.iter().any(|selector| {
-            let has = |ports: Option<[u16; 2]>, port: u16| {
-                ports.is_none_or(|[first, last]| {
-                    headers.fragment != Fragment::Later && (first..=last).contains(&port)
-                })
-            };
-            selector.local.contains(local.0)
-                && selector.remote.contains(remote.0)
-                && selector
-                    .protocol
-                    .is_none_or(|protocol| protocol == headers.protocol)
-                && has(selector.local_ports, local.1)
-                && has(selector.remote_ports, remote.1)
-        })
+    pub fn slot(&self) -> usize {
+        self.number % RUNS
+    }
+
+    /// Tells whether a selector covers a packet between these ends.
+    #[inline]
+    #[must_use]
+    pub fn selects(
+        &self,
+        headers: &Headers,
+        local: (Address, u16),
+        remote: (Address, u16),
+    ) -> bool {
+        let mut selectors = self.selectors.iter();
+        selectors.any(|selector| selector.covers(headers, local, remote))
     }
 
     /// Returns the association that protects the next packet: the first one within its soft limit, else the first within its hard limit.

@@ -2,7 +2,7 @@
 
 use std::sync::{
     atomic::{AtomicU32, Ordering},
-    Mutex, PoisonError,
+    Mutex, MutexGuard, PoisonError,
 };
 
 use crate::keys::{
@@ -99,30 +99,41 @@ impl Window {
         }
     }
 
-    /// Judges the number of an authentic packet, and notes it.
+    /// Keeps other workers from noting numbers. Numbers that its holder has [looked](Self::look) at stay as they are.
+    #[must_use]
+    pub fn hold(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Judges the number of an authentic packet, and notes it. The row must be [touched](Rows::touch) afterwards.
     #[inline]
     pub fn accept(&self, rows: &Rows, sequence: u64) -> Seen {
-        let _guard = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.hold();
         let seen = self.look(rows, sequence);
-        let Seen::First { highest } = seen else {
-            return seen;
-        };
+        if let Seen::First { highest } = seen {
+            self.note(rows, sequence, highest, &held);
+        }
+        seen
+    }
+
+    /// Notes the number of an authentic packet that was judged as new under the same hold, as [`accept`](Self::accept) does.
+    #[inline]
+    pub fn note(&self, rows: &Rows, sequence: u64, highest: bool, _held: &MutexGuard<'_, ()>) {
         if highest {
             self.advance(rows, sequence);
         }
         let word = word(sequence);
-        rows.set(self.row, word, rows.get(self.row, word) | bit(sequence));
-        seen
+        rows.write(self.row, word, rows.get(self.row, word) | bit(sequence));
     }
 
     /// Moves the window. After a kill between two writes, some numbers count as seen that were not: never the other way round.
     #[inline]
     fn advance(&self, rows: &Rows, sequence: u64) {
         let before = rows.get(self.row, HIGHEST) >> 6;
-        rows.set(self.row, HIGHEST, sequence);
+        rows.write(self.row, HIGHEST, sequence);
         let words = ((sequence >> 6) - before).min(WINDOW_WORDS as u64);
         for number in 1..=words {
-            rows.set(self.row, ring(before + number), 0);
+            rows.write(self.row, ring(before + number), 0);
         }
     }
 }

@@ -10,6 +10,7 @@ mod ike;
 mod nat;
 mod packets;
 mod path;
+mod runs;
 
 use common::{frame, sent, Gateway, INSIDE, OUTSIDE, WEST};
 use nf_runtime::testing::Output;
