@@ -100,7 +100,6 @@ impl Window {
     }
 
     /// Keeps other workers from noting numbers. Numbers that its holder has [looked](Self::look) at stay as they are.
-    #[must_use]
     pub fn hold(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
