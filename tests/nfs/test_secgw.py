@@ -6,8 +6,10 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from scapy.layers.inet import IP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 from scapy.utils import rdpcap, wrpcap
@@ -39,9 +41,17 @@ def rules(bits: int) -> str:
 
 
 def pass_through(
-    directory: Path, bits: int, plain: Sequence[Packet], sealed: Sequence[Packet]
+    directory: Path, bits: int, plain: Sequence[Packet], sealed: Sequence[Packet], good: Sequence[Packet] | None = None
 ) -> tuple[list[Packet], list[Packet]]:
-    """Have ipsec-secgw open and protect packets; return both."""
+    """Have ipsec-secgw open and protect packets; return both.
+
+    Args:
+        directory: for files.
+        bits: of the keys.
+        plain: the packets to protect.
+        sealed: the packets to open.
+        good: those of ``sealed`` that it must open, the last one among them; default: all.
+    """
     (directory / "secgw.cfg").write_text(rules(bits))
     devices = []
     for port, frames in enumerate((plain, sealed)):
@@ -52,7 +62,8 @@ def pass_through(
     command += ["--vdev=crypto_openssl0", "--"]
     command += ["-p", "3", "-P", "-u", "2", "-l", "-e", "-w", "64", "--config=(0,0,0),(1,0,0)", "--txoffload", "0"]
     command += ["-f", str(directory / "secgw.cfg")]
-    expected = [(directory / f"rx{port}.pcap").stat().st_size for port in (0, 1)]
+    wrpcap(str(directory / "good.pcap"), sealed if good is None else good)
+    expected = [(directory / name).stat().st_size for name in ("rx0.pcap", "good.pcap")]
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(command, env={**os.environ, "RUNTIME_DIRECTORY": str(directory)}, **output) as process:
         # It runs until it is ended. Both directions have packets of the same lengths.
@@ -82,3 +93,39 @@ def test_secgw_and_the_gateway_open_what_the_other_protects(tmp_path: Path, bits
     delivered, said = replay(tmp_path, settings, frames)
     assert said["packets_dropped"] == {}
     assert [bytes(frame.payload) for frame in delivered] == [bytes(network(packet)) for packet in theirs]
+
+
+def in_place_of_secgw(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration of the gateway at the other end of the tunnel."""
+    tunnel = settings["tunnels"][0]
+    selectors = [{"local": each["remote"], "remote": each["local"]} for each in tunnel["selectors"]]
+    ends = {"local": tunnel["remote"], "remote": tunnel["local"], "selectors": selectors}
+    keys = {"outbound": tunnel["inbound"], "inbound": tunnel["outbound"]}
+    stations = [{"address": address, "mac": STATION} for address in ("10.2.0.5", "192.0.2.1")]
+    return {
+        "interfaces": [{"addresses": ["10.2.0.1/24", "192.0.2.2/24"]}],
+        "neighbours": stations,
+        "tunnels": [{**tunnel, **ends, **keys, "selectors": selectors[:1]}],
+    }
+
+
+def test_secgw_and_the_gateway_drop_the_same_packets(tmp_path: Path) -> None:
+    settings = config(4, 256, udp=False, esn=True)
+    ours = [inner(4, number) for number in NUMBERS]
+    theirs = [inner(4, number, back=True) for number in NUMBERS]
+    sealed, _ = replay(tmp_path, settings, [Ether(src=STATION, dst=PORT) / packet for packet in ours])
+    good = [bytes(Ether(src=STATION, dst=PORT) / frame.payload) for frame in sealed]
+    forged = good[2][:-1] + bytes([good[2][-1] ^ 1])
+    cut = IP(good[2][14:54])
+    del cut.len, cut.chksum
+    truncated = bytes(Ether(src=STATION, dst=PORT) / cut)
+    every = [good[0], good[0], good[1], forged, truncated, good[0], good[2], good[1], good[3]]
+    frames = [Ether(frame) for frame in every]
+    plain = [Ether(src=STATION, dst=PORT) / packet for packet in theirs]
+    opened, _ = pass_through(tmp_path, 256, plain, frames, [Ether(frame) for frame in good])
+    delivered, said = replay(tmp_path, in_place_of_secgw(settings), frames)
+    # The gateway is a router; ipsec-secgw leaves the time to live as it is.
+    assert [bytes(frame.payload) for frame in opened] == [bytes(network(packet)) for packet in ours]
+    assert [bytes(frame.payload) for frame in delivered] == [bytes(network(network(packet))) for packet in ours]
+    assert said["packets_dropped"] == {"esp: replayed": 3, "esp: forged": 1, "esp: truncated": 1}
+    assert len(every) - len(opened) == 5
