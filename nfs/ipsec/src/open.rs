@@ -35,7 +35,7 @@ impl Pass<'_> {
             Ok(sealed) => sealed,
             Err(fault) => return packet.drop_for(fault.name()),
         };
-        let slot = runs::slot(sealed.spi);
+        let slot = runs::inbound_slot(sealed.spi);
         let opened = self.opened(packet, outer, (start, &sealed), peer);
         let sent = opened.and_then(|()| self.deliver(packet, slot));
         if let Err(reason) = sent {
@@ -57,7 +57,7 @@ impl Pass<'_> {
     ) -> Result<(), &'static str> {
         let congestion = class(outer.packet(packet.bytes()), outer.version);
         let local = outer.destination(packet.bytes());
-        let slot = runs::slot(sealed.spi);
+        let slot = runs::inbound_slot(sealed.spi);
         let is_same = |run: &Opening| run.is_for(sealed.spi, local, peer.is_some());
         if !self.opening[slot].as_ref().is_some_and(is_same) {
             self.begin_opening(sealed.spi, local, peer.is_some())?;
@@ -112,7 +112,7 @@ impl Pass<'_> {
         }
         let window = association.window.get().ok_or(reason::NO_ASSOCIATION)?;
         // Its counts go into the state and it releases its window, which may be this one.
-        let slot = runs::slot(spi);
+        let slot = runs::inbound_slot(spi);
         self.opening[slot] = None;
         let state = (self.inbound, self.link.context);
         let run = Opening::new(state, (tunnel, association), window);
@@ -126,7 +126,7 @@ impl Pass<'_> {
             return;
         }
         // Packets that are protected from now on go to the new address.
-        self.sealing[tunnel.slot()] = None;
+        self.sealing[runs::outbound_slot(tunnel)] = None;
         let address = nf_balancing::tuple::Address::from(peer.address);
         let words: [u64; 2] = bytemuck::cast(address);
         let now = self.link.context.now();

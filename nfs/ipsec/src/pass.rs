@@ -44,7 +44,7 @@ pub struct Pass<'a> {
     pub setup: &'a Setup,
     pub outbound: &'a Rows,
     pub inbound: &'a Rows,
-    /// The runs in progress, by [`Tunnel::slot`](crate::setup::Tunnel::slot), and by [`runs::slot`](crate::runs::slot).
+    /// The runs in progress, by [`outbound_slot`](crate::runs::outbound_slot) and [`inbound_slot`](crate::runs::inbound_slot).
     pub sealing: [Option<Sealing<'a>>; RUNS],
     pub opening: [Option<Opening<'a>>; RUNS],
 }

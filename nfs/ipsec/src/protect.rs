@@ -12,7 +12,7 @@ use crate::{
     keys::outbound,
     outer::{self, Front, Outer, Peer},
     pass::{reason, Pass},
-    runs::Sealing,
+    runs::{self, Sealing},
     sequence::Sequence,
     setup::Tunnel,
 };
@@ -30,7 +30,7 @@ impl<'a> Pass<'a> {
         if let Err(reason) = self.sealed(packet, headers, tunnel) {
             packet.drop_for(reason);
         }
-        let run = &mut self.sealing[tunnel.slot()];
+        let run = &mut self.sealing[runs::outbound_slot(tunnel)];
         if run.as_ref().is_some_and(Sealing::is_over) {
             *run = None;
         }
@@ -43,7 +43,7 @@ impl<'a> Pass<'a> {
         tunnel: &'a Tunnel,
     ) -> Result<(), &'static str> {
         let is_same = |run: &mut Sealing| std::ptr::eq(run.tunnel, tunnel) && run.has_number();
-        let slot = tunnel.slot();
+        let slot = runs::outbound_slot(tunnel);
         if !self.sealing[slot].as_mut().is_some_and(is_same) {
             self.begin_sealing(tunnel)?;
         }
@@ -66,7 +66,7 @@ impl<'a> Pass<'a> {
 
     fn begin_sealing(&mut self, tunnel: &'a Tunnel) -> Result<(), &'static str> {
         // Counts and unused numbers go back first: the choice depends on them.
-        self.sealing[tunnel.slot()] = None;
+        self.sealing[runs::outbound_slot(tunnel)] = None;
         let now = self.link.context.now();
         let (association, sequence) = tunnel
             .protecting(self.outbound, now)
@@ -77,13 +77,13 @@ impl<'a> Pass<'a> {
         if !run.has_number() {
             return Err(reason::NO_ASSOCIATION);
         }
-        self.sealing[tunnel.slot()] = Some(run);
+        self.sealing[runs::outbound_slot(tunnel)] = Some(run);
         Ok(())
     }
 
     /// Prepares the headers of a run. None: the next station's MAC address is unknown.
     fn prepare_front(&mut self, tunnel: &Tunnel) -> Option<()> {
-        let run = self.sealing[tunnel.slot()].as_ref()?;
+        let run = self.sealing[runs::outbound_slot(tunnel)].as_ref()?;
         let (peer, spi) = (run.peer, run.association.life.spi);
         let to = self.toward(tunnel, peer)?;
         let from = self.link.mac(self.outside());
@@ -93,7 +93,7 @@ impl<'a> Pass<'a> {
             udp: tunnel.udp,
         };
         let front = Front::new(outer, to, from, spi)?;
-        self.sealing[tunnel.slot()].as_mut()?.front = Some(front);
+        self.sealing[runs::outbound_slot(tunnel)].as_mut()?.front = Some(front);
         Some(())
     }
 

@@ -26,10 +26,17 @@ const LONGEST: u64 = u16::MAX as u64;
 /// The runs of each direction that a batch may have at a time, of different keys.
 pub const RUNS: usize = 8;
 
+/// Returns the place of a tunnel's run of outbound packets.
+#[inline]
+#[must_use]
+pub fn outbound_slot(tunnel: &Tunnel) -> usize {
+    tunnel.number % RUNS
+}
+
 /// Returns the place of the run of an inbound association.
 #[inline]
 #[must_use]
-pub fn slot(spi: u32) -> usize {
+pub fn inbound_slot(spi: u32) -> usize {
     spi as usize % RUNS
 }
 

@@ -18,7 +18,6 @@ use crate::{
     config::{self, Association, Config, Encapsulation, Limits},
     keys::{both, inbound, Rows},
     outer::Peer,
-    runs::RUNS,
     selecting::{Address, Selector},
     sequence::{Sequence, LAST_SHORT},
     window::Window,
@@ -42,7 +41,7 @@ pub struct Setup {
 /// A tunnel in force.
 pub struct Tunnel {
     /// Its place among the tunnels.
-    number: usize,
+    pub number: usize,
     pub config: config::Tunnel,
     pub udp: bool,
     selectors: Vec<Selector>,
@@ -294,13 +293,6 @@ impl Tunnel {
             }),
             config,
         })
-    }
-
-    /// Returns the place of the tunnel's run of outbound packets.
-    #[inline]
-    #[must_use]
-    pub fn slot(&self) -> usize {
-        self.number % RUNS
     }
 
     /// Tells whether a selector covers a packet between these ends.
