@@ -126,8 +126,12 @@ impl Flood {
     /// Restores the list's number after a restart, as the switches know it, so that nothing on them changes. Some of them may not have had
     /// it yet.
     pub fn resume(&mut self, number: u64) {
-        if let Some(current) = self.generations.back_mut() {
+        if let Some(mut current) = self.generations.pop_back() {
             current.number = number;
+            // The first list, which is empty, may have the same flow-id.
+            self.generations
+                .retain(|g| g.flow_id() != current.flow_id());
+            self.generations.push_back(current);
         }
         self.in_force = number.saturating_sub(1);
         self.progress = Progress::Senders(0);

@@ -220,7 +220,8 @@ async fn the_status_has_every_field_of_the_contract() {
         ("hypervisor", Value::Null),
         (
             "snic0",
-            json!({"hypervisor": "pcie-snic0", "local": "pf0hpf", "state": "down"}),
+            json!({"hypervisor": "pcie-snic0", "local": "pf0hpf", "state": "down", "type": null,
+                   "reason": "pcie-snic0 of hypervisor is not known, pf0hpf of snic0 is not known"}),
         ),
     ]
     .into_iter()

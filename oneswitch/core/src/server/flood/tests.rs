@@ -79,3 +79,16 @@ fn ids_of_lists_that_packets_can_be_under_way_for_differ() {
             .all(|id| *id > crate::server::flow_ids::MAX_TAGGED));
     }
 }
+
+#[test]
+fn no_two_lists_have_the_same_flow_id_after_a_restart() {
+    for number in 1..=3 * MULTICASTS {
+        let mut flood = Flood::new(&map(&[(1, 0)]));
+        flood.resume(number);
+        let mut ids: Vec<FlowId> = flood.generations().map(Generation::flow_id).collect();
+        let count = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!((ids.len(), flood.current().number), (count, number));
+    }
+}
