@@ -102,7 +102,10 @@ def _passed_on(move: RunningMigration, prepared: dict[str, Any]) -> dict[str, An
 
     ``sealed`` is encrypted with the migration's secret; it must not be written to the disk, which has that secret.
     """
-    return {"secret": move.journal.secret, "rings": prepared["rings"], "sealed": prepared.get("sealed")}
+    passed: dict[str, Any] = {"rings": prepared["rings"]}
+    if (sealed := prepared.get("sealed")) is not None:
+        passed |= {"secret": move.journal.secret, "sealed": sealed}
+    return passed
 
 
 def copy(move: RunningMigration, old: Peer, new: Peer, prepared: dict[str, Any]) -> None:
@@ -113,7 +116,8 @@ def copy(move: RunningMigration, old: Peer, new: Peer, prepared: dict[str, Any])
     if move.parts.rate_mbps is not None:
         report.rate_mbps = arguments["rate_mbps"] = move.parts.rate_mbps
     with move.journal.timed("hold"):
-        held = new.ask("hold", mode="copy", listen=move.listen(), **_passed_on(move, prepared))
+        passed = _passed_on(move, prepared) | {"secret": move.journal.secret}
+        held = new.ask("hold", mode="copy", listen=move.listen(), **passed)
     with move.journal.timed("precopy"):
         done = old.ask("precopy", timeout_s=COPY_S, to=held["address"], fit_bytes=_FIT_BYTES, **arguments)
     report.rounds, report.state_bytes = done["rounds"], done["bytes"]

@@ -96,6 +96,7 @@ def route(world: Managed) -> None:
         op="is-at", hwsrc=mac3, psrc=ip3, hwdst=asked[ARP].hwsrc, pdst=GATEWAYS[2]
     )
     assert world.send(3, answer, _is_udp, {3})[3].dst == mac3
+    world.switch.wires.purge()  # the flow that led the first packet to the controller
     again = world.send(1, data, _is_udp, {3})[3]
     assert (again.dst, again[IP].ttl) == (mac3, data[IP].ttl - 1), "a rule routes it now"
 

@@ -246,7 +246,9 @@ def test_a_starting_agent_reconnects_all_ports(own_world: World, monkeypatch: py
     own_world.stop()
     connected: list[tuple[int, str, str, str]] = []
     monkeypatch.setattr(
-        own_world.wiring, "connect", lambda port, *place: connected.append((port.number, *place))
+        own_world.wiring,
+        "connect",
+        lambda ports, at, owner: connected.extend((port.number, at, edge, owner) for port, edge in ports),
     )  # oneswitchd, which `homes` asks, still knows ports that a restarted switch lost
     own_world.start()
     wanted = (made["ports"][0]["number"], "hypervisor", "vf0", f"nfagent/{made['project']}/wired")

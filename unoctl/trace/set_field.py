@@ -21,6 +21,7 @@ _HEADERS = {
     "ipv6": (40, {"tclass": (4, 8), "label": (12, 20), "hlimit": (56, 8), "src": (64, 128), "dst": (192, 128)}),
     **_TRANSPORTS,
 }
+_PCIE = "0.0.0.1"
 _CONSTANT = ("proto", "frag")  # arguments that no action can change
 # The checksum's offset in each transport header; the protocols whose checksum covers the addresses.
 _CHECKSUMS = {"tcp": 16, "udp": 6, "icmp": 2, "icmpv6": 2}
@@ -33,7 +34,7 @@ def set_field(term: Term, packet: Packet) -> None:
     name = term.name
     if name == "skb_mark" and term.inner:
         packet.mark = _masked(term.inner[0].name, 32, packet.mark)
-    elif name == "tunnel":
+    elif name == "tunnel" and _is_beside(term):
         packet.tunnel = term.number("tun_id", 0)
     elif name in _HEADERS:
         start = _start(term, packet)
@@ -44,6 +45,12 @@ def set_field(term: Term, packet: Packet) -> None:
             _update_checksums(name, packet, start, old, new)
     elif name != "skb_priority":
         raise TraceError(f"action set({term})")
+
+
+def _is_beside(term: Term) -> bool:
+    """Return whether the tunnel id is for a port of type ``pcie``, not for a tunnel (ovs-patches/README.md)."""
+    destination = term.child("dst")
+    return destination is None or destination.value == _PCIE
 
 
 def _start(term: Term, packet: Packet) -> int:
