@@ -116,7 +116,7 @@ def copy(move: RunningMigration, old: Peer, new: Peer, prepared: dict[str, Any])
     if move.parts.rate_mbps is not None:
         report.rate_mbps = arguments["rate_mbps"] = move.parts.rate_mbps
     with move.journal.timed("hold"):
-        passed = _passed_on(move, prepared) | {"secret": move.journal.secret}
+        passed = {**_passed_on(move, prepared), "secret": move.journal.secret}
         held = new.ask("hold", mode="copy", listen=move.listen(), **passed)
     with move.journal.timed("precopy"):
         done = old.ask("precopy", timeout_s=COPY_S, to=held["address"], fit_bytes=_FIT_BYTES, **arguments)
