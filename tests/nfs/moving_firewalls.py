@@ -343,10 +343,10 @@ class Mover:
         self.new = self._instance("--hold")
 
     def kill_inspector(self, instance: Instance) -> None:
-        """Kill the nf-dpi of an instance, if it runs."""
-        for task in Path(f"/proc/{instance.process.pid}/task").iterdir():
+        """Kill the nf-dpi of an instance, if it runs. A move may end the instance meanwhile."""
+        for children in Path(f"/proc/{instance.process.pid}/task").glob("*/children"):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                for child in (task / "children").read_text().split():
+                for child in children.read_text().split():
                     os.kill(int(child), signal.SIGKILL)
                     self.kills += 1
 
@@ -367,8 +367,8 @@ class Mover:
             if index == fatal:
                 self.kill_inspector(self.chance.choice((old, new)))
             step()
-        old.close()
         self.old = new
+        old.close()
 
     def _hold(self, old: Instance, new: Instance, how: str) -> None:
         prepared, descriptors = old.ask("prepare", epoch=self.number, secret=SECRET)
