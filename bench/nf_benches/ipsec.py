@@ -11,6 +11,9 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # its peers are set up as the tests do
 
 from nf_benches import building, ipsec_peers, ipsec_secgw
 
