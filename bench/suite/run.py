@@ -67,15 +67,13 @@ def main() -> None:
     """The command."""
     options = parsed(sys.argv[1:])
     names = options.names or (QUICK if options.quick else benchmarks())
-    found, failed = measured(names, options.runs, options.full)
     release, saved = last_release()
+    found, failed = measured(names, options.runs, options.full, options.save)
     rows = compared(found, saved)
     print("\n".join(table(rows, release)), file=sys.stderr)
     for name, why in failed.items():
         print(f"bench/{name} failed: {why}", file=sys.stderr)
     regressions = [f"{row.measure.benchmark} {row.measure.path}" for row in rows if row.regressed]
-    if options.save:
-        save(options.save, found)
     print(json.dumps(summary(rows, release, regressions, failed)))
     sys.exit(1 if regressions or failed else 0)
 
@@ -105,8 +103,13 @@ def benchmarks() -> list[str]:
     return sorted({path.name for path in files} - NOT_BENCHMARKS)
 
 
-def measured(names: Sequence[str], runs: int, full: bool) -> tuple[dict[str, list[Any]], dict[str, str]]:
-    """Run benchmarks; return the results by name, and why others have none."""
+def measured(
+    names: Sequence[str], runs: int, full: bool, release: str | None = None
+) -> tuple[dict[str, list[Any]], dict[str, str]]:
+    """Run benchmarks; return the results by name, and why others have none.
+
+    Saves the results of a release one by one: somebody may end a run of hours.
+    """
     found: dict[str, list[Any]] = {}
     failed: dict[str, str] = {}
     for number, name in enumerate(names, 1):
@@ -114,6 +117,8 @@ def measured(names: Sequence[str], runs: int, full: bool) -> tuple[dict[str, lis
         begun = time.monotonic()
         try:
             found[name] = [run(name, full) for _ in range(runs)]
+            if release:
+                save(release, {name: found[name]})
         except (subprocess.SubprocessError, ValueError, IndexError, OSError) as error:
             failed[name] = str(error)
         said = "failed" if name in failed else "done"
@@ -221,7 +226,6 @@ def save(release: str, found: dict[str, list[Any]]) -> None:
         kept.setdefault(row.measure.benchmark, {})[row.measure.path] = row.now
     RESULTS.mkdir(exist_ok=True)
     path.write_text(json.dumps({"machine": machine(), "figures": kept}, indent=1, sort_keys=True) + "\n")
-    print(f"saved as {path.relative_to(ROOT)}", file=sys.stderr)
 
 
 def machine() -> str:

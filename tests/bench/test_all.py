@@ -80,7 +80,9 @@ def test_a_benchmark_that_fails_is_named_and_the_others_run(tmp_path: Path, monk
     monkeypatch.setattr(run, "ROOT", tmp_path)
     monkeypatch.setattr(run, "load", lambda: [measures.Measure("old", "t.ms", "lower")])
     assert run.benchmarks() == ["bad", "good", "mute", "old"]
-    found, failed = run.measured(run.benchmarks(), 2, False)
+    monkeypatch.setattr(run, "RESULTS", tmp_path / "results")
+    found, failed = run.measured(run.benchmarks(), 2, False, "0.1.0")
+    assert run.last_release()[0] == "0.1.0"
     assert found == {"good": [{"n": 1}, {"n": 1}]}
     assert failed["bad"] == "exit status 3: no such peer"
     assert "lacks t.ms" in failed["old"]
