@@ -39,7 +39,7 @@ def test_each_link_has_the_type_that_its_spec_says() -> None:
 
 @needs_patches
 @pytest.mark.usefixtures("lab_dir")
-def test_a_cut_link_is_down_at_both_ends_until_it_is_mended() -> None:
+def test_both_ends_of_a_cut_link_are_down_until_it_is_repaired() -> None:
     with Lab(SPEC).start() as lab:
         lab.unlink("snic0")
         assert "LINK_DOWN" in port(lab, "snic0", "pf0hpf")

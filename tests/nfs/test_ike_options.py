@@ -66,7 +66,7 @@ def test_a_dead_peer_is_detected_and_its_tunnel_removed(peers: Peers) -> None:
 
 
 @pytest.mark.parametrize("limit", ["life_time = 3s", "life_bytes = 3000", "life_packets = 30"])
-def test_a_tunnel_is_made_anew_when_its_association_has_expired(peers: Peers, limit: str) -> None:
+def test_an_expired_association_is_replaced(peers: Peers, limit: str) -> None:
     connect(peers, f"rekey_time = 0\n{limit}")
     before = peers.spis("outbound")
     pings = peers.pings("west", 40)

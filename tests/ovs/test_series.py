@@ -24,7 +24,7 @@ def test_series_applies_and_passes_checkpatch(version: str) -> None:
 
 
 def test_versions_have_the_same_link(programs: Path) -> None:
-    """What is new is the same in all versions, so that two of them can talk to each other."""
+    """The new files are equal in all versions, so that switches of two versions can be joined."""
     for version in VERSIONS:
         build(version, "source")
     for name in ("pcie-ring.c", "pcie-ring.h", "pcie-link.c", "pcie-link.h", "netdev-pcie.c"):

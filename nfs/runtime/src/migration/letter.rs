@@ -13,7 +13,7 @@ use crate::Refusal;
 /// The longest content: its digits and a configuration fit into a line of the control socket.
 pub(super) const LONGEST: usize = 1 << 20;
 
-/// Encrypts content. None: it is too long, or there are no random numbers.
+/// Encrypts content; returns None if it is too long, or if the system has no random numbers.
 pub(super) fn seal(secret: &Secret, epoch: u64, content: &[u8]) -> Option<String> {
     if content.len() > LONGEST {
         return None;

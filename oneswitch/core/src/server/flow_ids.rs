@@ -44,7 +44,7 @@ impl IdSpace {
         }
     }
 
-    /// Returns `count` ids if there are so many: the lowest that are neither `used` nor quarantined, then those to reuse as a last resort.
+    /// Returns up to `count` ids: the lowest that are neither `used` nor quarantined, then those to reuse as a last resort.
     pub fn free(
         self,
         used: impl Iterator<Item = FlowId>,
@@ -52,7 +52,7 @@ impl IdSpace {
         count: usize,
     ) -> Vec<FlowId> {
         let taken: Vec<FlowId> = used.chain(quarantine.ids()).collect();
-        // Among as many places as ids are taken, and `count` more, so many are free.
+        // The taken ids fill at most `taken.len()` of these places, so at least `count` are free.
         let mut places = vec![false; taken.len() + count];
         for id in taken {
             if let Some(place) = place_of(id).and_then(|place| places.get_mut(place)) {
