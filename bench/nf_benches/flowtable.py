@@ -106,10 +106,12 @@ def measure(size: str, sides: list[Side], *, quick: bool) -> dict[str, object]:
     # The first one also allocates the memory.
     runs = {"insert1": take_turns(sides, fills + 1, "fill 1")[1:], "insert2": take_turns(sides, fills, "fill 2")}
     check_fill(runs["insert1"] + runs["insert2"], keys)
-    whats = ("lookup 1", "beside") * turns
-    alone_and_beside = [take_turns(sides, 1, f"{what} {millis}") for what in whats]
-    runs["lookup"] = [turn for run in alone_and_beside[::2] for turn in run]
-    runs["beside"] = [turn for run in alone_and_beside[1::2] for turn in run]
+    runs |= {"lookup": [], "beside": []}
+    lines = []
+    for _ in range(turns):
+        runs["lookup"] += take_turns(sides, 1, f"lookup 1 {millis}")
+        lines.append(sides[0].ask(f"lines {millis}")[0])
+        runs["beside"] += take_turns(sides, 1, f"beside {millis}")
     runs["lookup2"] = take_turns(sides, turns, f"lookup 2 {millis}")
     runs["mixed"] = take_turns(sides, turns, f"mixed {millis}")
     for name in ("lookup", "beside", "lookup2", "mixed"):
@@ -127,6 +129,11 @@ def measure(size: str, sides: list[Side], *, quick: bool) -> dict[str, object]:
         inserts = run.startswith("insert")
         ratios = [turn[0][0] / turn[-1][0] if inserts else turn[-1][0] / turn[0][0] for turn in turns_of_run]
         figures[f"{run}_ratio"] = median(iter(ratios)) if len(sides) > 1 else None
+    # A table whose keys have two buckets each cannot be faster than its lines.
+    figures["lines_ns"] = median(iter(lines))
+    over_lines = [[side[0] / line for side in turn] for turn, line in zip(runs["lookup"], lines, strict=True)]
+    figures["ours_lookup_over_lines"] = median(turn[0] for turn in over_lines)
+    figures["lookup_ratio_of_lines"] = median(turn[-1] for turn in over_lines) if len(sides) > 1 else None
     named = {f"{name}_{size}": value for name, value in figures.items()}
     if small:
         named |= {"insert2_ratio": figures["insert2_ratio"], "bytes_per_flow": figures["ours_bytes_per_flow"]}

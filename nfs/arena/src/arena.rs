@@ -77,11 +77,6 @@ impl Memory for Region {
     fn touch(&self, index: usize) {
         self.0.dirty.mark(index / BLOCK_WORDS);
     }
-
-    #[inline]
-    fn prefetch(&self, index: usize) {
-        self.0.mapping.prefetch(index);
-    }
 }
 
 /// The whole state of one instance. Cheap to clone; unmapped with the last clone and the last region.

@@ -20,6 +20,7 @@ mod memory;
 pub use arena::{Arena, Region, RegionEntry};
 pub use builder::ArenaBuilder;
 pub use clock::Clock;
+pub use mapping::prefetch;
 pub use memory::{Heap, Memory};
 
 /// The size of a block, the unit of dirty marks and copies, in words.

@@ -73,18 +73,19 @@ impl Mapping {
         // SAFETY: by the type's invariant; AtomicU64 has the layout of u64 and no invalid values, and the mapping is page aligned.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
+}
 
-    #[inline]
-    pub(crate) fn prefetch(&self, index: usize) {
-        #[cfg(target_arch = "x86_64")]
-        if index < self.words {
-            use core::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-            // SAFETY: the address is inside the mapping, and a prefetch affects only the cache.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.start.as_ptr().add(index).cast()) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = index;
+/// Prefetches the cache line of a word. An index beyond the end is harmless: its check would cost more than a wrong prefetch.
+#[inline(always)]
+pub fn prefetch(words: &[AtomicU64], index: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
+        // SAFETY: a prefetch affects only the cache and never faults, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(words.as_ptr().wrapping_add(index).cast()) };
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (words, index);
 }
 
 impl Drop for Mapping {

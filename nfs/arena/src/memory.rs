@@ -2,7 +2,10 @@
 
 use std::sync::{atomic::AtomicU64, Arc};
 
-use crate::{mapping::Mapping, ArenaError};
+use crate::{
+    mapping::{prefetch, Mapping},
+    ArenaError,
+};
 
 /// Words that threads share.
 pub trait Memory: Send + Sync + 'static {
@@ -12,10 +15,10 @@ pub trait Memory: Send + Sync + 'static {
     /// Marks a word's block dirty. Call it after the write, so that a running copy takes the block again.
     fn touch(&self, index: usize);
 
-    /// Prefetches the cache line of a word. Ignores an index beyond the end.
+    /// Prefetches the cache line of a word. An index beyond the end is harmless.
     #[inline]
     fn prefetch(&self, index: usize) {
-        let _ = index;
+        prefetch(self.words(), index);
     }
 }
 
@@ -42,11 +45,6 @@ impl Memory for Heap {
 
     #[inline]
     fn touch(&self, _index: usize) {}
-
-    #[inline]
-    fn prefetch(&self, index: usize) {
-        self.mapping.prefetch(index);
-    }
 }
 
 /// Shared memory of several owners.
@@ -59,10 +57,5 @@ impl<M: Memory> Memory for Arc<M> {
     #[inline]
     fn touch(&self, index: usize) {
         (**self).touch(index);
-    }
-
-    #[inline]
-    fn prefetch(&self, index: usize) {
-        (**self).prefetch(index);
     }
 }

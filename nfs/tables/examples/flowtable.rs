@@ -5,6 +5,7 @@
 //! | `keys N` | makes N keys and a table for them | bytes of the table |
 //! | `fill THREADS` | empties the table, inserts all keys | operations per microsecond of all threads; inserted |
 //! | `lookup THREADS MILLIS` | looks up all keys in random order, in bulks of 32 | ns per lookup; found; looked up |
+//! | `lines MILLIS` | reads two random cache lines per key, prefetched in bulks of 32, from as much memory as the table's: no table with two buckets per key can be faster | ns per key; 1; 1 |
 //! | `beside MILLIS` | as `lookup` on one thread, while another removes and inserts other keys | as `lookup`, and that thread's operations per microsecond |
 //! | `mixed MILLIS` | nine bulks of lookups, then 32 keys removed and inserted | ns per operation; found; looked up |
 //!
@@ -18,11 +19,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nf_arena::Heap;
+use nf_arena::{Heap, Memory};
 use nf_tables::{Class, Cuckoo, Entry, Insertion, Ipv4Flow, Lifetimes};
 use rustix::time::{clock_gettime, ClockId};
 
 const BULK: usize = 32;
+const LINE_WORDS: usize = 8;
 
 fn main() {
     let mut bench = None;
@@ -43,6 +45,7 @@ fn main() {
                 match command {
                     "fill" => bench.fill(number(1) as usize),
                     "lookup" => bench.lookup(number(1) as usize, number(2)),
+                    "lines" => bench.lines(number(1)),
                     "beside" => bench.beside(number(1)),
                     "mixed" => bench.mixed(number(1)),
                     other => unreachable!("command {other}"),
@@ -153,6 +156,38 @@ impl Bench {
             }
         }
         ((cpu_nanos() - begin) / looked_up as f64, hits, looked_up)
+    }
+
+    fn lines(&self, millis: u64) -> String {
+        let memory = Heap::new(self.bytes / 8).unwrap();
+        let words = memory.words();
+        for word in words.iter().step_by(LINE_WORDS) {
+            // A page that was never written is the kernel's page of zeros, which is always in the cache.
+            word.store(1, Ordering::Relaxed);
+        }
+        let lines = (words.len() / LINE_WORDS) as u64;
+        let (mut state, mut keys, mut sum) = (1, 0_u64, 0);
+        let deadline = Instant::now() + Duration::from_millis(millis);
+        let begin = cpu_nanos();
+        while Instant::now() < deadline {
+            for _ in 0..64 {
+                let places: [[usize; 2]; BULK] = std::array::from_fn(|_| {
+                    let random = mix(&mut state);
+                    [random >> 32, random & 0xffff_ffff]
+                        .map(|random| (random * lines >> 32) as usize * LINE_WORDS)
+                });
+                for place in places.as_flattened() {
+                    nf_arena::prefetch(words, *place);
+                }
+                for place in places.as_flattened() {
+                    sum += words[*place].load(Ordering::Relaxed);
+                }
+                keys += BULK as u64;
+            }
+        }
+        let nanos = (cpu_nanos() - begin) / keys as f64;
+        assert_eq!(sum, 2 * keys);
+        format!("{nanos} 1 1")
     }
 
     fn beside(&self, millis: u64) -> String {

@@ -67,13 +67,12 @@ impl<K: Key, W: Words> Core<K, W> {
         now: &Now,
         found: &mut [Option<Entry>; N],
     ) {
-        let mut places = [Place::<K::Lanes>::default(); N];
-        for (place, key) in places.iter_mut().zip(keys) {
-            *place = self.place(key);
-            let (first, second) = (place.first(), place.second());
-            self.prefetch_bucket(first);
-            self.prefetch_bucket(second);
-        }
+        let places: [Place<K::Lanes>; N] = std::array::from_fn(|index| {
+            let place = self.place(&keys[index]);
+            self.prefetch_bucket(place.first());
+            self.prefetch_bucket(place.second());
+            place
+        });
         // A count apart from its array stays in a register.
         let (mut rest, mut rest_count) = ([0_u8; N], 0);
         for (index, place) in places.iter().enumerate() {

@@ -115,7 +115,9 @@ impl<K: Key, W: Words> Core<K, W> {
     pub(super) fn glance(&self, bucket: u64, pattern: u64, lanes: &K::Lanes) -> (u64, u64) {
         let words = self.words.window(self.base(bucket), bucket_words::<K>());
         let data = std::array::from_fn(|slot| words.load(slot, Ordering::Acquire));
-        let slot = self.candidates(data, pattern).trailing_zeros() as usize % SLOTS;
+        // If none may match, any will do: it is in doubt.
+        let candidates = self.candidates(data, pattern) | 1 << (SLOTS - 1);
+        let slot = candidates.trailing_zeros() as usize % SLOTS;
         let before = words.load(slot, Ordering::Acquire);
         let mut doubt = self.shape.fields.mismatch(before, pattern);
         let base = lanes_offset::<K>() + slot * size_of::<K::Lanes>() / 8;
@@ -136,8 +138,9 @@ impl<K: Key, W: Words> Core<K, W> {
     #[inline(always)]
     pub(super) fn candidates(&self, data: [u64; SLOTS], pattern: u64) -> u32 {
         // No branch per slot: the matching slot is unpredictable.
-        (0..SLOTS).fold(0, |candidates, slot| {
-            candidates | u32::from(self.shape.fields.matches(data[slot], pattern)) << slot
+        // Doubling and adding is a single instruction, which adds the comparison's carry.
+        (0..SLOTS).rev().fold(0, |candidates, slot| {
+            candidates + candidates + u32::from(self.shape.fields.matches(data[slot], pattern))
         })
     }
 

@@ -85,7 +85,7 @@ impl<M: Memory> Words for View<'_, M> {
 
     #[inline(always)]
     fn prefetch(self, index: usize) {
-        self.memory.prefetch(index);
+        nf_arena::prefetch(self.words, index);
     }
 
     #[inline]
