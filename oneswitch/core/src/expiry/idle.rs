@@ -114,8 +114,9 @@ impl IdleWatch {
     }
 }
 
+/// Tells whether copies may have no idle timer. Those of a rule that was written while its port moves have none, either.
 fn is_watched(below: &Below<'_>, rule: &Rule) -> bool {
-    rule.idle_timeout != 0 && below.server.executors.share_idle_timer(rule)
+    rule.idle_timeout != 0 && below.server.executors.of_rule(rule).len() > 1
 }
 
 /// Sums the packets per rule, over all copies.

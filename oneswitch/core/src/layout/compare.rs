@@ -88,6 +88,7 @@ impl Comparison<'_> {
         }
         for (rule, copies) in self.rules_at(switch, self.truth.tables.iter()) {
             let there = present.get(&rule.key);
+            let copies = self.sharing(rule, copies, there.copied());
             let is_plain = |there: &&FlowStats| is_plain_copy(there, rule, copies);
             if in_flight.rules.contains_key(&rule.key) || there.is_some_and(is_plain) {
                 continue;
@@ -121,8 +122,9 @@ impl Comparison<'_> {
         }
         let before = in_flight.rules.values().flatten();
         repairs.again |= self.rules_at(switch, before).any(|(rule, copies)| {
-            let copy = copy_of(rule, copies, self.hidden, now);
             let there = present.get(&rule.key);
+            let copies = self.sharing(rule, copies, there.copied());
+            let copy = copy_of(rule, copies, self.hidden, now);
             !there.is_some_and(|there| is_copy(there, &copy))
         });
         repairs
@@ -138,6 +140,18 @@ impl Comparison<'_> {
             let copies = self.executors.of_rule(rule);
             copies.contains(switch).then(|| (rule, copies.len()))
         })
+    }
+
+    /// Returns how many of a rule's copies share the idle timer of the one that is there: of a moving port's rule, a copy that has its own
+    /// keeps it.
+    fn sharing(&self, rule: &Rule, copies: usize, there: Option<&FlowStats>) -> usize {
+        let keeps = |there: &FlowStats| {
+            there.idle_timeout == rule.idle_timeout && !self.executors.share_idle_timer(rule)
+        };
+        match there.is_some_and(keeps) {
+            true => 1,
+            false => copies,
+        }
     }
 }
 
