@@ -3,7 +3,7 @@
 use crate::api::ControllerId;
 use crate::layout::spelling::{equal_instructions, spelled_instructions};
 use crate::layout::translate::show_setters_as_written;
-use crate::model::happened::{Cause, ChangeKind, Happened};
+use crate::model::happened::{Cause, ChangeKind, Happened, Requester};
 use crate::model::rule::{Rule, RuleKey};
 use crate::model::tables::{Change, Filter, FlowTables};
 use foldhash::{HashMap, HashMapExt};
@@ -154,9 +154,11 @@ impl Monitors {
     /// Reports the changes by one message to `to`, which has these monitors.
     pub fn report(&mut self, to: ControllerId, happened: &[Happened]) -> Vec<Update> {
         let mut updates = Vec::new();
-        let mut is_abbreviated = false;
+        let mut last_own = None;
+        let mut is_report_sent = false;
         for one in happened {
             self.last = one.number;
+            is_report_sent |= one.begins_report;
             let cause = one.cause;
             let own = cause.requester.filter(|r| r.controller == to);
             for change in &one.rules {
@@ -165,10 +167,13 @@ impl Monitors {
                 };
                 match own.filter(|_| flags & flags::OWN == 0 && self.paused.is_none()) {
                     None => updates.push(update),
-                    Some(_) if is_abbreviated => {}
-                    Some(requester) => {
-                        updates.push(Update::Abbreviated(requester.xid));
-                        is_abbreviated = true;
+                    Some(Requester { xid, .. }) => {
+                        let is_first = last_own.is_none();
+                        // Several operations can carry out one message of a bundle.
+                        if is_first || is_report_sent && last_own != Some(xid) {
+                            updates.push(Update::Abbreviated(xid));
+                            (last_own, is_report_sent) = (Some(xid), false);
+                        }
                     }
                 }
             }

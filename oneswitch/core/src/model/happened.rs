@@ -67,6 +67,9 @@ pub struct Happened {
     pub number: u64,
     /// The number of the first operation of the same message, or bundle: monitors report these together.
     pub message: u64,
+    /// Whether its switch has sent what it reported of the bundle before. Open vSwitch does so when learned rules end with the rule that made
+    /// it learn them (`delete_flows__`, ofproto/ofproto.c).
+    pub begins_report: bool,
     pub cause: Cause,
     pub rules: Vec<Change>,
 }

@@ -15,7 +15,7 @@ const COMMIT: u32 = 2;
 const CLOSE: u32 = 4;
 
 /// The frames of a bundle with these messages, which have the xids from 100 on.
-fn frames(messages: &[Message]) -> Vec<Vec<u8>> {
+pub fn frames(messages: &[Message]) -> Vec<Vec<u8>> {
     let mut frames = vec![bundle::encode_open(OPEN, ID)];
     for (xid, message) in (100..).zip(messages) {
         let inner = encode(xid, message).unwrap();

@@ -16,7 +16,7 @@ const FLOW_MONITOR: u32 = 1870;
 const LEARNED: u64 = 77;
 
 /// The addition of a rule that learns.
-fn learner(cookie: u64) -> Message {
+pub fn learner(cookie: u64) -> Message {
     Message::FlowMod(add(cookie, any(), &learn_action()))
 }
 
@@ -52,7 +52,7 @@ fn told(flow: &Flow, event: u8, reason: u8) -> Vec<u8> {
 }
 
 /// The report about our own message that changed rules.
-fn own(xid: &[u8]) -> Vec<u8> {
+pub fn own(xid: &[u8]) -> Vec<u8> {
     reply([&[0, 8, 0, 3], xid].concat())
 }
 

@@ -2,15 +2,18 @@
 
 use crate::budget::note;
 use crate::build::{add, any, delete, from, group, output};
+use crate::bundles::frames;
+use crate::fake::FakeBridge;
 use crate::lab::Lab;
+use crate::learning::{learner, own};
 use oneswitch_core::{ControllerId, MoveUntil};
 use openflow13::flow_monitor::{
     decode_updates, encode_paused, encode_resumed, flags, Event, Form, FullUpdate, MonitorCommand,
     MonitorRequest, MonitorRequests, Update,
 };
 use openflow13::{
-    encode, encode_error, group_no, kind, port_no, ErrorCode, FlowMod, FlowModCommand,
-    GroupModCommand, Header, Message, Multipart, MultipartRequest, VERSION,
+    bundle, decode, encode, encode_error, group_no, kind, port_no, ErrorCode, FlowMod,
+    FlowModCommand, GroupModCommand, Header, Message, Multipart, MultipartRequest, VERSION,
 };
 use std::time::Duration;
 
@@ -285,4 +288,56 @@ fn a_cancelled_monitor_reports_what_was_sent_before() {
     lab.virt(0).slow = false;
     lab.run();
     assert_eq!(take(&mut lab, WATCHER), [Full(Added, 1, 0)]);
+}
+
+/// Returns the xids of what a switch gets in the final bundle, and not in the trial of it.
+fn committed(virt: &FakeBridge) -> Vec<[u8; 4]> {
+    const FINAL: u32 = 3;
+    let part = |frame: &Vec<u8>| match decode(frame).unwrap() {
+        (header, Message::Experimenter(m)) => match bundle::decode(header.xid, &m)?.unwrap() {
+            bundle::Bundle::Add(add) if add.bundle_id == FINAL => add.inner[4..8].try_into().ok(),
+            _ => None,
+        },
+        _ => None,
+    };
+    virt.input.iter().filter_map(part).collect()
+}
+
+/// Learned rules end with the second part of a bundle: Open vSwitch sends what it has reported until then, and begins again.
+#[test]
+fn a_bundle_is_reported_again_behind_the_end_of_learned_rules() {
+    for again in [&[][..], &[2]] {
+        let mut lab = Lab::gathering(2, &[0, 1, 0, 1], None);
+        lab.controller_up(WATCHER);
+        lab.send_raw(WATCHER, &monitor(CHANGES));
+        lab.ask(1, &learner(9));
+        lab.wait(Duration::from_secs(2));
+        lab.take_raw(WATCHER);
+        let parts = [1, 2, 3, 4].map(rule);
+        for frame in frames(&parts) {
+            lab.send_raw(WATCHER, &frame);
+        }
+        let xids = loop {
+            lab.flush();
+            let xids = committed(lab.virt(0));
+            if !xids.is_empty() {
+                break xids;
+            }
+            assert!(lab.round(), "it has not committed the bundle");
+        };
+        let virt = lab.virt(0);
+        virt.work();
+        let mut told: Vec<Vec<u8>> = [0].iter().chain(again).map(|i| own(&xids[*i])).collect();
+        told.append(&mut virt.output);
+        virt.output = told;
+        lab.run();
+        let reports = take(&mut lab, WATCHER).into_iter();
+        let own: Vec<Told> = reports.filter(|told| matches!(told, Own(_))).collect();
+        let expected: Vec<Told> = [100]
+            .iter()
+            .chain(again.iter().map(|_| &102))
+            .map(|xid| Own(*xid))
+            .collect();
+        assert_eq!(own, expected);
+    }
 }

@@ -84,6 +84,7 @@ impl Settled {
                 self.happened.push(Happened {
                     number,
                     message: operation.message,
+                    begins_report: operation.is_joined && !operation.executed.is_empty(),
                     cause,
                     rules: std::mem::take(&mut operation.changes.flows),
                 });
