@@ -47,6 +47,27 @@ LEARN = nicira.action(
 MOVE = nicira.action(nicira.REG_MOVE, struct.pack("!HHHII", 32, 0, 0, 0x00000E04, 0x00010004))
 
 
+def load(offset: int, bits: int, header: int, value: int) -> bytes:
+    """Return a load into bits of a field."""
+    return nicira.action(nicira.REG_LOAD, struct.pack("!HIQ", offset << 6 | bits - 1, header, value))
+
+
+_REG0, _ETH_TYPE, _CT_STATE = 0x00010004, 0x00000602, 0x0001D204
+LOADS = (
+    load(31, 2, _REG0, 1),
+    load(0, 64, _REG0, 1),
+    load(0, 8, _REG0, 256),
+    load(0, 8, _REG0 | 0x104, 1),
+    load(0, 8, _REG0 | 0x100, 1),
+    load(0, 8, 0x00070604, 1),
+    load(0, 8, 0xFFFF5608, 1),
+    load(0, 8, 0, 1),
+    load(0, 16, _ETH_TYPE, 1),
+    load(0, 1, _ETH_TYPE, 2),
+    load(0, 17, _ETH_TYPE, 1),
+    load(31, 1, _CT_STATE, 1),
+    nicira.action(42, bytes(6) + load(31, 2, _REG0, 1)),
+)
 SPELLED_BY_VERSION = (
     struct.pack("!HH6s6x", 4, 16, bytes(range(6))),
     TCP,
@@ -137,6 +158,11 @@ MESSAGES = {
         add(_ALL, bucket(0, action), group=2)
         for action in (short(99), short(1, 5000), short(8, 3 << 8), b"\0\0\0\x10" + bytes(4), output(0xFF10), short(11))
     ),
+    "loads": b"".join(add(_ALL, bucket(0, each + output(2)), group=2) for each in LOADS),
+    "a load before another fault": add(_ALL, bucket(0, LOADS[0] + output(0xFF10)))
+    + add(_ALL, bucket(0, output(0xFF10) + LOADS[0]))
+    + add(_ALL, bucket(0, LOADS[0] + short(99)))
+    + add(_ALL, bucket(0, LOADS[0]), bucket(0xFFFFFF01, output(2))),
     "unknown property": add(_ALL, m.bucket(0, output(2), m.prop(9, bytes(4))))
     + add(_ALL, ONE, properties=m.prop(9, b"")),
     "a slave's": nicira.message(1, 7, nicira.ROLE_REQUEST, struct.pack("!I", _SLAVE))

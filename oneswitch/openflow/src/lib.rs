@@ -22,6 +22,7 @@ mod header;
 mod instruction;
 mod later_fields;
 mod learn_check;
+mod load_check;
 mod message;
 mod meter;
 mod metering;

@@ -161,7 +161,9 @@ def _rewrite(draw: Draw, exact: dict[str, int], is_tagged: bool, model: Model, k
 def _odd(draw: Draw) -> bytes:
     """Draw an action that is malformed, or unknown."""
     unknown = b"\x00\x63\x00\x08\0\0\0\0", b"\0\0\0\x10\0\0\0\1", b"\xff\xff\0\x10\0\0\0\x63" + bytes(8)
-    return draw(st.sampled_from((*unknown, m.set_number(1, 0x1FFF), m.set_byte(2, 9), m.set_byte(8, 1))))
+    numbers = (31 << 6 | 1, 0x00010004, 1), (7, 0x00010004, 256), (7, 0x00070604, 1), (15, 0x00000602, 1)
+    loads = (nx.action(nx.REG_LOAD, struct.pack("!HIQ", *each)) for each in numbers)
+    return draw(st.sampled_from((*unknown, *loads, m.set_number(1, 0x1FFF), m.set_byte(2, 9), m.set_byte(8, 1))))
 
 
 # ---- messages

@@ -12,6 +12,7 @@ use crate::action::{action_kind as k, nicira_action, Action, ActionItem, Actions
 use crate::error::{ErrorCode, Refusal};
 use crate::field::class;
 use crate::instruction::{Instruction, Instructions};
+use crate::load_check;
 use crate::oxm::OxmField;
 use crate::port::{from_openflow10, port_no};
 use crate::wire::{patch_length, u16_at, u32_at, Put, Reader};
@@ -81,24 +82,42 @@ fn bad(error: ErrorCode, detail: &'static str) -> Refusal {
 
 /// Translates a list of actions of OpenFlow 1.0. The result is checked by
 /// whoever takes it as OpenFlow 1.3.
-pub(super) fn to_13(mut list: &[u8]) -> Result<Vec<u8>, Refusal> {
+pub(super) fn to_13(list: &[u8]) -> Result<Vec<u8>, Refusal> {
     let mut out = Vec::with_capacity(2 * list.len());
-    while !list.is_empty() {
-        let length = u16_at(list, 2).map_or(0, usize::from);
-        let (action, rest) = list
-            .split_at_checked(length)
-            .filter(|_| length >= 8 && length % 8 == 0)
-            .ok_or_else(|| bad(ErrorCode::BAD_ACTION_BAD_LEN, "action with a wrong length"))?;
-        translate(action, &mut out)?;
-        list = rest;
+    for action in split(list) {
+        translate(action?, &mut out)?;
     }
     Ok(out)
 }
 
-/// Does the same for a bucket. A `pop_vlan` needs no tag there, and an action set executes the load that would stand before it
-/// behind it.
+/// Splits a list into its actions.
+fn split(mut list: &[u8]) -> impl Iterator<Item = Result<&[u8], Refusal>> {
+    std::iter::from_fn(move || {
+        if list.is_empty() {
+            return None;
+        }
+        let length = u16_at(list, 2).map_or(0, usize::from);
+        let parts = list.split_at_checked(length);
+        let Some((action, rest)) = parts.filter(|_| length >= 8 && length % 8 == 0) else {
+            list = &[];
+            let detail = "action with a wrong length";
+            return Some(Err(bad(ErrorCode::BAD_ACTION_BAD_LEN, detail)));
+        };
+        list = rest;
+        Some(Ok(action))
+    })
+}
+
+/// As [`to_13`] for a bucket, whose actions are checked, in the order in which Open vSwitch decodes them. A `pop_vlan` needs no tag
+/// there, and an action set executes the load that would stand before it behind it.
 pub(super) fn to_bucket(list: &[u8]) -> Result<Vec<u8>, Refusal> {
-    let translated = to_13(list)?;
+    let mut translated = Vec::with_capacity(2 * list.len());
+    for action in split(list) {
+        let start = translated.len();
+        translate(action?, &mut translated)?;
+        let added = translated.get(start..).unwrap_or_default();
+        load_check::check(Actions::from_bytes(added)?)?;
+    }
     let mut out = Vec::with_capacity(translated.len());
     let mut rest = Actions::trusted(&translated, 0).iter();
     while let Some(item) = rest.next() {

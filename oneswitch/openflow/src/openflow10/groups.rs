@@ -1,7 +1,6 @@
 //! Nicira's messages about groups: those of OpenFlow 1.5, with actions of OpenFlow 1.0
 //! (lib/ofp-group.c, include/openvswitch/ofp-msgs.h).
 
-use crate::action::ActionList;
 use crate::error::{ErrorCode, Refusal};
 use crate::extension::REQUEST_FORWARD;
 use crate::field::class;
@@ -37,8 +36,7 @@ const SPELLING: Spelling = Spelling {
             let detail = "actions not padded to 8 bytes";
             return Err(Refusal::new(ErrorCode::BAD_REQUEST_BAD_LEN, detail));
         }
-        let translated = actions::to_bucket(list)?;
-        Ok(ActionList::from_bytes(translated)?.as_bytes().to_vec())
+        actions::to_bucket(list)
     },
     write: actions::of_bucket,
     write_selection: |selection| selection.renamed(name10),

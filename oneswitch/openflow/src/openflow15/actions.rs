@@ -248,7 +248,8 @@ fn load_15(out: &mut Vec<u8>, body: &[u8]) -> Option<()> {
         offset: numbers >> 6,
         count: (numbers & 0x3f) + 1,
     };
-    let width = usize::from(width);
+    // A header with the bit of a mask names the length of both.
+    let width = usize::from(width) >> (number & 1);
     if bits.offset + bits.count > 8 * width || width > 16 {
         return None;
     }
