@@ -367,6 +367,56 @@ def test_a_slave_is_told_of_changes(comparison: Comparison) -> None:
     assert len(ours) > 4
 
 
+def _pauses(version: int) -> tuple[bytes, bytes]:
+    """Return the messages that tell of a pause and of its end."""
+    numbers = (0x2320, 22, 23) if version == 1 else (of.ONF, 1871, 1872)
+    paused, resumed = (frame(4, struct.pack("!II", numbers[0], number), version, 0) for number in numbers[1:])
+    return paused, resumed
+
+
+def _told_after_a_pause(target: str, version: int) -> list[str]:
+    """Return what a controller gets that makes a monitor during a pause, from the pause on, but for its reply."""
+    actor, watcher = Peer(target, frame(0)), Peer(target, frame(0, version=version), version)
+    paused, resumed = _pauses(version)
+    try:
+        actor.send(clear_messages(1) + b"".join(mod(port, 2) for port in (2, 3)) + mod(1, table=1))
+        actor.answers()
+        watcher.send(request(version, Monitor(1, CHANGES | ACTIONS, table=1)))
+        watcher.answers()
+        # More than all buffers on the way.
+        for number in range(40):
+            long = of.apply_actions(of.output(1 + number % 2) * 3000)
+            actor.send(rule(1, 0, long, table=1, command=of.MODIFY).encode(next(_xids)))
+            actor.answers()
+        actor.send(mod(3, command=of.MODIFY) + mod(2, command=of.DELETE) + mod(5) + mod(6) + mod(6, command=of.DELETE))
+        actor.answers()
+        watcher.send(request(version, Monitor(2, CHANGES | ACTIONS, table=0), xid=9))
+        # The switch has read the request when it has answered these.
+        for _ in range(10):
+            actor.answers()
+        actor.send(mod(7))
+        actor.answers()
+        while watcher.next() != paused:
+            pass
+        told: list[str] = []
+        while (message := watcher.next()) != resumed:
+            told += [entry.hex() for entry in monitors.entries(message) or ()]
+        return sorted(told)
+    finally:
+        actor.send(clear_messages(1))
+        actor.answers()
+        actor.close()
+        watcher.close()
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_a_monitor_made_during_a_pause_gets_the_changes_since_it_began(comparison: Comparison, version: int) -> None:
+    ours, reference = (_told_after_a_pause(target, version) for target in comparison.targets)
+    assert ours == reference
+    # The long rule, and those of ports 3, 5 and 7.
+    assert len(ours) == 4
+
+
 COMMANDS = (
     ("-OOpenFlow10", "!delete,table=0,out_port=2"),
     ("-OOpenFlow10", ""),

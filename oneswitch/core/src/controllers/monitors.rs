@@ -25,16 +25,6 @@ struct Monitor {
 }
 
 impl Monitor {
-    /// Tells whether its table and match cover a rule.
-    fn covers(&self, rule: &Rule) -> bool {
-        let everything = Filter {
-            out_port: openflow13::port_no::ANY,
-            out_group: openflow13::group_no::ANY,
-            ..self.filter.clone()
-        };
-        everything.selects(rule)
-    }
-
     /// Tells whether it watches a rule, or did before the rule got other actions.
     fn watches(&self, rule: &Rule, before: Option<&Rule>) -> bool {
         if self.filter.selects(rule) {
@@ -65,7 +55,8 @@ struct Missed {
 #[derive(Debug, Default)]
 pub struct Monitors {
     monitors: BTreeMap<u32, Monitor>,
-    /// The changes missed since the notification of a pause.
+    /// The changes missed since the notification of a pause, of all rules, as monitors may be made during it. Only rules that are
+    /// there have an entry, and share its content with the tables: the rules bound the memory.
     paused: Option<HashMap<RuleKey, Missed>>,
     /// The last operation whose changes were reported or noted.
     pub last: u64,
@@ -184,8 +175,10 @@ impl Monitors {
     /// Returns the report of one change, with the flags of the monitors that want it; notes it instead during a pause.
     fn report_one(&mut self, cause: Cause, change: &Change) -> Option<(Update, u16)> {
         let (event, reason, rule, before) = seen(cause, change)?;
-        if self.paused.is_some() && !self.is_reported_in_pause(event, rule) {
-            return None;
+        if let Some(missed) = &mut self.paused {
+            if !is_reported_in_pause(missed, event, rule) {
+                return None;
+            }
         }
         let wanted = match event {
             Event::Removed => flags::REMOVED,
@@ -197,24 +190,6 @@ impl Monitors {
             .filter(|m| m.watches(rule, before))
             .fold(0, |flags, monitor| flags | monitor.flags);
         (flags != 0).then(|| (self.full(rule, event, reason, flags), flags))
-    }
-
-    /// Notes a change during a pause; of these only the removal of rules that are older than the pause is reported.
-    fn is_reported_in_pause(&mut self, event: Event, rule: &Arc<Rule>) -> bool {
-        let is_covered = self.monitors.values().any(|m| m.covers(rule));
-        let Some(missed) = self.paused.as_mut().filter(|_| is_covered) else {
-            return false;
-        };
-        if event == Event::Removed {
-            return missed.remove(&rule.key).is_none_or(|missed| !missed.is_new);
-        }
-        let entry = missed.entry(rule.key.clone()).or_insert(Missed {
-            is_new: false,
-            rule: Arc::clone(rule),
-        });
-        entry.is_new |= event == Event::Added;
-        entry.rule = Arc::clone(rule);
-        false
     }
 
     /// Begins a pause if too much is unsent; returns whether it does. It does not before the connection has tried to send it.
@@ -271,6 +246,24 @@ impl Monitors {
             instructions,
         }))
     }
+}
+
+/// Notes a change during a pause; of these only the removal of rules that are older than the pause is reported.
+fn is_reported_in_pause(
+    missed: &mut HashMap<RuleKey, Missed>,
+    event: Event,
+    rule: &Arc<Rule>,
+) -> bool {
+    if event == Event::Removed {
+        return missed.remove(&rule.key).is_none_or(|missed| !missed.is_new);
+    }
+    let entry = missed.entry(rule.key.clone()).or_insert(Missed {
+        is_new: false,
+        rule: Arc::clone(rule),
+    });
+    entry.is_new |= event == Event::Added;
+    entry.rule = Arc::clone(rule);
+    false
 }
 
 /// Returns what Open vSwitch reports of a change: the event, the reason of a removal, the rule, and the rule before if it had other actions.

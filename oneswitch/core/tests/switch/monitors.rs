@@ -33,14 +33,18 @@ use Event::{Added, Modified, Removed};
 use Told::{Full, Other, Own, Paused, Resumed};
 
 fn monitor(wanted: u16) -> Vec<u8> {
+    monitor_of(1, wanted, any())
+}
+
+fn monitor_of(id: u32, wanted: u16, matching: openflow13::Match) -> Vec<u8> {
     let request = MonitorRequest {
-        id: 1,
+        id,
         command: MonitorCommand::Add,
         flags: wanted,
         out_port: port_no::ANY,
         out_group: group_no::ANY,
         table_id: openflow13::ALL_TABLES,
-        matching: any(),
+        matching,
     };
     let mut entries = Vec::new();
     request.put(Form::Onf, &mut entries);
@@ -220,19 +224,12 @@ fn a_rule_that_times_out_is_reported_with_the_reason() {
     assert_eq!(take(&mut lab, WATCHER), [Full(Removed, 4, 1)]);
 }
 
-#[test]
-fn a_watcher_that_does_not_read_misses_changes_and_gets_the_difference() {
-    const PAUSE: usize = 128 << 10;
+const PAUSE: usize = 128 << 10;
+
+/// Changes the rule of port 1 until its watcher, whose socket takes nothing, is told of a pause.
+fn pause(lab: &mut Lab) {
     let id = ControllerId(WATCHER);
-    let mut lab = watched(CHANGES | flags::INSTRUCTIONS);
-    lab.take_raw(WATCHER);
     let long = Message::FlowMod(add(1, from(1), &note(20_800)));
-    // Its socket takes them all.
-    for _ in 0..PAUSE / 20_800 + 2 {
-        lab.core.controller_unsent(id, 2 * PAUSE, false);
-        lab.ask(1, &long);
-        assert!(!take(&mut lab, WATCHER).contains(&Paused));
-    }
     lab.core.controller_unsent(id, 0, true);
     let mut unsent = 0;
     let mut reports = 0;
@@ -249,6 +246,32 @@ fn a_watcher_that_does_not_read_misses_changes_and_gets_the_difference() {
         assert!(unsent <= PAUSE + (1 << 16), "it is not paused");
     }
     assert!(unsent > PAUSE / 2, "{unsent} bytes, {reports} reports");
+}
+
+/// Lets the watcher's socket take everything; returns what it gets of the pause, in the order of cookies.
+fn resume(lab: &mut Lab) -> Vec<Told> {
+    lab.core.controller_unsent(ControllerId(WATCHER), 0, false);
+    lab.core.end_of_batch(lab.now);
+    lab.run();
+    let mut missed = take(lab, WATCHER);
+    assert_eq!(missed.pop(), Some(Resumed));
+    missed.sort_by_key(|told| format!("{told:?}"));
+    missed
+}
+
+#[test]
+fn a_watcher_that_does_not_read_misses_changes_and_gets_the_difference() {
+    let id = ControllerId(WATCHER);
+    let mut lab = watched(CHANGES | flags::INSTRUCTIONS);
+    lab.take_raw(WATCHER);
+    let long = Message::FlowMod(add(1, from(1), &note(20_800)));
+    // Its socket takes them all.
+    for _ in 0..PAUSE / 20_800 + 2 {
+        lab.core.controller_unsent(id, 2 * PAUSE, false);
+        lab.ask(1, &long);
+        assert!(!take(&mut lab, WATCHER).contains(&Paused));
+    }
+    pause(&mut lab);
     // Removals of older rules are reported, everything else is not.
     lab.core.controller_unsent(id, 1, true);
     lab.ask(1, &rule(1));
@@ -259,16 +282,44 @@ fn a_watcher_that_does_not_read_misses_changes_and_gets_the_difference() {
     lab.ask(1, &Message::FlowMod(delete(from(4))));
     assert_eq!(take(&mut lab, WATCHER), [Full(Removed, 2, 2)]);
     assert!(lab.core.awaits_silence_of(id));
-    lab.core.controller_unsent(id, 0, false);
-    lab.core.end_of_batch(lab.now);
-    lab.run();
-    let mut missed = take(&mut lab, WATCHER);
-    assert_eq!(missed.pop(), Some(Resumed));
-    missed.sort_by_key(|told| format!("{told:?}"));
+    let missed = resume(&mut lab);
     assert_eq!(missed, [Full(Added, 1, 0), Full(Added, 3, 0)]);
     assert!(!lab.core.awaits_silence_of(id));
     lab.ask(1, &rule(5));
     assert_eq!(take(&mut lab, WATCHER), [Full(Added, 5, 0)]);
+}
+
+#[test]
+fn a_monitor_that_is_made_during_a_pause_gets_the_changes_since_it_began() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    for port in [1, 2, 3, 4] {
+        lab.ask(1, &rule(port));
+    }
+    lab.controller_up(WATCHER);
+    let wanted = CHANGES | flags::INSTRUCTIONS;
+    lab.send_raw(WATCHER, &monitor_of(1, wanted, from(1)));
+    lab.run();
+    lab.take_raw(WATCHER);
+    pause(&mut lab);
+    let modify = FlowMod {
+        command: FlowModCommand::ModifyStrict,
+        ..add(3, from(3), &output(2))
+    };
+    lab.ask(1, &Message::FlowMod(modify));
+    lab.ask(1, &Message::FlowMod(delete(from(2))));
+    lab.ask(1, &rule(5));
+    lab.ask(1, &rule(6));
+    lab.ask(1, &Message::FlowMod(delete(from(6))));
+    assert_eq!(take(&mut lab, WATCHER), []);
+    lab.send_raw(WATCHER, &monitor_of(2, wanted, any()));
+    lab.run();
+    lab.take_raw(WATCHER);
+    // A rule that is older than the pause.
+    lab.ask(1, &Message::FlowMod(delete(from(4))));
+    lab.ask(1, &rule(7));
+    assert_eq!(take(&mut lab, WATCHER), [Full(Removed, 4, 2)]);
+    let expected = [Full(Added, 5, 0), Full(Added, 7, 0), Full(Modified, 3, 0)];
+    assert_eq!(resume(&mut lab), expected);
 }
 
 #[test]
