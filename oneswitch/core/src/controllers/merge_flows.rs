@@ -1,5 +1,6 @@
 //! Statistics of rules from several switches, as of the time of the request.
 
+use crate::api::SwitchIndex;
 use crate::controllers::merge::{seconds, Answers};
 use crate::controllers::sources::is_filtered_here;
 use crate::controllers::View;
@@ -8,10 +9,9 @@ use crate::layout::translate::instructions_with_floods;
 use crate::model::hidden::HiddenGroups;
 use crate::model::rule::{Counters, Rule, RuleKey};
 use crate::switch_set::SwitchSet;
-use crate::switches::reads::{flows, Shown};
-use foldhash::{HashMap, HashMapExt};
+use crate::switches::reads::{Parts, Shown};
+use foldhash::HashMap;
 use openflow13::{port_no, FlowStats, FlowStatsRequest, Instructions, MultipartReply};
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -36,12 +36,15 @@ impl View<'_> {
         let asked = incomplete
             .then(|| filter.matching.canonical().ok())
             .flatten();
-        let mut merged: Vec<FlowStats> = Vec::new();
-        // By the rule's address: it stays where it is meanwhile, and its key takes long to hash and to copy.
-        let mut places: HashMap<*const Rule, usize> = HashMap::new();
         let answered: SwitchSet = parts.iter().map(|(switch, _)| *switch).collect();
         let learns = self.only_learner(answered);
-        for mut flow in flows(parts) {
+        let mut merged: Vec<FlowStats> = Vec::new();
+        let mut copies = Copies::default();
+        for (switch, mut flow) in flows_by_switch(parts) {
+            if let Some(place) = copies.next_of(switch, &flow, &merged) {
+                add_counters(&mut merged[place], &flow);
+                continue;
+            }
             let key = key_of(&flow);
             let is_other = |key: &RuleKey| asked.as_ref().is_some_and(|a| !a.covers(&key.matching));
             if key.as_ref().is_some_and(is_other) {
@@ -64,14 +67,10 @@ impl View<'_> {
                 });
                 continue;
             }
-            match places.entry(std::ptr::from_ref(rule)) {
-                Entry::Occupied(place) => {
-                    let sum = &mut merged[*place.get()];
-                    sum.packet_count = sum.packet_count.wrapping_add(flow.packet_count);
-                    sum.byte_count = sum.byte_count.wrapping_add(flow.byte_count);
-                }
-                Entry::Vacant(place) => {
-                    place.insert(merged.len());
+            match copies.find(rule) {
+                Some(place) => add_counters(&mut merged[place], &flow),
+                None => {
+                    copies.list(rule, merged.len());
                     merged.push(as_virtual(flow, rule, &shown, hidden, now));
                 }
             }
@@ -162,6 +161,85 @@ impl View<'_> {
             flow_count,
         }
     }
+}
+
+/// The rules of a merged answer of which several switches may have copies.
+#[derive(Default)]
+struct Copies {
+    /// Their places in the answer, in the order of the first switch.
+    listed: Vec<(*const Rule, usize)>,
+    /// Indexes into `listed`, of its first `indexed` rules. By the rule's address: it stays where it is meanwhile, and its key takes long
+    /// to hash and to copy.
+    indexes: HashMap<*const Rule, usize>,
+    indexed: usize,
+    switch: Option<SwitchIndex>,
+    is_first: bool,
+    /// The index of the rule that the present switch is expected to tell next.
+    next: usize,
+}
+
+impl Copies {
+    /// Returns the place of a rule if `switch` tells it in its turn: Open vSwitch lists the rules of a table and a mask in the order of
+    /// their additions, so most switches' lists are in the same order, and comparing is much cheaper than looking up.
+    fn next_of(
+        &mut self,
+        switch: SwitchIndex,
+        flow: &FlowStats,
+        merged: &[FlowStats],
+    ) -> Option<usize> {
+        if self.switch != Some(switch) {
+            self.is_first = self.switch.is_none();
+            self.switch = Some(switch);
+            self.next = 0;
+        }
+        let (_, place) = *self.listed.get(self.next)?;
+        let there = merged.get(place)?;
+        let key = |flow: &FlowStats| (flow.table_id, flow.priority);
+        let is_next = key(there) == key(flow) && there.matching == flow.matching;
+        is_next.then(|| {
+            self.next += 1;
+            place
+        })
+    }
+
+    /// Returns the place of a rule that an earlier switch has told. No switch tells a rule twice.
+    fn find(&mut self, rule: &Rule) -> Option<usize> {
+        if self.is_first {
+            return None;
+        }
+        for (index, (rule, _)) in self.listed.iter().enumerate().skip(self.indexed) {
+            self.indexes.insert(*rule, index);
+        }
+        self.indexed = self.listed.len();
+        let index = *self.indexes.get(&std::ptr::from_ref(rule))?;
+        self.next = index + 1;
+        self.listed.get(index).map(|(_, place)| *place)
+    }
+
+    fn list(&mut self, rule: &Rule, place: usize) {
+        self.listed.push((std::ptr::from_ref(rule), place));
+        if self.is_first {
+            self.next = self.listed.len();
+        }
+    }
+}
+
+fn add_counters(sum: &mut FlowStats, flow: &FlowStats) {
+    sum.packet_count = sum.packet_count.wrapping_add(flow.packet_count);
+    sum.byte_count = sum.byte_count.wrapping_add(flow.byte_count);
+}
+
+/// Iterates over the flow statistics of one switch after the other.
+fn flows_by_switch(mut parts: Parts) -> impl Iterator<Item = (SwitchIndex, FlowStats)> {
+    // Stable: the parts of a switch stay in order.
+    parts.sort_by_key(|(switch, _)| *switch);
+    parts.into_iter().flat_map(|(switch, part)| {
+        let flows = match part {
+            MultipartReply::Flow(flows) => flows,
+            _ => Vec::new(),
+        };
+        flows.into_iter().map(move |flow| (switch, flow))
+    })
 }
 
 /// Converts a copy's statistics to those of the virtual rule.
