@@ -6,6 +6,7 @@ An IPv6 host is in brackets. The port defaults to OpenFlow's, 6653.
 """
 
 import re
+from ipaddress import ip_address
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -52,6 +53,20 @@ def _unix(value: str) -> str:
     return value
 
 
+def _tcp(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    try:
+        version = ip_address(host[1:-1] if bracketed else host).version
+    except ValueError:
+        version = None
+    if version is None or bracketed != (version == 6) or not re.fullmatch("[0-9]{1,5}", port):
+        raise ValueError(f"{value!r} is not an IP address and a TCP port; expected such as 192.0.2.1:7700")
+    if not 1 <= int(port) <= 65535:
+        raise ValueError(f"{value!r}: port {port} is not between 1 and 65535")
+    return value
+
+
 Connect = Annotated[str, AfterValidator(_connect)]
 """An address to connect to for OpenFlow."""
 
@@ -63,6 +78,9 @@ Remote = Annotated[str, AfterValidator(_remote)]
 
 ApiAddress = Annotated[str, AfterValidator(_api)]
 """The address of oneswitchd's REST interface."""
+
+TcpAddress = Annotated[str, AfterValidator(_tcp)]
+"""An IP address, an IPv6 one in brackets, and a TCP port."""
 
 UnixAddress = Annotated[str, AfterValidator(_unix)]
 """The address of a unix socket."""

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
 
-from server.addresses import ApiAddress, Connect, Listen, Remote, UnixAddress
+from server.addresses import ApiAddress, Connect, Listen, Remote, TcpAddress, UnixAddress
 from server.config_faults import KeyPath, fault_at, parse_model, read_text
 from server.errors import ConfigError
 from server.names import EDGE, HOME, MULTICAST_PORT, NAME_MAX_BYTES, PORT_MAX, PORT_MIN, VIRT, LinkType
@@ -89,13 +89,15 @@ class LinkConfig(_Section):
     """The names of a PCIe link's two ports: on the hypervisor's edge bridge and on the sNIC's.
 
     ``type``: how it carries flow-ids; None: `server.openvswitch.links` decides. ``path``: the socket by which two ports
-    of type ``pcie`` find each other; None: beside the hypervisor's database.
+    of type ``pcie`` find each other; None: beside the hypervisor's database. ``address``: the IP address of the
+    hypervisor and the TCP port by which they find each other instead, if they are on two machines.
     """
 
     hypervisor: InterfaceName
     local: InterfaceName
     type: LinkType | None = None
     path: str | None = None
+    address: TcpAddress | None = None
 
 
 class SwitchConfig(_Section):
@@ -303,6 +305,8 @@ def _link_conflicts(switches: list[SwitchConfig]) -> Iterator[Conflict]:
         path = switch.link.path
         if path is not None and not Path(path).is_absolute():
             yield ("switch", index, "link", "path"), f"{path!r} is not absolute; both switches open it"
+        if switch.link.address is not None and path is not None:
+            yield ("switch", index, "link", "address"), "is there beside path; a link meets at one of them"
         other = taken.setdefault(switch.link.hypervisor, switch.name)
         if other != switch.name:
             yield (

@@ -1,8 +1,8 @@
 """The choice of how a PCIe link carries flow-ids: beside the packets, between ports of type ``pcie``, or as VLAN tags.
 
 Ports of type ``pcie`` come with the patches of ``ovs-patches/``. They share memory, so both switches must run on one
-machine: that is known if both databases are local sockets. Ports that exist stay as they are, because a change of type
-interrupts the link.
+machine, which is known if both databases are local sockets, or they meet at the address that the link has. Ports that
+exist stay as they are, because a change of type interrupts the link.
 """
 
 from collections.abc import Mapping
@@ -89,7 +89,8 @@ def port(server: ServerConfig, snic: SwitchConfig, side: SwitchSide, *, at_hub: 
     number = side.free_number(name)
     if number is None:
         raise PlumbingError(f"port {name}: all OpenFlow port numbers {PCIE_OFPORTS[0]} to {PCIE_OFPORTS[-1]} are taken")
-    options = {"path": str(server.link_path(link)), "role": "listen" if at_hub else "connect"}
+    meeting = {"path": str(server.link_path(link))} if link.address is None else {"address": link.address}
+    options = {**meeting, "role": "listen" if at_hub else "connect"}
     return Interface(name, PCIE, options, ofport=number)
 
 
@@ -105,7 +106,8 @@ def _obstacle(server: ServerConfig, snic: SwitchConfig, hub: SwitchSide, local: 
     if unable:
         return f"the Open vSwitch of {' and '.join(unable)} cannot make ports of type pcie"
     addresses = (server.hypervisor.ovsdb, snic.ovsdb)
-    given = _link(snic).path is not None
+    link = _link(snic)
+    given = link.path is not None or link.address is not None
     if not given and not all(address is not None and address.startswith("unix:") for address in addresses):
-        return "the databases are not local sockets, so the switches may be on two machines (link.path joins them)"
+        return "the databases are not local sockets, so the switches may be on two machines (link.address joins them)"
     return None

@@ -67,6 +67,7 @@ def test_switches_that_may_be_on_two_machines_need_a_path() -> None:
     remote = "tcp:192.168.100.2:6642"
     assert "two machines" in choice(server(ovsdb=remote), side(), side()).reason
     assert choice(server(', path = "/run/link.sock"', remote), side(), side()).type == "pcie"
+    assert choice(server(', address = "192.0.2.1:7700"', remote), side(), side()).type == "pcie"
 
 
 def test_server_toml_decides() -> None:
@@ -83,6 +84,28 @@ def test_the_ends_meet_at_a_socket_beside_the_hypervisors_database() -> None:
     path = "/run/h/pcie-snic0.sock"
     assert hub == Interface("pcie-snic0", "pcie", {"path": path, "role": "listen"}, PCIE_OFPORTS[0])
     assert local == Interface("pf0hpf", "pcie", {"path": path, "role": "connect"}, PCIE_OFPORTS[0])
+
+
+def test_the_ends_meet_at_the_address_of_a_link_between_two_machines() -> None:
+    config = server(', address = "192.0.2.1:7700"')
+    hub, local = (links.port(config, config.snics[0], side(), at_hub=at_hub) for at_hub in (True, False))
+    assert hub.options == {"address": "192.0.2.1:7700", "role": "listen"}
+    assert local.options == {"address": "192.0.2.1:7700", "role": "connect"}
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["192.0.2.1", "192.0.2.1:0", "192.0.2.1:65536", "example.com:7700", "2001:db8::1:7700", "[192.0.2.1]:7700"],
+)
+def test_an_address_is_an_ip_address_and_a_port(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not an IP address and a TCP port|is not between 1 and 65535"):
+        server(f', address = "{address}"')
+    server(', address = "[2001:db8::1]:7700"')
+
+
+def test_a_link_meets_at_a_path_or_at_an_address() -> None:
+    with pytest.raises(ConfigError, match="is there beside path"):
+        server(', path = "/run/link.sock", address = "192.0.2.1:7700"')
 
 
 def test_a_port_keeps_its_number_and_a_new_one_gets_the_lowest_free_one() -> None:

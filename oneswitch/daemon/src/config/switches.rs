@@ -108,9 +108,10 @@ fn read_link(
             "the first switch is the hypervisor, the hub of the star, which has no link",
         );
     }
-    link.only(&["hypervisor", "local", "type", "path"]);
-    // Plumbing uses it; only its type is checked here.
+    link.only(&["hypervisor", "local", "type", "path", "address"]);
+    // Plumbing uses them; only their types are checked here.
     link.string("path", "the path of a socket");
+    link.string("address", "an IP address and a TCP port");
     let kind = link
         .string("type", LINK_TYPE)
         .map_or(Some(LinkKind::Probed), |field| {
