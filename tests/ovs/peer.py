@@ -17,7 +17,6 @@ VERSION = 1
 HELLO, OFFER, READY, WAKE = 1, 2, 3, 4
 # magic, version, type, receive queues, those of the other end, size of a ring, reserved
 MESSAGE = struct.Struct("=IHHIIII")
-# Native: Python writes other words byte by byte, and the switch would see half of one.
 WORD = struct.Struct("@I")
 RECORD = struct.Struct("=IIQ")
 UNIT = 64
@@ -39,7 +38,9 @@ class Ring:
         return WORD.unpack_from(self.memory, self.offset + where)[0]
 
     def set_word(self, where: int, value: int) -> None:
-        WORD.pack_into(self.memory, self.offset + where, value & 0xFFFFFFFF)
+        # struct would write zeros first, which the switch could read.
+        with memoryview(self.memory) as memory, memory.cast("I") as words:
+            words[(self.offset + where) // WORD.size] = value & 0xFFFFFFFF
 
     def at(self, position: int) -> int:
         return self.offset + DATA_OFFSET + position * UNIT % self.size

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -57,6 +58,23 @@ class Switch:
         )
         self.wait((self.folder / "ovs-vswitchd.ctl").exists, "ovs-vswitchd to listen")
 
+    def kill_vswitchd(self) -> None:
+        """Kills ovs-vswitchd, so that it can be started again."""
+        self.vswitchd.kill()
+        self.vswitchd.wait()
+        self.processes.remove(self.vswitchd)
+        for name in ("ovs-vswitchd.ctl", "br.mgmt"):
+            (self.folder / name).unlink()
+
+    def await_bridge(self) -> None:
+        """Waits until a started ovs-vswitchd accepts connections for OpenFlow."""
+
+        def accepts() -> bool:
+            with socket.socket(socket.AF_UNIX) as connection:
+                return connection.connect_ex(str(self.folder / "br.mgmt")) == 0
+
+        self.wait(accepts, "the bridge")
+
     def run(self, name: str, *arguments: str) -> str:
         command = [str(self.find(name)), *arguments]
         result = subprocess.run(command, check=False, env=self.environment, capture_output=True, text=True, timeout=60)
@@ -80,6 +98,22 @@ class Switch:
         self.vsctl("add-port", "br", name, "--", "set", "interface", name, *kind, *options, *settings)
         self.wait(path.exists, f"{path}")
         return path
+
+    def add_tcp_port(self, name: str, number: int, *settings: str) -> int:
+        """Adds a `pcie` port that listens at a free TCP port, and returns that."""
+        before = len(self.tcp_ports())
+        options = ("type=pcie", "options:address=127.0.0.1:0", "options:role=listen", f"ofport_request={number}")
+        self.vsctl("add-port", "br", name, "--", "set", "interface", name, *options, *settings)
+        self.wait(lambda: len(self.tcp_ports()) > before, f"{name} to listen")
+        return self.tcp_ports()[-1]
+
+    def tcp_ports(self) -> list[int]:
+        """The TCP ports at which the switch has listened."""
+        log = (self.folder / "ovs-vswitchd.log").read_text()
+        return [int(port) for port in re.findall(r"listening on port (\d+)$", log, re.MULTILINE)]
+
+    def link_state(self, port: str) -> str:
+        return self.vsctl("get", "interface", port, "link_state")
 
     def counter(self, port: str, name: str) -> int:
         """A counter of a port, such as `rx pkts`."""

@@ -1,7 +1,6 @@
 """A `pcie` port and a peer that keeps the rules, breaks them, or dies."""
 
 import os
-import signal
 import socket
 from pathlib import Path
 
@@ -22,10 +21,6 @@ def two_ports(switch: Switch, *settings: str) -> tuple[Path, Path]:
     switch.ofctl("add-flow", "in_port=1,actions=set_field:8->tun_id,2")
     switch.ofctl("add-flow", "in_port=2,actions=set_field:7->tun_id,1")
     return ports
-
-
-def link_state(switch: Switch, port: str) -> str:
-    return switch.vsctl("get", "interface", port, "link_state")
 
 
 def test_flow_id_beside_the_packet(switch: Switch) -> None:
@@ -62,19 +57,16 @@ def test_carrier_follows_the_peer(switch: Switch) -> None:
     path = switch.add_port("p1", 1)
     for _ in range(3):
         peer = Peer(path)
-        switch.wait(lambda: link_state(switch, "p1") == "up", "carrier")
+        switch.wait(lambda: switch.link_state("p1") == "up", "carrier")
         peer.close()
-        switch.wait(lambda: link_state(switch, "p1") == "down", "end of the carrier")
+        switch.wait(lambda: switch.link_state("p1") == "down", "end of the carrier")
 
 
 def test_restart_of_the_switch(switch: Switch) -> None:
     ports = two_ports(switch)
     peer = Peer(ports[0])
-    switch.vswitchd.send_signal(signal.SIGKILL)
-    switch.vswitchd.wait()
+    switch.kill_vswitchd()
     assert peer.closed()
-    switch.processes.remove(switch.vswitchd)
-    (switch.folder / "ovs-vswitchd.ctl").unlink()
     switch.start_vswitchd()
     Peer(ports[0]).close()
 
