@@ -72,7 +72,7 @@ class Comparison:
         ovs: str | None = None,
     ) -> None:
         self._binary = binary
-        self._links, self._ovs = links, ovs
+        self.links, self._ovs = links, ovs
         self.mutant = mutant
         self.script = Script(switches, executor=executor)
         self.stateful = stateful
@@ -91,7 +91,7 @@ class Comparison:
             executor,
             stateful=self.stateful,
             meters=self._meters,
-            links=self._links,
+            links=self.links,
             ovs=self._ovs,
         )
         self.reference = OneBridge(self.ours.spec.reference(), self.ours.behind, stateful=self.stateful)
