@@ -12,9 +12,10 @@ use crate::{
 };
 
 impl Pass<'_> {
-    pub fn decide(&mut self, packet: &mut Packet) {
+    /// Decides on a packet with this index in its group. Packets for the ciphers wait there.
+    pub fn decide(&mut self, index: usize, packet: &mut Packet) {
         match dissect(packet.bytes()) {
-            Ok(Outcome::Ip(headers)) => self.ip(packet, &headers),
+            Ok(Outcome::Ip(headers)) => self.ip(index, packet, &headers),
             Ok(Outcome::Arp { offset }) => {
                 let handled = self.link.arp(packet, offset);
                 finish(packet, handled);
@@ -24,11 +25,11 @@ impl Pass<'_> {
         }
     }
 
-    fn ip(&mut self, packet: &mut Packet, headers: &Headers) {
+    fn ip(&mut self, index: usize, packet: &mut Packet, headers: &Headers) {
         let destination = headers.destination(packet.bytes());
         let is_own = self.setup.is_own(destination);
         if is_own || destination.is_multicast() {
-            return self.addressed(packet, headers);
+            return self.addressed(index, packet, headers);
         }
         if is_to_all(packet) || !self.link.is_to_me(packet) {
             return packet.drop_for(reason::NOT_FOR_GATEWAY);
@@ -36,13 +37,13 @@ impl Pass<'_> {
         if packet.port() == INSIDE && self.is_from_ike(packet, headers) {
             self.pass_to_peer(packet, headers);
         } else if packet.port() == INSIDE {
-            self.protect(packet, headers);
+            self.protect(index, packet, headers);
         } else {
             packet.drop_for(reason::UNPROTECTED);
         }
     }
 
-    fn addressed(&mut self, packet: &mut Packet, headers: &Headers) {
+    fn addressed(&mut self, index: usize, packet: &mut Packet, headers: &Headers) {
         let is_outside = packet.port() == self.outside() && self.link.is_to_me(packet);
         match headers.protocol {
             protocol::ICMP | protocol::ICMPV6 => match self.link.icmp(packet, headers) {
@@ -52,9 +53,9 @@ impl Pass<'_> {
             ESP | protocol::UDP if is_outside && headers.fragment != Fragment::Whole => {
                 packet.drop_for(reason::FRAGMENT);
             }
-            ESP if is_outside => self.open(packet, headers, headers.transport.into(), None),
+            ESP if is_outside => self.open(index, packet, headers, headers.transport.into(), None),
             protocol::UDP if is_outside && headers.destination_port == NAT_TRAVERSAL => {
-                self.datagram(packet, headers);
+                self.datagram(index, packet, headers);
             }
             protocol::UDP
                 if is_outside
@@ -68,7 +69,7 @@ impl Pass<'_> {
     }
 
     /// Handles a datagram to the port of UDP encapsulation (RFC 3948, 2).
-    fn datagram(&mut self, packet: &mut Packet, headers: &Headers) {
+    fn datagram(&mut self, index: usize, packet: &mut Packet, headers: &Headers) {
         let frame = packet.bytes();
         let Ok(datagram) = Udp::new_checked(headers.segment(frame)) else {
             return packet.drop_for(esp::Fault::Truncated.name());
@@ -85,7 +86,7 @@ impl Pass<'_> {
             port: headers.source_port,
         };
         packet.truncate(end);
-        self.open(packet, headers, start, Some(peer));
+        self.open(index, packet, headers, start, Some(peer));
     }
 }
 

@@ -7,7 +7,6 @@ use crate::{
     keys::outbound,
     outer::ESP,
     pass::{reason, Pass},
-    runs::RUNS,
 };
 
 /// The least path MTU that is believed: such a message is not authentic.
@@ -19,7 +18,7 @@ impl Pass<'_> {
     pub(crate) fn note_path_mtu(&mut self, packet: &mut Packet, headers: &Headers) {
         let told = self.told(packet.bytes(), headers);
         // The packets that follow are measured against the new MTU.
-        self.sealing = [const { None }; RUNS];
+        self.sealing.end_all();
         packet.drop_for(told.map_or(reason::NOT_FOR_GATEWAY, |()| reason::PATH_MTU));
     }
 

@@ -25,7 +25,7 @@ use crate::{
     negotiated,
     pass::Pass,
     report,
-    runs::RUNS,
+    runs::Runs,
     setup::Setup,
 };
 
@@ -125,8 +125,11 @@ impl Ipsec {
             setup,
             outbound: &self.outbound,
             inbound: &self.inbound,
-            sealing: [const { None }; RUNS],
-            opening: [const { None }; RUNS],
+            sealing: Runs::new(),
+            opening: Runs::new(),
+            to_seal: Vec::new(),
+            to_open: Vec::new(),
+            is_due: false,
         }
     }
 }
@@ -166,8 +169,7 @@ impl NetworkFunction for Ipsec {
             context,
             out,
         };
-        let mut pass = self.pass(&setup, link);
-        packets.iter_mut().for_each(|packet| pass.decide(packet));
+        self.pass(&setup, link).process(packets);
     }
 
     fn configure(&self, config: Config) -> Result<(), Refusal> {

@@ -10,76 +10,137 @@ use nf_runtime::Packet;
 use crate::{
     cipher::{Numbers, TAG},
     config::INSIDE,
-    esp::{self, Sealed},
+    esp::{self, Fault, Sealed},
     headers::{class, combined, set_congestion},
     keys::inbound,
     outer::{Peer, ETHERNET},
     pass::{reason, Pass},
-    runs::{self, Opening},
+    runs::Opening,
     setup::Tunnel,
     window::Seen,
 };
 
-impl Pass<'_> {
-    /// Opens the ESP packet that starts at an offset of the frame. `peer`: its sender, if it came in UDP.
+/// A packet that waits for its decryption.
+pub struct ToOpen {
+    index: usize,
+    /// The place of its run.
+    at: usize,
+    /// The start of the ESP packet.
+    start: usize,
+    sequence: u64,
+    iv: [u8; esp::IV],
+    /// The class of the outer packet.
+    class: u8,
+    /// The sender, if it came in UDP.
+    peer: Option<Peer>,
+    is_authentic: bool,
+}
+
+impl<'a> Pass<'a> {
+    /// Checks the ESP packet that starts at an offset of the frame, for its decryption. `peer`: its sender, if it came in UDP.
     pub(crate) fn open(
         &mut self,
+        index: usize,
         packet: &mut Packet,
         outer: &Headers,
         start: usize,
         peer: Option<Peer>,
     ) {
         packet.truncate(outer.end as usize);
-        let bytes = packet.bytes().get(start..).unwrap_or_default();
-        let sealed = match Sealed::read(bytes) {
-            Ok(sealed) => sealed,
-            Err(fault) => return packet.drop_for(fault.name()),
-        };
-        let slot = runs::inbound_slot(sealed.spi);
-        let opened = self.opened(packet, outer, (start, &sealed), peer);
-        let sent = opened.and_then(|()| self.deliver(packet, slot));
-        if let Err(reason) = sent {
-            packet.drop_for(reason);
-        }
-        let run = &mut self.opening[slot];
-        if run.as_ref().is_some_and(Opening::is_over) {
-            *run = None;
+        match self.checked(packet, outer, start, peer) {
+            Ok(waiting) => self.to_open.push(ToOpen { index, ..waiting }),
+            Err(reason) => packet.drop_for(reason),
         }
     }
 
-    /// Leaves the tunnelled packet behind 14 bytes for an Ethernet header.
-    fn opened(
+    fn checked(
         &mut self,
-        packet: &mut Packet,
+        packet: &Packet,
         outer: &Headers,
-        (start, sealed): (usize, &Sealed),
+        start: usize,
         peer: Option<Peer>,
-    ) -> Result<(), &'static str> {
-        let congestion = class(outer.packet(packet.bytes()), outer.version);
+    ) -> Result<ToOpen, &'static str> {
+        let bytes = packet.bytes().get(start..).unwrap_or_default();
+        let sealed = Sealed::read(bytes).map_err(Fault::name)?;
         let local = outer.destination(packet.bytes());
-        let slot = runs::inbound_slot(sealed.spi);
-        let is_same = |run: &Opening| run.is_for(sealed.spi, local, peer.is_some());
-        if !self.opening[slot].as_ref().is_some_and(is_same) {
-            self.begin_opening(sealed.spi, local, peer.is_some())?;
+        let at = self.opening.of(sealed.spi);
+        let is_same = |run: &mut Opening| run.is_for(sealed.spi, local, peer.is_some());
+        if !self.opening.get(at).is_some_and(is_same) {
+            self.begin_opening(at, sealed.spi, local, peer.is_some())?;
         }
-        let run = self.opening[slot].as_mut();
-        let run = run.ok_or(reason::NO_ASSOCIATION)?;
-        let bytes = packet.bytes_mut().get_mut(start..).unwrap_or_default();
-        let seen = authenticate(run, bytes, sealed)?;
-        if let (Seen::First { highest: true }, Some(peer)) = (seen, peer) {
-            if run.peer != Some(peer) {
-                run.peer = Some(peer);
-                let (tunnel, row) = (run.tunnel, run.row());
-                self.follow(tunnel, row, peer);
+        let run = self.opening.get(at).ok_or(reason::NO_ASSOCIATION)?;
+        let sequence = run.number(sealed.sequence);
+        first(run.look(sequence))?;
+        // The peer may have moved; packets to it follow.
+        let moves = peer.is_some() && run.peer != peer;
+        self.is_due = run.tally.is_over() || moves;
+        Ok(ToOpen {
+            index: 0,
+            at,
+            start,
+            sequence,
+            iv: sealed.iv,
+            class: class(outer.packet(packet.bytes()), outer.version),
+            peer,
+            is_authentic: false,
+        })
+    }
+
+    /// Decrypts the waiting packets of a group, and sends them into the protected network.
+    pub(crate) fn open_all(&mut self, group: &mut [Packet]) {
+        let mut waiting = std::mem::take(&mut self.to_open);
+        for each in &mut waiting {
+            let Some(run) = self.opening.get(each.at) else {
+                continue;
+            };
+            let life = &run.association.life;
+            let numbers = Numbers {
+                spi: life.spi,
+                sequence: each.sequence,
+                extended: life.extended,
+            };
+            let body = group[each.index].bytes_mut();
+            let body = body.get_mut(each.start + esp::FRONT..).unwrap_or_default();
+            each.is_authentic = life.cipher.open(numbers, each.iv, body);
+        }
+        for each in waiting.drain(..) {
+            let packet = &mut group[each.index];
+            let opened = self.opened(packet, &each);
+            if let Err(reason) = opened.and_then(|()| self.deliver(packet, each.at)) {
+                packet.drop_for(reason);
+            }
+            let run = self.opening.get(each.at);
+            if run.is_some_and(|run| run.tally.is_over()) {
+                self.opening.end(each.at);
             }
         }
-        let body = &bytes[esp::FRONT..bytes.len() - TAG];
-        let (range, next) = esp::payload(body).map_err(esp::Fault::name)?;
-        let at = start + esp::FRONT + range.start;
-        let end = start + esp::FRONT + range.end;
-        packet.truncate(end);
-        let too_short = esp::Fault::Truncated.name();
-        packet.pop_front(at - ETHERNET).ok_or(too_short)?;
+        self.to_open = waiting;
+    }
+
+    /// Leaves the tunnelled packet behind 14 bytes for an Ethernet header.
+    fn opened(&mut self, packet: &mut Packet, waiting: &ToOpen) -> Result<(), &'static str> {
+        if !waiting.is_authentic {
+            return Err(reason::FORGED);
+        }
+        let run = self.opening.get(waiting.at);
+        let run = run.ok_or(reason::NO_ASSOCIATION)?;
+        // Copies may have come before in the group, or to another worker.
+        let seen = first(run.accept(waiting.sequence))?;
+        let peer = waiting.peer.filter(|peer| run.peer != Some(*peer));
+        if let (Seen::First { highest: true }, Some(peer)) = (seen, peer) {
+            run.peer = Some(peer);
+            let (tunnel, row) = (run.tunnel, run.row());
+            self.follow(tunnel, row, peer);
+        }
+        let start = waiting.start + esp::FRONT;
+        let bytes = packet.bytes();
+        let body = bytes.get(start..bytes.len() - TAG).unwrap_or_default();
+        let (range, next) = esp::payload(body).map_err(Fault::name)?;
+        packet.truncate(start + range.end);
+        let ethernet = start + range.start - ETHERNET;
+        packet
+            .pop_front(ethernet)
+            .ok_or(Fault::Truncated.name())?;
         let (version, ethertype) = match next {
             protocol::IPV4 => (Version::V4, ethertype::IPV4),
             _ => (Version::V6, ethertype::IPV6),
@@ -87,7 +148,7 @@ impl Pass<'_> {
         let frame = packet.bytes_mut();
         frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
         let inner = &mut frame[ETHERNET..];
-        let bits = combined(congestion, class(inner, version)).ok_or(reason::CONGESTION)?;
+        let bits = combined(waiting.class, class(inner, version)).ok_or(reason::CONGESTION)?;
         if inner
             .first()
             .is_some_and(|first| first >> 4 == if version == Version::V4 { 4 } else { 6 })
@@ -95,13 +156,19 @@ impl Pass<'_> {
             set_congestion(inner, version, bits);
         }
         let length = inner.len();
-        if let Some(run) = &mut self.opening[slot] {
-            run.count(length);
+        if let Some(run) = self.opening.get(waiting.at) {
+            run.tally.count(length);
         }
         Ok(())
     }
 
-    fn begin_opening(&mut self, spi: u32, local: IpAddr, udp: bool) -> Result<(), &'static str> {
+    fn begin_opening(
+        &mut self,
+        at: usize,
+        spi: u32,
+        local: IpAddr,
+        udp: bool,
+    ) -> Result<(), &'static str> {
         let setup = self.setup;
         let found = setup.inbound(spi);
         let (tunnel, association) = found
@@ -111,12 +178,11 @@ impl Pass<'_> {
             return Err(reason::ENCAPSULATION);
         }
         let window = association.window.get().ok_or(reason::NO_ASSOCIATION)?;
-        // Its counts go into the state and it releases its window, which may be this one.
-        let slot = runs::inbound_slot(spi);
-        self.opening[slot] = None;
+        // Its counts go into the state, and it releases the window.
+        self.opening.end(at);
         let state = (self.inbound, self.link.context);
         let run = Opening::new(state, (tunnel, association), window);
-        self.opening[slot] = Some(run.ok_or(reason::EXPIRED)?);
+        self.opening.begin(at, run.ok_or(reason::EXPIRED)?);
         Ok(())
     }
 
@@ -126,7 +192,8 @@ impl Pass<'_> {
             return;
         }
         // Packets that are protected from now on go to the new address.
-        self.sealing[runs::outbound_slot(tunnel)] = None;
+        let at = self.sealing.of(tunnel.number as u32);
+        self.sealing.end(at);
         let address = nf_balancing::tuple::Address::from(peer.address);
         let words: [u64; 2] = bytemuck::cast(address);
         let now = self.link.context.now();
@@ -142,14 +209,13 @@ impl Pass<'_> {
     }
 
     /// Sends a tunnelled packet to its destination, if the tunnel may carry it.
-    fn deliver(&mut self, packet: &mut Packet, slot: usize) -> Result<(), &'static str> {
+    fn deliver(&mut self, packet: &mut Packet, at: usize) -> Result<(), &'static str> {
         let headers = match dissect(packet.bytes()) {
             Ok(Outcome::Ip(headers)) => headers,
             Ok(_) => return Err(reason::NOT_IP),
             Err(fault) => return Err(fault.name()),
         };
-        let run = self.opening[slot].as_ref();
-        let run = run.ok_or(reason::NO_ASSOCIATION)?;
+        let run = self.opening.get(at).ok_or(reason::NO_ASSOCIATION)?;
         let (tunnel, known) = (run.tunnel, run.next);
         let frame = packet.bytes();
         let (source, destination) = (headers.source(frame), headers.destination(frame));
@@ -165,7 +231,7 @@ impl Pass<'_> {
         }
         let mac = match known {
             Some((address, mac)) if address == local.0 => mac,
-            _ => self.station(destination, slot).ok_or(reason::UNRESOLVED)?,
+            _ => self.station(destination, at).ok_or(reason::UNRESOLVED)?,
         };
         if !decrement_ttl(packet.bytes_mut(), &headers) {
             return Err(reason::TIME_TO_LIVE);
@@ -177,34 +243,13 @@ impl Pass<'_> {
     }
 
     /// Finds the next station toward an address of the protected network, for the packets of the run.
-    fn station(&mut self, address: IpAddr, slot: usize) -> Option<MacAddress> {
+    fn station(&mut self, address: IpAddr, at: usize) -> Option<MacAddress> {
         let mac = self.next(INSIDE, address)?;
-        if let Some(run) = &mut self.opening[slot] {
+        if let Some(run) = self.opening.get(at) {
             run.next = Some((address.into(), mac));
         }
         Some(mac)
     }
-}
-
-/// Checks that a packet is authentic and new, and decrypts it. The check value covers no more than the packet's length.
-fn authenticate(
-    run: &mut Opening,
-    bytes: &mut [u8],
-    sealed: &Sealed,
-) -> Result<Seen, &'static str> {
-    let life = &run.association.life;
-    let sequence = run.number(sealed.sequence);
-    let seen = first(run.look(sequence))?;
-    let numbers = Numbers {
-        spi: sealed.spi,
-        sequence,
-        extended: life.extended,
-    };
-    let body = bytes.get_mut(esp::FRONT..).unwrap_or_default();
-    if !life.cipher.open(numbers, sealed.iv, body) {
-        return Err(reason::FORGED);
-    }
-    first(run.accept(sequence, seen))
 }
 
 /// Lets packets pass that were not seen before.

@@ -4,12 +4,18 @@ use std::net::IpAddr;
 
 use nf_balancing::link::Link;
 use nf_packet::MacAddress;
+use nf_runtime::Packet;
 
 use crate::{
     keys::Rows,
-    runs::{Opening, Sealing, RUNS},
+    open::ToOpen,
+    protect::ToSeal,
+    runs::{Opening, Runs, Sealing},
     setup::Setup,
 };
+
+/// The packets that are decided before the ciphers have their turn: few enough for the nearest cache.
+const GROUP: usize = 16;
 
 /// The drop reasons.
 pub mod reason {
@@ -44,12 +50,32 @@ pub struct Pass<'a> {
     pub setup: &'a Setup,
     pub outbound: &'a Rows,
     pub inbound: &'a Rows,
-    /// The runs in progress, by [`outbound_slot`](crate::runs::outbound_slot) and [`inbound_slot`](crate::runs::inbound_slot).
-    pub sealing: [Option<Sealing<'a>>; RUNS],
-    pub opening: [Option<Opening<'a>>; RUNS],
+    /// The runs in progress, by the numbers of tunnels and by SPIs.
+    pub sealing: Runs<Sealing<'a>>,
+    pub opening: Runs<Opening<'a>>,
+    /// The packets of the present group that wait for the ciphers.
+    pub to_seal: Vec<ToSeal<'a>>,
+    pub to_open: Vec<ToOpen>,
+    /// The next packet must not be decided before these.
+    pub is_due: bool,
 }
 
 impl Pass<'_> {
+    /// Decides on all packets of a batch, in groups, and on those of a group in stages: what belongs to a stage stays in the processor, and
+    /// no stage reads at once what the one before has just written.
+    pub fn process(&mut self, packets: &mut [Packet]) {
+        for group in packets.chunks_mut(GROUP) {
+            for index in 0..group.len() {
+                self.decide(index, &mut group[index]);
+                if std::mem::take(&mut self.is_due) {
+                    self.open_all(group);
+                }
+            }
+            self.seal_all(group);
+            self.open_all(group);
+        }
+    }
+
     #[inline]
     pub fn outside(&self) -> usize {
         self.setup.config.outside()

@@ -5,14 +5,14 @@ use nf_packet::{decrement_ttl, protocol, Fragment, Headers, Icmp, MacAddress, Ve
 use nf_runtime::Packet;
 
 use crate::{
-    cipher::{Numbers, TAG},
+    cipher::{Cipher, Numbers, TAG},
     config::DontFragment,
     esp,
     headers::{class, dont_fragment},
     keys::outbound,
     outer::{self, Front, Outer, Peer},
     pass::{reason, Pass},
-    runs::{self, Sealing},
+    runs::Sealing,
     sequence::Sequence,
     setup::Tunnel,
 };
@@ -20,53 +20,79 @@ use crate::{
 /// The time for which a told path MTU holds (RFC 1191, 6.3).
 const PATH_MTU_LIFETIME: u64 = 600 * 1_000_000_000;
 
+/// A packet that waits for its encryption.
+pub struct ToSeal<'a> {
+    index: usize,
+    cipher: &'a Cipher,
+    numbers: Numbers,
+    iv: [u8; esp::IV],
+    /// The start of the part to encrypt.
+    start: usize,
+}
+
 impl<'a> Pass<'a> {
-    /// Protects a packet from a protected network.
-    pub(crate) fn protect(&mut self, packet: &mut Packet, headers: &Headers) {
+    /// Prepares a packet from a protected network for its encryption.
+    pub(crate) fn protect(&mut self, index: usize, packet: &mut Packet, headers: &Headers) {
         let setup = self.setup;
         let Some(tunnel) = setup.outbound(packet.bytes(), headers) else {
             return packet.drop_for(reason::NO_POLICY);
         };
-        if let Err(reason) = self.sealed(packet, headers, tunnel) {
-            packet.drop_for(reason);
+        let at = self.sealing.of(tunnel.number as u32);
+        match self.prepared(at, packet, headers, tunnel) {
+            Ok(waiting) => self.to_seal.push(ToSeal { index, ..waiting }),
+            Err(reason) => packet.drop_for(reason),
         }
-        let run = &mut self.sealing[runs::outbound_slot(tunnel)];
-        if run.as_ref().is_some_and(Sealing::is_over) {
-            *run = None;
+        if self.sealing.get(at).is_some_and(|run| run.tally.is_over()) {
+            self.sealing.end(at);
         }
     }
 
-    fn sealed(
+    /// Encrypts the waiting packets of a group.
+    pub(crate) fn seal_all(&mut self, group: &mut [Packet]) {
+        for waiting in self.to_seal.drain(..) {
+            let packet = &mut group[waiting.index];
+            let bytes = packet.bytes_mut().get_mut(waiting.start..);
+            let parts = bytes.and_then(|bytes| bytes.split_last_chunk_mut::<TAG>());
+            let (cipher, numbers) = (waiting.cipher, waiting.numbers);
+            let is_sealed = parts
+                .is_some_and(|(body, tag)| cipher.seal_into(numbers, waiting.iv, body, tag));
+            if !is_sealed {
+                packet.drop_for(reason::TOO_BIG);
+            }
+        }
+    }
+
+    fn prepared(
         &mut self,
+        at: usize,
         packet: &mut Packet,
         headers: &Headers,
         tunnel: &'a Tunnel,
-    ) -> Result<(), &'static str> {
-        let is_same = |run: &mut Sealing| std::ptr::eq(run.tunnel, tunnel) && run.has_number();
-        let slot = runs::outbound_slot(tunnel);
-        if !self.sealing[slot].as_mut().is_some_and(is_same) {
-            self.begin_sealing(tunnel)?;
+    ) -> Result<ToSeal<'a>, &'static str> {
+        if !self.sealing.get(at).is_some_and(Sealing::has_number) {
+            self.begin_sealing(at, tunnel)?;
         }
-        let run = self.sealing[slot].as_ref().ok_or(reason::NO_ASSOCIATION)?;
+        let run = self.sealing.get(at).ok_or(reason::NO_ASSOCIATION)?;
         let (longest, is_ready) = (run.longest, run.front.is_some());
         if headers.packet(packet.bytes()).len() > longest {
             self.refuse_length(packet, headers, longest);
             return Err(reason::TOO_BIG);
         }
         if !is_ready {
-            self.prepare_front(tunnel).ok_or(reason::UNRESOLVED)?;
+            self.prepare_front(at, tunnel).ok_or(reason::UNRESOLVED)?;
         }
         if !decrement_ttl(packet.bytes_mut(), headers) {
             return Err(reason::TIME_TO_LIVE);
         }
-        self.seal(packet, headers, slot).ok_or(reason::TOO_BIG)?;
+        let run = self.sealing.get(at).ok_or(reason::NO_ASSOCIATION)?;
+        let waiting = wrap(run, packet, headers).ok_or(reason::TOO_BIG)?;
         packet.send(self.outside());
-        Ok(())
+        Ok(waiting)
     }
 
-    fn begin_sealing(&mut self, tunnel: &'a Tunnel) -> Result<(), &'static str> {
+    fn begin_sealing(&mut self, at: usize, tunnel: &'a Tunnel) -> Result<(), &'static str> {
         // Counts and unused numbers go back first: the choice depends on them.
-        self.sealing[runs::outbound_slot(tunnel)] = None;
+        self.sealing.end(at);
         let now = self.link.context.now();
         let (association, sequence) = tunnel
             .protecting(self.outbound, now)
@@ -77,13 +103,13 @@ impl<'a> Pass<'a> {
         if !run.has_number() {
             return Err(reason::NO_ASSOCIATION);
         }
-        self.sealing[runs::outbound_slot(tunnel)] = Some(run);
+        self.sealing.begin(at, run);
         Ok(())
     }
 
     /// Prepares the headers of a run. None: the next station's MAC address is unknown.
-    fn prepare_front(&mut self, tunnel: &Tunnel) -> Option<()> {
-        let run = self.sealing[runs::outbound_slot(tunnel)].as_ref()?;
+    fn prepare_front(&mut self, at: usize, tunnel: &Tunnel) -> Option<()> {
+        let run = self.sealing.get(at)?;
         let (peer, spi) = (run.peer, run.association.life.spi);
         let to = self.toward(tunnel, peer)?;
         let from = self.link.mac(self.outside());
@@ -93,7 +119,7 @@ impl<'a> Pass<'a> {
             udp: tunnel.udp,
         };
         let front = Front::new(outer, to, from, spi)?;
-        self.sealing[runs::outbound_slot(tunnel)].as_mut()?.front = Some(front);
+        self.sealing.get(at)?.front = Some(front);
         Some(())
     }
 
@@ -136,42 +162,43 @@ impl<'a> Pass<'a> {
             self.link.out.emit(packet.port(), answer.bytes());
         }
     }
+}
 
-    /// Turns a frame into the one of the outer packet. None: it has no room for it.
-    fn seal(&mut self, packet: &mut Packet, headers: &Headers, slot: usize) -> Option<()> {
-        let run = self.sealing[slot].as_mut()?;
-        let inner = headers.packet(packet.bytes());
-        let (length, class) = (inner.len(), class(inner, headers.version));
-        let dont_fragment = match run.tunnel.config.dont_fragment {
-            DontFragment::Copy => dont_fragment(inner, headers.version),
-            DontFragment::Set => true,
-            DontFragment::Clear => false,
-        };
-        packet.truncate(headers.end as usize);
-        packet.pop_front(headers.network.into())?;
-        let behind = esp::length(length) - esp::FRONT - length;
-        packet.push_back(behind)?;
-        let front = run.front.as_ref()?.length();
-        let frame = packet.push_front(front)?;
-        let (body, tag) = frame[front..].split_at_mut_checked(length + behind - TAG)?;
-        let next = match headers.version {
-            Version::V4 => protocol::IPV4,
-            Version::V6 => protocol::IPV6,
-        };
-        esp::write_trailer(body, length, next);
-        let number = run.number()?;
-        let life = &run.association.life;
-        let numbers = Numbers {
+/// Turns a frame into the one of the outer packet, but for the encryption. None: it has no room for it.
+fn wrap<'a>(run: &mut Sealing<'a>, packet: &mut Packet, headers: &Headers) -> Option<ToSeal<'a>> {
+    let inner = headers.packet(packet.bytes());
+    let (length, class) = (inner.len(), class(inner, headers.version));
+    let dont_fragment = match run.tunnel.config.dont_fragment {
+        DontFragment::Copy => dont_fragment(inner, headers.version),
+        DontFragment::Set => true,
+        DontFragment::Clear => false,
+    };
+    packet.truncate(headers.end as usize);
+    packet.pop_front(headers.network.into())?;
+    let behind = esp::length(length) - esp::FRONT - length;
+    packet.push_back(behind)?;
+    let start = run.front.as_ref()?.length();
+    let frame = packet.push_front(start)?;
+    let body = frame.get_mut(start..start + length + behind - TAG)?;
+    let next = match headers.version {
+        Version::V4 => protocol::IPV4,
+        Version::V6 => protocol::IPV6,
+    };
+    esp::write_trailer(body, length, next);
+    let number = run.number()?;
+    let front = run.front.as_ref()?;
+    front.write(frame, class, dont_fragment, number)?;
+    run.tally.count(length);
+    let life = &run.association.life;
+    Some(ToSeal {
+        index: 0,
+        cipher: &life.cipher,
+        numbers: Numbers {
             spi: life.spi,
             sequence: number.sequence,
             extended: life.extended,
-        };
-        if !life.cipher.seal_into(numbers, number.iv, body, tag) {
-            return None;
-        }
-        let written = run.front.as_ref()?;
-        written.write(frame, class, dont_fragment, number)?;
-        run.count(length);
-        Some(())
-    }
+        },
+        iv: number.iv,
+        start,
+    })
 }

@@ -16,34 +16,112 @@ use crate::{
     outer::{Front, Peer},
     selecting::Address,
     sequence::{Lot, Number, Sequence},
-    setup::{self, Age, Protecting, Tunnel},
+    setup::{self, Age, Life, Protecting, Tunnel},
     window::{Seen, Window},
 };
 
 /// The length that no tunnelled packet exceeds.
 const LONGEST: u64 = u16::MAX as u64;
 
-/// The runs of each direction that a batch may have at a time, of different keys.
-pub const RUNS: usize = 8;
+/// More than twice the packets of a batch, so that places are found fast; a power of two.
+const PLACES: usize = 2 * Batch::MAX;
+const FREE: u8 = u8::MAX;
 
-/// Returns the place of a tunnel's run of outbound packets.
-#[inline]
-#[must_use]
-pub fn outbound_slot(tunnel: &Tunnel) -> usize {
-    tunnel.number % RUNS
+/// The runs of a batch in one direction, by the number of a tunnel or the SPI of an association.
+pub struct Runs<R> {
+    /// None: the run has ended.
+    runs: Vec<(u32, Option<R>)>,
+    /// A hash table of their indices, with linear probing. A batch has at most [`Batch::MAX`] keys.
+    places: [u8; PLACES],
 }
 
-/// Returns the place of the run of an inbound association.
-#[inline]
-#[must_use]
-pub fn inbound_slot(spi: u32) -> usize {
-    spi as usize % RUNS
+impl<R> Runs<R> {
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            runs: Vec::new(),
+            places: [FREE; PLACES],
+        }
+    }
+
+    /// Returns where the runs of a key are.
+    #[inline]
+    pub fn of(&mut self, key: u32) -> usize {
+        let mut place = key as usize % PLACES;
+        while self.places[place] != FREE {
+            let at = usize::from(self.places[place]);
+            if self.runs[at].0 == key {
+                return at;
+            }
+            place = (place + 1) % PLACES;
+        }
+        self.places[place] = self.runs.len() as u8;
+        self.runs.push((key, None));
+        self.runs.len() - 1
+    }
+
+    #[inline]
+    pub fn get(&mut self, at: usize) -> Option<&mut R> {
+        self.runs.get_mut(at)?.1.as_mut()
+    }
+
+    /// Begins a run in a place whose former one has ended.
+    pub fn begin(&mut self, at: usize, run: R) {
+        self.runs[at].1 = Some(run);
+    }
+
+    pub fn end(&mut self, at: usize) {
+        self.runs[at].1 = None;
+    }
+
+    pub fn end_all(&mut self) {
+        self.runs.iter_mut().for_each(|(_, run)| *run = None);
+    }
 }
 
-/// Returns packets and bytes that all workers together may count in their present runs.
-fn most(context: &Context<'_>) -> (u64, u64) {
-    let packets = (Batch::MAX * context.workers().max(1)) as u64;
-    (packets, packets * LONGEST)
+/// The packets that a run has had. They are counted in the state when it ends.
+pub struct Tally<'a> {
+    rows: &'a Rows,
+    row: usize,
+    is_far: bool,
+    packets: u64,
+    bytes: u64,
+}
+
+impl<'a> Tally<'a> {
+    fn new((rows, context): (&'a Rows, &Context<'_>), row: usize, life: &Life) -> Self {
+        // All workers together may count these in their present runs.
+        let packets = (Batch::MAX * context.workers().max(1)) as u64;
+        let most = (packets, packets * LONGEST);
+        Self {
+            rows,
+            row,
+            is_far: life.lasts(rows, row, context.now(), most),
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    #[inline]
+    pub fn count(&mut self, bytes: usize) {
+        self.packets += 1;
+        self.bytes += bytes as u64;
+    }
+
+    /// Tells whether the run ends, because the next packet may reach a limit of the key's lifetime.
+    #[inline]
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        !self.is_far
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        if self.packets > 0 {
+            self.rows.count(self.row, self.packets, self.bytes);
+        }
+    }
 }
 
 /// A run of packets that one key protects.
@@ -57,12 +135,10 @@ pub struct Sealing<'a> {
     pub longest: usize,
     /// None until the next station's MAC address is known.
     pub front: Option<Front>,
-    is_far: bool,
     now: u64,
     lot: Lot,
     next_lot: u64,
-    packets: u64,
-    bytes: u64,
+    pub tally: Tally<'a>,
 }
 
 impl<'a> Sealing<'a> {
@@ -73,8 +149,6 @@ impl<'a> Sealing<'a> {
         (association, sequence): (&'a Protecting, &'a Sequence),
         longest: usize,
     ) -> Self {
-        let now = context.now();
-        let life = &association.life;
         Self {
             rows,
             tunnel,
@@ -83,12 +157,10 @@ impl<'a> Sealing<'a> {
             peer: tunnel.peer(),
             longest,
             front: None,
-            is_far: life.lasts(rows, sequence.row(), now, most(context)),
-            now,
+            now: context.now(),
             lot: Lot::default(),
             next_lot: 1,
-            packets: 0,
-            bytes: 0,
+            tally: Tally::new((rows, context), sequence.row(), &association.life),
         }
     }
 
@@ -112,28 +184,13 @@ impl<'a> Sealing<'a> {
     pub fn number(&mut self) -> Option<Number> {
         self.lot.take()
     }
-
-    #[inline]
-    pub fn count(&mut self, bytes: usize) {
-        self.packets += 1;
-        self.bytes += bytes as u64;
-    }
-
-    /// Tells whether the run ends, because the next packet may reach a limit of the key's lifetime.
-    #[inline]
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        !self.is_far
-    }
 }
 
 impl Drop for Sealing<'_> {
     fn drop(&mut self) {
         self.sequence.give_back(&mut self.lot);
-        if self.packets > 0 {
+        if self.tally.packets > 0 {
             self.tunnel.sent.store(self.now, Ordering::Relaxed);
-            let row = self.sequence.row();
-            self.rows.count(row, self.packets, self.bytes);
         }
     }
 }
@@ -150,10 +207,8 @@ pub struct Opening<'a> {
     pub peer: Option<Peer>,
     /// The next station of the latest packet.
     pub next: Option<(Address, MacAddress)>,
-    is_far: bool,
     has_noted: bool,
-    packets: u64,
-    bytes: u64,
+    pub tally: Tally<'a>,
 }
 
 impl<'a> Opening<'a> {
@@ -168,7 +223,6 @@ impl<'a> Opening<'a> {
         if association.life.age(rows, row, now) == Age::Over {
             return None;
         }
-        let is_far = association.life.lasts(rows, row, now, most(context));
         Some(Self {
             rows,
             tunnel,
@@ -177,10 +231,8 @@ impl<'a> Opening<'a> {
             held: (context.workers() <= 1).then(|| window.hold()),
             peer: None,
             next: None,
-            is_far,
             has_noted: false,
-            packets: 0,
-            bytes: 0,
+            tally: Tally::new((rows, context), row, &association.life),
         })
     }
 
@@ -215,42 +267,21 @@ impl<'a> Opening<'a> {
         self.window.look(self.rows, sequence)
     }
 
-    /// Notes the number of an authentic packet. `seen`: the judgement on it before it was decrypted.
+    /// Judges the number of an authentic packet, and notes it.
     #[inline]
-    pub fn accept(&mut self, sequence: u64, seen: Seen) -> Seen {
+    pub fn accept(&mut self, sequence: u64) -> Seen {
         self.has_noted = true;
-        match (&self.held, seen) {
-            (Some(held), Seen::First { highest }) => {
-                self.window.note(self.rows, sequence, highest, held);
-                seen
-            }
-            // Another worker may have opened a copy meanwhile.
-            _ => self.window.accept(self.rows, sequence),
+        match &self.held {
+            Some(held) => self.window.accept_held(self.rows, sequence, held),
+            None => self.window.accept(self.rows, sequence),
         }
-    }
-
-    #[inline]
-    pub fn count(&mut self, bytes: usize) {
-        self.packets += 1;
-        self.bytes += bytes as u64;
-    }
-
-    /// Tells whether the run ends, because the next packet may reach a limit of the key's lifetime.
-    #[inline]
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        !self.is_far
     }
 }
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
-        let row = self.window.row();
-        if self.packets > 0 {
-            self.rows.count(row, self.packets, self.bytes);
-        }
         if self.has_noted {
-            self.rows.touch(row);
+            self.rows.touch(self.window.row());
         }
     }
 }

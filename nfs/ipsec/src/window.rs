@@ -99,7 +99,7 @@ impl Window {
         }
     }
 
-    /// Keeps other workers from noting numbers. Numbers that its holder has [looked](Self::look) at stay as they are.
+    /// Keeps other workers from noting numbers.
     pub fn hold(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,22 +107,21 @@ impl Window {
     /// Judges the number of an authentic packet, and notes it. The row must be [touched](Rows::touch) afterwards.
     #[inline]
     pub fn accept(&self, rows: &Rows, sequence: u64) -> Seen {
-        let held = self.hold();
-        let seen = self.look(rows, sequence);
-        if let Seen::First { highest } = seen {
-            self.note(rows, sequence, highest, &held);
-        }
-        seen
+        self.accept_held(rows, sequence, &self.hold())
     }
 
-    /// Notes the number of an authentic packet that was judged as new under the same hold, as [`accept`](Self::accept) does.
+    /// Does the same under a hold.
     #[inline]
-    pub fn note(&self, rows: &Rows, sequence: u64, highest: bool, _held: &MutexGuard<'_, ()>) {
-        if highest {
-            self.advance(rows, sequence);
+    pub fn accept_held(&self, rows: &Rows, sequence: u64, _held: &MutexGuard<'_, ()>) -> Seen {
+        let seen = self.look(rows, sequence);
+        if let Seen::First { highest } = seen {
+            if highest {
+                self.advance(rows, sequence);
+            }
+            let word = word(sequence);
+            rows.write(self.row, word, rows.get(self.row, word) | bit(sequence));
         }
-        let word = word(sequence);
-        rows.write(self.row, word, rows.get(self.row, word) | bit(sequence));
+        seen
     }
 
     /// Moves the window. After a kill between two writes, some numbers count as seen that were not: never the other way round.
