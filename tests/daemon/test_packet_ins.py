@@ -81,6 +81,27 @@ def test_a_packet_is_continued_at_the_switch_that_has_sent_it(twin: Twin) -> Non
             assert ours == reference
 
 
+def test_a_packet_is_continued_after_a_restart(twin: Twin) -> None:
+    for port in (1, 2, 3):
+        twin.ofctl("add-flow", f"in_port={port},actions=controller(pause),output:{port % 3 + 1}")
+    with ExitStack() as stack:
+        peers = connect(stack, twin, nicira(_SET_FORMAT, struct.pack("!I", 2)))
+        paused: list[list[bytes]] = []
+        for port in (1, 2, 3):
+            assert twin.send(port, frame(port, 9)) == {}
+            paused.append([peer.next() for peer in peers])
+    twin.daemon.stop()
+    with Oneswitchd(twin.labs[0].server_toml) as again:
+        again.wait_up()
+        for port, packet_ins in zip((1, 2, 3), paused, strict=True):
+            for target, packet_in in zip(twin.targets, packet_ins, strict=True):
+                peer = Peer(target, message(_HELLO))
+                peer.send(nicira(_RESUME, packet_in[16:]))
+                assert peer.answers() == []
+                peer.close()
+            assert list(twin.settle()) == [port % 3 + 1]
+
+
 def test_packet_ins_go_to_the_controllers_with_their_id(twin: Twin) -> None:
     rules = (
         "in_port=1,actions=controller(id=5)",

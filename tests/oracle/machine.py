@@ -45,6 +45,9 @@ def begin(draw: Draw, model: Model) -> list[Step]:
 def step(draw: Draw, model: Model) -> Step:
     """Draw the next step."""
     if model.has_frames and model.pauses and draw(st.integers(0, 1)):
+        if draw(st.integers(0, 7)) == 0:
+            model.senders = {number: Sender(sender.version) for number, sender in model.senders.items()}
+            return RestartOneswitchd()
         model.has_frames = False
         return Resume(draw(st.integers(0, CONTROLLERS - 1)), model.next_xid())
     weights = [weight for weight, _ in _STEPS]

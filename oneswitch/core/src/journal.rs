@@ -1,3 +1,4 @@
+pub mod bridges;
 pub mod moves;
 pub mod port_counters;
 pub mod records;

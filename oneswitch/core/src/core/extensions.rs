@@ -29,8 +29,10 @@ impl Core {
         to: Hearers,
     ) {
         let bridge = continuation::properties_of(frame).and_then(continuation::bridge_of);
-        if bridge.is_some() {
-            self.switches.list[switch].in_continuations = bridge;
+        let known = &mut self.switches.list[switch].in_continuations;
+        if bridge.is_some() && *known != bridge {
+            *known = bridge;
+            self.server.unsettled = true;
         }
         self.controllers.relay_packet_in(frame, id, to);
     }

@@ -2,6 +2,7 @@
 
 use crate::api::Restored;
 use crate::core::Core;
+use crate::journal::bridges::{self, SavedBridge};
 use crate::journal::records::{Clock, JournalError, Settings};
 use crate::journal::restore::replay;
 use crate::server::flood::Flood;
@@ -54,8 +55,10 @@ impl Core {
     fn write_settled(&mut self) {
         let settings = Settings::of(&self.server, self.switches.fragment_flags);
         let names = |switch: usize| self.switches.list[switch].name.clone();
+        let switches = self.switches.list.iter();
+        let bridges = bridges::encode(switches.map(|s| (s.name.as_str(), s.in_continuations)));
         self.journal
-            .settle(&self.truth, &self.server, &settings, names);
+            .settle(&self.truth, &self.server, &settings, bridges, names);
     }
 
     /// Tells whether the saved port map is outdated: the journal knew of moves that it lacks.
@@ -107,6 +110,12 @@ impl Core {
         self.switches.port_counters.are_needed = !replayed.port_counters.is_empty();
         for saved in replayed.port_counters {
             saved.restore(&mut self.server);
+        }
+        for SavedBridge { name, bridge } in replayed.bridges {
+            let mut switches = self.switches.list.iter_mut();
+            if let Some(switch) = switches.find(|switch| switch.name == name) {
+                switch.in_continuations = Some(bridge);
+            }
         }
         self.server
             .derive_executors_with(self.truth.moves_in_port());

@@ -64,6 +64,8 @@ pub mod kind {
     pub const PORT_COUNTERS: u8 = 11;
     /// The numbers of hidden groups that are in use; see [`crate::model::hidden`].
     pub const HIDDEN: u8 = 12;
+    /// The identities of `virt` bridges; see [`crate::journal::bridges`].
+    pub const BRIDGES: u8 = 13;
 }
 
 /// A damaged journal.
@@ -118,6 +120,7 @@ pub struct Journal {
     pub tables: Vec<u8>,
     pub port_counters: Vec<u8>,
     pub hidden: Vec<u8>,
+    pub bridges: Vec<u8>,
 }
 
 impl Journal {
@@ -179,13 +182,14 @@ impl Journal {
         }
     }
 
-    /// Records the settings, the current moves, the quarantined flow-ids, the configurations of tables, counters of ports and the numbers of
-    /// hidden groups, if they have changed.
+    /// Records the settings, the current moves, the quarantined flow-ids, the configurations of tables, counters of ports, the numbers of
+    /// hidden groups and the identities of bridges, if they have changed.
     pub fn settle(
         &mut self,
         truth: &Truth,
         server: &Server,
         settings: &Settings,
+        bridges: Vec<u8>,
         switch_name: impl Fn(usize) -> String,
     ) {
         let Some(clock) = &self.clock else {
@@ -203,6 +207,7 @@ impl Journal {
             (kind::TABLES, truth.table_configs.encode(), &mut self.tables),
             (kind::PORT_COUNTERS, port_counters, &mut self.port_counters),
             (kind::HIDDEN, server.hidden.encode(), &mut self.hidden),
+            (kind::BRIDGES, bridges, &mut self.bridges),
         ];
         for (kind, is, was) in kept {
             if is != *was {

@@ -1,6 +1,7 @@
 //! Writing and restoring the journal.
 
 use crate::api::Restored;
+use crate::journal::bridges::{self, SavedBridge};
 use crate::journal::moves::{self, array, SavedMove};
 use crate::journal::port_counters::{self, SavedCounters};
 use crate::journal::records::{
@@ -59,6 +60,7 @@ impl Journal {
         self.tables.clear();
         self.port_counters.clear();
         self.hidden.clear();
+        self.bridges.clear();
         out
     }
 
@@ -78,6 +80,7 @@ pub struct Replayed {
     pub retired: Vec<u8>,
     pub port_counters: Vec<SavedCounters>,
     pub hidden: HiddenGroups,
+    pub bridges: Vec<SavedBridge>,
     pub restored: Restored,
 }
 
@@ -93,6 +96,7 @@ pub fn replay(journal: &[u8], clock: Clock) -> Result<Replayed, JournalError> {
         retired: Vec::new(),
         port_counters: Vec::new(),
         hidden: HiddenGroups::default(),
+        bridges: Vec::new(),
         clock,
     };
     let mut restored = Restored::default();
@@ -116,6 +120,7 @@ pub fn replay(journal: &[u8], clock: Clock) -> Result<Replayed, JournalError> {
         retired: reader.retired,
         port_counters: reader.port_counters,
         hidden: reader.hidden,
+        bridges: reader.bridges,
         restored,
     })
 }
@@ -171,6 +176,7 @@ struct Replay {
     retired: Vec<u8>,
     port_counters: Vec<SavedCounters>,
     hidden: HiddenGroups,
+    bridges: Vec<SavedBridge>,
     clock: Clock,
 }
 
@@ -234,6 +240,10 @@ impl Replay {
             kind::HIDDEN => {
                 let hidden = HiddenGroups::decode(input);
                 self.hidden = hidden.ok_or("the numbers of hidden groups cannot be read")?;
+            }
+            kind::BRIDGES => {
+                let saved = bridges::decode(input);
+                self.bridges = saved.ok_or("the identities of bridges cannot be read")?;
             }
             _ => return Err("a record of unknown kind"),
         }

@@ -46,6 +46,8 @@ pub struct FakeBridge {
     /// The highest meter that it reports.
     pub max_meter: u32,
     pub packet_outs: Vec<PacketOut>,
+    /// Packets that were continued here.
+    pub resumed: usize,
     pub table_mods: usize,
     pub tlv_table: BTreeMap<u16, TlvMapping>,
     /// The format of packet-ins that its controller has chosen.

@@ -16,6 +16,7 @@ impl FakeBridge {
             .map_err(|refusal| refusal.error)?
         {
             Extension::PacketInFormat(format) => self.packet_in_format = format,
+            Extension::Resume => self.resumed += 1,
             Extension::TlvTableRequest => {
                 let mappings: Vec<TlvMapping> = self.tlv_table.values().copied().collect();
                 self.reply(xid, tlv_table::reply(&mappings));
@@ -110,6 +111,50 @@ fn packet_ins_come_with_what_continues_them_while_a_controller_wants_that() {
     lab.controller_down(2);
     lab.run();
     assert_eq!(formats(&mut lab), [PacketInFormat::Standard; 2]);
+}
+
+#[test]
+fn packets_are_continued_at_their_switch_after_a_restart() {
+    let mut lab = Lab::new(3, &[0, 1, 2]);
+    lab.send(1, 1, &set_packet_in_format(PacketInFormat::Nicira2));
+    lab.run();
+    let packet = PacketIn {
+        buffer_id: openflow13::NO_BUFFER,
+        total_len: 0,
+        reason: PacketIn::ACTION,
+        table_id: 0,
+        cookie: 7,
+        matching: from(1),
+        data: Box::default(),
+    };
+    let continued = |bridge: u8| {
+        let nested = [0, 8, 0, 32, 0, 0, 0, 0, 0x80, 0, 0, 20];
+        [&nested[..], &[bridge; 16], &[0; 4]].concat()
+    };
+    for (switch, bridge) in [(1, 7), (2, 8), (2, 9)] {
+        let mut frame = encode_packet_in(VERSION, &packet, PacketInFormat::Nicira2).unwrap();
+        frame.extend(continued(bridge));
+        let length = u16::try_from(frame.len()).unwrap();
+        frame[2..4].copy_from_slice(&length.to_be_bytes());
+        lab.virt(switch).output.push(frame);
+        lab.run();
+    }
+    lab.restart();
+    lab.run();
+    lab.take(1);
+    // Bridge 8 was there before 9. The hypervisor refuses packets of bridges that nobody knows.
+    for (bridge, at) in [(7, 1), (9, 2), (8, 0), (5, 0)] {
+        let resume = Message::Experimenter(Experimenter {
+            vendor: openflow13::NX_VENDOR,
+            subtype: 28,
+            body: continued(bridge).into(),
+        });
+        lab.send(1, 9, &resume);
+        lab.run();
+        let got = [0, 1, 2].map(|switch| std::mem::take(&mut lab.virt(switch).resumed));
+        let expected = [0, 1, 2].map(|switch| usize::from(at == switch));
+        assert_eq!(got, expected, "{bridge}");
+    }
 }
 
 #[test]
