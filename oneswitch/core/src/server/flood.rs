@@ -128,9 +128,11 @@ impl Flood {
     pub fn resume(&mut self, number: u64) {
         if let Some(mut current) = self.generations.pop_back() {
             current.number = number;
-            // The first list, which is empty, may have the same flow-id.
-            self.generations
-                .retain(|g| g.flow_id() != current.flow_id());
+            // The first list, which is empty, stands for the one before: with its own number it could have a later one's flow-id.
+            match number.checked_sub(1) {
+                Some(before) => self.generations.iter_mut().for_each(|g| g.number = before),
+                None => self.generations.clear(),
+            }
             self.generations.push_back(current);
         }
         self.in_force = number.saturating_sub(1);
