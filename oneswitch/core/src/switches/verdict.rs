@@ -223,6 +223,8 @@ pub struct Verdicts {
     pub is_watched: bool,
     /// The first packet-out of the open batch.
     since: Option<Instant>,
+    /// The newest batch that something waits for.
+    awaited: u64,
     closed: u64,
     settled: u64,
 }
@@ -240,7 +242,8 @@ impl Verdicts {
     /// Returns the batch to wait for so that everything sent until now is settled.
     pub fn current_batch(&mut self) -> u64 {
         self.due = true;
-        self.closed + u64::from(self.is_open())
+        self.awaited = self.closed + u64::from(self.is_open());
+        self.awaited
     }
 
     /// Returns the batch of the next message.
@@ -460,7 +463,11 @@ impl Verdicts {
 
     /// Closes the open batch if it is due; returns the bridges to send a barrier with `barrier` as xid.
     pub fn close(&mut self, barrier: u32) -> Option<Bridges> {
-        if self.joined.is_some() || !std::mem::take(&mut self.due) || !self.is_open() {
+        if self.joined.is_some() || !std::mem::take(&mut self.due) {
+            return None;
+        }
+        // The only switch of a batch may have disconnected since.
+        if !self.is_open() && self.awaited <= self.closed {
             return None;
         }
         self.since = None;

@@ -187,6 +187,19 @@ fn a_batch_is_settled_when_all_its_switches_have_answered() {
     assert_eq!(verdicts.close(8), None);
 }
 
+/// A barrier that comes while a port flips at one switch only, which then disconnects.
+#[test]
+fn a_batch_that_something_waits_for_is_settled_when_its_only_switch_is_gone() {
+    let (mut verdicts, mut truth) = (Verdicts::default(), Truth::default());
+    verdicts.touch(1, Bridge::Edge);
+    let batch = verdicts.current_batch();
+    verdicts.forget(1, Bridge::Edge);
+    assert_eq!(verdicts.close(7), Some(Bridges::default()));
+    let settled = verdicts.settle(&mut truth, &mut Journal::default());
+    assert!(settled.is_some() && verdicts.is_settled(batch));
+    assert_eq!(verdicts.close(8), None);
+}
+
 #[test]
 fn who_accepted_what_another_refused_is_repaired() {
     let (mut verdicts, mut truth) = (Verdicts::default(), Truth::default());
