@@ -217,6 +217,26 @@ def test_counters_are_those_of_one_bridge(both: Comparison) -> None:
     assert found[0] == found[1]
 
 
+def test_an_enqueue_of_a_bucket_does_nothing(both: Comparison) -> None:
+    """Three actions of OpenFlow 1.5 for it do something, and all versions tell them apart as those of one bridge."""
+    three = nicira.action(5, bytes(6))
+    three = struct.pack("!HHI", 21, 8, 3) + struct.pack("!HHIH6x", 0, 16, 6, 0xFFFF) + three
+    body = m.group_mod(_ADD, _ALL, bucket(1, three), bucket(2, three + of.output(5)), group=2)
+    data = add(_ALL, bucket(7, ENQUEUE), bucket(9, ENQUEUE + output(5)), bucket(3, nicira.action(42, bytes(6) + ENQUEUE)))
+    rule = messages10.FlowMod10(priority=5, actions=messages10.group(1) + messages10.group(2)).encode(9)
+    for target in both.targets:
+        assert ask(target, frame(of.GROUP_MOD, body, 6), version=6) == []
+        assert ask(target, data + rule, version=1) == []
+    for step in (Check(), Execute(1, 1), Move(2, 1), RestartOneswitchd()):
+        both.play(step)
+        both.play(Inject(1, (_PACKET,)))
+        ours, reference = (described(target) for target in both.targets)
+        assert ours == reference
+        both.play(Check())
+    both.play(RestartSwitch(1))
+    both.play(Inject(1, (_PACKET,)))
+
+
 def test_groups_stay_when_ports_move_and_switches_restart(both: Comparison) -> None:
     rule = using_group()
     for target in both.targets:

@@ -8,6 +8,7 @@
 
 mod actions;
 mod ages;
+mod enqueue;
 mod flow_mods;
 mod frames;
 mod groups;
@@ -33,6 +34,7 @@ pub(crate) use moves::{buckets_with_moves, instructions_with_moves};
 pub(crate) use notices::put_padded;
 
 pub use ages::{decode_ages, encode_ages_request, Age};
+pub use enqueue::{ends_idle_enqueue, without_idle_enqueues};
 pub use later::decode_later_flow_mod;
 pub use lenient::{encode_rewrite, encode_table_ids, without_inconsistent, Rewrite};
 pub use matching::nxm_name;

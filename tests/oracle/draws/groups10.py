@@ -8,7 +8,6 @@ from tests.oracle.dialects.messages15 import parts
 from tests.oracle.draws import openflow10, openflow15
 from tests.oracle.draws.model import Draw, Model
 
-_ENQUEUE = 11
 _SET_VLAN_VID, _SET_VLAN_PCP = 1, 2
 
 
@@ -30,10 +29,8 @@ def _actions(draw: st.DrawFn, model: Model, chain: tuple[int, ...], *, odd: bool
 
 
 def _is_alike(action: bytes, model: Model) -> bool:
-    """Tell whether an action means the same in OpenFlow 1.5, and reads the same in the versions of this run.
+    """Tell whether an action reads the same in the versions of this run.
 
-    Known differences: switches get these groups over OpenFlow 1.5, where ``enqueue`` is three actions of an action set;
-    later versions show setters of a tag as loads.
+    Known difference: later versions show setters of a tag as loads.
     """
-    kind = int.from_bytes(action[:2])
-    return kind != _ENQUEUE and (model.is_old or kind not in (_SET_VLAN_VID, _SET_VLAN_PCP))
+    return model.is_old or int.from_bytes(action[:2]) not in (_SET_VLAN_VID, _SET_VLAN_PCP)

@@ -6,6 +6,7 @@
 
 use super::translate::set_by;
 use super::{spelled_controller, spelled_fields};
+use openflow13::openflow10::ends_idle_enqueue;
 use openflow13::{ActionList, Bucket, Buckets, Instructions, Match, MeterBand, OxmField};
 
 const GOTO_TABLE: u16 = 1;
@@ -26,6 +27,8 @@ const ORDER: [u16; 6] = [
 const HEADER: usize = 8;
 const BUCKET_HEADER: usize = 16;
 const SET_FIELD: u16 = 25;
+/// Nicira's.
+const POP_QUEUE: u16 = 5;
 
 /// Returns the instructions of a rule as a switch reports them.
 pub fn spelled_instructions(written: &Instructions, matching: &Match) -> Instructions {
@@ -40,7 +43,8 @@ pub fn spelled_buckets(written: &Buckets, is_openflow10: bool) -> Buckets {
     let spelled = |bucket: Bucket<'_>| {
         let mut list = Vec::new();
         for item in items(bucket.actions.as_bytes(), 2) {
-            match is_openflow10 && set_by(item).is_some() {
+            let is_kept = || set_by(item).is_some() || ends_idle_enqueue(item);
+            match is_openflow10 && is_kept() {
                 true => list.extend(item),
                 false => action(item, None, &mut list),
             }
@@ -250,6 +254,7 @@ fn experimenter(item: &[u8], out: &mut Vec<u8>) {
         (Some([0, 0, 0x23, 0x20]), Some(id), _) => {
             put_set_field(0x8000, TUN_ID, &[&[0; 4], id].concat(), out)
         }
+        (Some([0, 0, 0x23, 0x20]), ..) if subtype == Some(POP_QUEUE) => put_padded(item, 10, out),
         (Some([0, 0, 0x23, 0x20]), _, Some(id)) => put_set_field(0x8000, TUN_ID, id, out),
         (Some([0, 0, 0x23, 0x20]), _, _) => {
             match spelled_fields::spelled(item).or_else(|| spelled_controller::spelled(item)) {
@@ -279,8 +284,12 @@ fn put_set_field(class: u16, field: u8, value: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::{equal_instructions, instructions, same_bands, same_buckets, same_instructions};
+    use super::{
+        equal_instructions, instructions, same_bands, same_buckets, same_instructions,
+        spelled_buckets,
+    };
     use openflow13::Instructions;
+    use openflow13::{group_no, port_no, Buckets};
 
     fn bytes(hex: &str) -> Vec<u8> {
         let digits = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
@@ -407,6 +416,19 @@ mod tests {
         assert!(same_bands(&band("00000000"), &band("000003e8")));
         assert!(!same_bands(&band("00000000"), &band("00000064")));
         assert!(!same_bands(&band("00000064"), &band("000003e8")));
+    }
+
+    #[test]
+    fn only_openflow10_tells_an_enqueue_from_three_actions() {
+        let pop = |padding: &[u8; 6]| {
+            let head = [0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 5];
+            let list = openflow13::ActionList::from_bytes([&head[..], padding].concat()).unwrap();
+            Buckets::build([(0, port_no::ANY, group_no::ANY, &list)])
+        };
+        let (marked, plain) = (pop(b"set/10"), pop(&[0; 6]));
+        assert_eq!(spelled_buckets(&marked, false), plain);
+        assert_eq!(spelled_buckets(&marked, true), marked);
+        assert_eq!(spelled_buckets(&pop(&[1; 6]), true), plain);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use crate::model::hidden::{Hidden, HiddenGroups, Watch};
 use crate::model::rule::{copy_flags, Rule, MESSAGE_FLAGS};
+use openflow13::openflow10::without_idle_enqueues;
 use openflow13::{
     port_no, ActionList, FlowMod, FlowModCommand, Instructions, PacketOut, NX_VENDOR,
 };
@@ -126,13 +127,15 @@ pub fn instructions_with_flood_group(mut list: &[u8], hidden: &HiddenGroups) -> 
     result
 }
 
-/// Translates buckets for a switch: they flood by the hidden group, and watch hidden groups (liveness.rs) instead of ports.
+/// Translates buckets for a switch: they flood by the hidden group, watch hidden groups (liveness.rs) instead of ports, and lack what does
+/// nothing in them.
 ///
 /// A bucket is an action set: only a lone output to FLOOD, without a group beside it, may become one.
 pub fn physical_buckets(mut list: &[u8], hidden: &HiddenGroups) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len());
     while let Some((bucket, rest)) = split_tlv(list, 0) {
         let (header, actions) = bucket.split_at(BUCKET_HEADER.min(bucket.len()));
+        let actions = &without_idle_enqueues(actions)[..];
         let start = result.len();
         if count(actions, OUTPUT) == 1 && count(actions, GROUP) == 0 {
             let actions = actions_with_flood_group(actions, hidden);

@@ -1,6 +1,7 @@
 //! The core's knowledge of a list of actions or instructions; it passes everything else on unread.
 
 use crate::model::hidden::Hidden;
+use openflow13::openflow10::ends_idle_enqueue;
 use openflow13::{actions, group_no, port_no, Action, Actions, Buckets, Instruction, Instructions};
 
 /// Nicira action subtypes that matter here (Open vSwitch, lib/ofp-actions.c).
@@ -49,6 +50,8 @@ pub struct Facts {
     pub has_meter_inside: bool,
     /// Of a group: some bucket watches a possible virtual port.
     pub watches: bool,
+    /// Of a group: some bucket has OpenFlow 1.0's `enqueue`, which does nothing there.
+    pub enqueues_idly: bool,
     /// Of a group: some bucket watches a group.
     pub watches_group: bool,
     /// Keeps state that one switch would share between all ports.
@@ -89,6 +92,10 @@ impl Facts {
         let mut facts = Self::default();
         for bucket in buckets.iter() {
             facts.visit(bucket.actions);
+            facts.enqueues_idly |= bucket
+                .actions
+                .iter()
+                .any(|item| ends_idle_enqueue(item.raw));
             facts.watches |= Hidden::instead_of((bucket.watch_port, bucket.watch_group)).is_some();
             facts.watches_group |= bucket.watch_group != group_no::ANY;
         }
@@ -102,7 +109,7 @@ impl Facts {
 
     /// Tells whether a group differs between switches and controllers.
     pub fn is_translated_group(&self) -> bool {
-        self.floods || self.watches
+        self.floods || self.watches || self.enqueues_idly
     }
 
     fn visit(&mut self, list: Actions<'_>) {

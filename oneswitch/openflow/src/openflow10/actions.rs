@@ -18,13 +18,14 @@ use crate::port::{from_openflow10, port_no};
 use crate::wire::{patch_length, u16_at, u32_at, Put, Reader};
 use crate::NX_VENDOR;
 
+use super::enqueue::{ends_idle_enqueue, enqueue, mark, put_enqueue, ENQUEUED, POP_QUEUE};
 use super::matching::nxm_name;
 use super::moves::as_move;
 use super::padding::put_nicira;
 use super::to_port16;
 
 /// `ofp_action_type` of OpenFlow 1.0.
-mod kind10 {
+pub(super) mod kind10 {
     pub const OUTPUT: u16 = 0;
     pub const SET_VLAN_VID: u16 = 1;
     pub const SET_VLAN_PCP: u16 = 2;
@@ -51,7 +52,6 @@ const SET_MPLS_TC_11: u16 = 14;
 /// those used to say in 1.0 what 1.3 has actions for.
 mod nicira10 {
     pub const SET_QUEUE: u16 = 4;
-    pub const POP_QUEUE: u16 = 5;
     pub const REG_LOAD: u16 = 7;
     pub const RESUBMIT_TABLE: u16 = 14;
     pub const DEC_TTL: u16 = 18;
@@ -73,8 +73,6 @@ const VID_BITS: (u16, u16) = (0, 13);
 const PCP_BITS: (u16, u16) = (12, 4);
 const CFI_BIT: (u16, u16) = (12, 1);
 const CFI: u16 = 0x1000;
-/// The `max_len` of the output that Open vSwitch shows for `enqueue`: others are outputs between two actions of their own.
-const ENQUEUED: u16 = u16::MAX;
 
 fn bad(error: ErrorCode, detail: &'static str) -> Refusal {
     Refusal::new(error, detail)
@@ -113,10 +111,13 @@ fn split(mut list: &[u8]) -> impl Iterator<Item = Result<&[u8], Refusal>> {
 pub(super) fn to_bucket(list: &[u8]) -> Result<Vec<u8>, Refusal> {
     let mut translated = Vec::with_capacity(2 * list.len());
     for action in split(list) {
-        let start = translated.len();
-        translate(action?, &mut translated)?;
-        let added = translated.get(start..).unwrap_or_default();
+        let (action, start) = (action?, translated.len());
+        translate(action, &mut translated)?;
+        let added = translated.get_mut(start..).unwrap_or_default();
         load_check::check(Actions::from_bytes(added)?)?;
+        if u16_at(action, 0) == Some(kind10::ENQUEUE) {
+            mark(added);
+        }
     }
     let mut out = Vec::with_capacity(translated.len());
     let mut rest = Actions::trusted(&translated, 0).iter();
@@ -179,7 +180,7 @@ fn translate(action: &[u8], out: &mut Vec<u8>) -> Result<(), Refusal> {
             put_number(out, k::SET_QUEUE, u32_at(action, 12).unwrap_or_default());
             // As Open vSwitch shows it to later versions.
             put_output(out, from_openflow10(number), ENQUEUED);
-            put_nicira(out, nicira10::POP_QUEUE, &[0; 6]);
+            put_nicira(out, POP_QUEUE, &[0; 6]);
         }
         _ => {
             let index = usize::from(kind - kind10::SET_DL_SRC);
@@ -256,6 +257,8 @@ fn put_load(out: &mut Vec<u8>, header: u32, (offset, bits): (u16, u16), value: u
 enum Reading {
     /// A controller, which gets the actions of OpenFlow 1.0 that it has written.
     Controller,
+    /// The same, about a bucket.
+    OfBucket,
     /// A switch, which says the same actions over OpenFlow 1.3 as a rule has here.
     Switch,
 }
@@ -299,7 +302,7 @@ fn translated(instructions: &Instructions, reading: Reading) -> Vec<u8> {
 
 /// Translates the actions of a bucket.
 pub(super) fn of_bucket(list: Actions<'_>) -> Vec<u8> {
-    to_10(list, Reading::Controller)
+    to_10(list, Reading::OfBucket)
 }
 
 /// Translates a list of actions of OpenFlow 1.3.
@@ -307,25 +310,15 @@ fn to_10(list: Actions<'_>, reading: Reading) -> Vec<u8> {
     let mut out = Vec::with_capacity(list.as_bytes().len());
     let mut rest = list.iter();
     while let Some(item) = rest.next() {
-        let mut ahead = rest.clone();
-        if let (Action::SetQueue(queue), Some(output), Some(pop)) =
-            (item.action, ahead.next(), ahead.next())
-        {
-            if let (
-                Action::Output {
-                    port,
-                    max_len: ENQUEUED,
-                },
-                true,
-            ) = (output.action, is_pop_queue(&pop))
-            {
-                put_enqueue(&mut out, port, queue);
-                rest = ahead;
-                continue;
-            }
+        let enqueued = enqueue(&item, &rest)
+            .filter(|(.., pop, _)| reading != Reading::OfBucket || ends_idle_enqueue(pop.raw));
+        if let Some((port, queue, _, after)) = enqueued {
+            put_enqueue(&mut out, port, queue);
+            rest = after;
+            continue;
         }
         let is_popped = || rest.clone().next().is_some_and(|next| is_pop(&next));
-        if reading == Reading::Controller && is_load_of_cfi(&item) && is_popped() {
+        if reading != Reading::Switch && is_load_of_cfi(&item) && is_popped() {
             // The strip_vlan that follows needs no tag.
             continue;
         }
@@ -343,18 +336,6 @@ fn is_load_of_cfi(item: &ActionItem<'_>) -> bool {
     let mut load = Vec::new();
     put_load(&mut load, VLAN_TCI, CFI_BIT, 1);
     item.raw == load
-}
-
-fn is_pop_queue(item: &ActionItem<'_>) -> bool {
-    matches!(item.action, Action::Nicira { subtype, .. } if subtype == nicira10::POP_QUEUE)
-}
-
-fn put_enqueue(out: &mut Vec<u8>, port: u32, queue: u32) {
-    out.put_u16(kind10::ENQUEUE);
-    out.put_u16(16);
-    out.put_u16(to_port16(port));
-    out.zeros(6);
-    out.put_u32(queue);
 }
 
 /// An action of OpenFlow 1.0 of eight bytes.
@@ -393,7 +374,7 @@ fn put_10(item: &ActionItem<'_>, reading: Reading, out: &mut Vec<u8>) {
         Action::Nicira {
             subtype: nicira10::REG_LOAD,
             ..
-        } if reading == Reading::Controller => load(item.raw, out),
+        } if reading != Reading::Switch => load(item.raw, out),
         Action::Nicira {
             subtype: nicira_action::CT | nicira_action::CLONE,
             ..
@@ -402,6 +383,11 @@ fn put_10(item: &ActionItem<'_>, reading: Reading, out: &mut Vec<u8>) {
             let header = item.raw.len() - nested.unwrap_or_default();
             let start = out.len();
             out.put(item.raw.get(..header).unwrap_or_default());
+            let reading = match reading {
+                // What is inside is no action set.
+                Reading::OfBucket => Reading::Controller,
+                other => other,
+            };
             if let Some(list) = item.nested() {
                 out.extend(to_10(list, reading));
             }
