@@ -93,6 +93,36 @@ fn counters_are_sums_and_every_rule_is_told_once() {
 }
 
 #[test]
+fn switches_may_list_their_rules_in_different_orders() {
+    let mut lab = Lab::new(3, &[0, 1, 2]);
+    for cookie in 1..=30u64 {
+        // Every third rule is on one switch only.
+        let matching = match cookie % 3 {
+            0 => from(1 + (cookie / 3 % 3) as u32).with_vlan_vid(cookie as u16),
+            _ => any().with_vlan_vid(cookie as u16),
+        };
+        lab.ask(1, &Message::FlowMod(add(cookie, matching, &output(1))));
+    }
+    let mut wanted = vec![0; 31];
+    for switch in 0..3 {
+        for flow in &mut lab.virt(switch).flows {
+            flow.packets = (switch as u64 + 1) * 1000 + flow.cookie;
+            wanted[flow.cookie as usize] += flow.packets;
+        }
+    }
+    let wanted: Vec<(u64, u64)> = (1..).zip(wanted.split_off(1)).collect();
+    assert_eq!(counted(&mut lab), wanted, "all in the same order");
+    lab.virt(1).flows.rotate_left(7);
+    assert_eq!(counted(&mut lab), wanted, "one begins in the middle");
+    lab.virt(2).flows.reverse();
+    assert_eq!(counted(&mut lab), wanted, "one the other way round");
+    for at in [3, 9, 15] {
+        lab.virt(0).flows.swap(at, at + 2);
+    }
+    assert_eq!(counted(&mut lab), wanted, "some exchanged");
+}
+
+#[test]
 fn long_answers_come_in_parts_of_which_the_last_says_so() {
     let mut lab = Lab::new(2, &[0, 1]);
     for number in 0..1200u16 {
