@@ -1,23 +1,30 @@
-"""A dump of all flows through oneswitchd over two Open vSwitch, compared with the same dump from one Open vSwitch."""
+"""A dump of all flows through oneswitchd over two Open vSwitch, compared with the same dump from one Open vSwitch.
+
+``relay_...``: the same through a bare relay (relay.c), which passes on the dump of one Open vSwitch and, for
+``replicated_...``, waits for that of another one, too, and drops it: what dumping both costs without merging.
+"""
 
 import argparse
 import json
 import statistics
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from lab.control_plane import Oneswitchd
 from lab.server import Lab
 from lab.spec import LabSpec
-from programs.flowmods import PORTS, cpu_s
+from programs.flowmods import PORTS, Ways, cpu_s
 from programs.openflow import OpenFlowClient, add_flow
+from programs.relay import Relay
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Seconds of a dump directly and through oneswitchd, and seconds of oneswitchd's CPU time."""
+    """Seconds of a dump directly, through the relay and through oneswitchd, and seconds of oneswitchd's CPU time."""
 
     direct_s: float
+    relay_s: float
     proxy_s: float
     proxy_cpu_s: float
 
@@ -30,33 +37,35 @@ def main() -> None:
     arguments = parser.parse_args()
     repetitions = 5 if arguments.quick else 15
     single, server = LabSpec.star(snics=0, substrate="dummy"), LabSpec.demo(substrate="dummy")
-    with Lab(single).start() as one, Lab(server).start() as two, Oneswitchd(two.server_toml) as oneswitchd:
+    with ExitStack() as stack:
+        one, two, relayed = (stack.enter_context(Lab(spec).start()) for spec in (single, server, server))
+        oneswitchd = stack.enter_context(Oneswitchd(two.server_toml))
+        virts = [switch.virt for switch in relayed.state.switches]
         oneswitchd.wait_up()
-        direct = one.state.switches[0].virt
-        matching, others = (
-            measure(direct, oneswitchd, arguments.flows, repetitions, matches_in_port=matches)
-            for matches in (True, False)
-        )
-    print(json.dumps(report(arguments.flows, matching, others)))
+        direct, samples = one.state.switches[0].virt, []
+        for matches, targets in ((True, virts[:1]), (False, virts)):
+            with Relay(*targets) as relay:
+                ways = Ways(direct, relay.target, oneswitchd)
+                samples.append(measure(ways, arguments.flows, repetitions, matches_in_port=matches))
+    print(json.dumps(report(arguments.flows, *samples)))
 
 
-def measure(
-    direct: str, oneswitchd: Oneswitchd, flows: int, repetitions: int, *, matches_in_port: bool
-) -> list[Sample]:
-    """Dump the same rules from both, in turns."""
+def measure(ways: Ways, flows: int, repetitions: int, *, matches_in_port: bool) -> list[Sample]:
+    """Dump the same rules on all ways, in turns."""
     ports = [1 + number % PORTS for number in range(flows)]
     messages = b"".join(add_flow(n, port, port if matches_in_port else None) for n, port in enumerate(ports))
-    with OpenFlowClient(direct) as first, OpenFlowClient(oneswitchd.management) as second:
-        for client in (first, second):
+    with ExitStack() as stack:
+        clients = [stack.enter_context(OpenFlowClient(target)) for target in ways.targets()]
+        for client in clients:
             client.delete_all()
             client.send(messages)
             client.barrier()
         samples = []
         for _ in range(repetitions):
-            direct_s = seconds(first, flows)
-            before = cpu_s(oneswitchd.pid)
-            proxy_s = seconds(second, flows)
-            samples.append(Sample(direct_s, proxy_s, cpu_s(oneswitchd.pid) - before))
+            direct_s, relay_s = (seconds(client, flows) for client in clients[:2])
+            before = cpu_s(ways.oneswitchd.pid)
+            proxy_s = seconds(clients[2], flows)
+            samples.append(Sample(direct_s, relay_s, proxy_s, cpu_s(ways.oneswitchd.pid) - before))
     return samples
 
 
@@ -85,6 +94,10 @@ def report(flows: int, matching: list[Sample], others: list[Sample]) -> dict[str
             "proxy_cpu_s": round(statistics.mean(s.proxy_cpu_s for s in samples), 3),
         }
 
+    def relayed(samples: list[Sample]) -> float:
+        return round(statistics.median(s.relay_s / s.direct_s for s in samples), 2)
+
     replicated = {f"replicated_{name}": value for name, value in figures(others).items()}
+    relay = {"relay_ratio": relayed(matching), "relay_replicated_ratio": relayed(others)}
     note = "ratio: duration relative to direct; replicated: rules that do not match in_port, on both switches"
-    return {"flows": flows, **figures(matching), **replicated, "note": note}
+    return {"flows": flows, **figures(matching), **replicated, **relay, "note": note}

@@ -1,6 +1,8 @@
 """Flow-mods through oneswitchd to two Open vSwitch, compared with the same sender at one Open vSwitch.
 
 Pipelined additions; one deletion of all rules; and additions by ``ovs-ofctl add-flows``, which waits for each rule.
+``relay_...``: the same through a bare relay (relay.c), to one Open vSwitch or, for ``replicated_...``, to two, which
+have the bridges of oneswitchd's: what any process between a controller and the same switches costs on these cores.
 """
 
 import argparse
@@ -10,6 +12,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from lab.control_plane import Oneswitchd
 from lab.server import Lab
 from lab.spec import LabSpec
 from programs.openflow import OpenFlowClient, add_flow
+from programs.relay import Relay
 
 PORTS = 4
 # An ``ovs-ofctl`` that waits longer than this for its flows hangs.
@@ -25,12 +29,13 @@ OFCTL_LIMIT_S = 120
 
 @dataclass(frozen=True)
 class Sample:
-    """Rules per second directly and through oneswitchd, and oneswitchd's CPU time per rule in microseconds.
+    """Rules per second directly, through the relay and through oneswitchd, and oneswitchd's CPU time per rule in us.
 
     ``delete_``: milliseconds until the flow-mod that deletes all rules is confirmed, and oneswitchd's CPU time.
     """
 
     direct_per_s: float
+    relay_per_s: float
     proxy_per_s: float
     proxy_cpu_us: float
     delete_direct_ms: float
@@ -43,6 +48,11 @@ class Sample:
         return self.proxy_per_s / self.direct_per_s
 
     @property
+    def relay_ratio(self) -> float:
+        """Return the rate through the relay relative to direct."""
+        return self.relay_per_s / self.direct_per_s
+
+    @property
     def delete_ratio(self) -> float:
         """Return the duration of the deletion through oneswitchd relative to direct."""
         return self.delete_proxy_ms / self.delete_direct_ms
@@ -53,6 +63,7 @@ class OneByOne:
     """Microseconds per rule of ``ovs-ofctl add-flows``, and oneswitchd's CPU time for them."""
 
     direct_us: float
+    relay_us: float
     proxy_us: float
     proxy_cpu_us: float
 
@@ -60,6 +71,24 @@ class OneByOne:
     def ratio(self) -> float:
         """Return the duration per rule through oneswitchd relative to direct."""
         return self.proxy_us / self.direct_us
+
+    @property
+    def relay_ratio(self) -> float:
+        """Return the duration per rule through the relay relative to direct."""
+        return self.relay_us / self.direct_us
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Ways to switches: directly to one, through a relay, and through oneswitchd."""
+
+    direct: str
+    relay: str
+    oneswitchd: Oneswitchd
+
+    def targets(self) -> tuple[str, str, str]:
+        """Return where controllers connect."""
+        return self.direct, self.relay, self.oneswitchd.management
 
 
 def main() -> None:
@@ -71,35 +100,45 @@ def main() -> None:
     arguments = parser.parse_args()
     repetitions = 3 if arguments.quick else 9
     single, server = LabSpec.star(snics=0, substrate="dummy"), LabSpec.demo(substrate="dummy")
-    with Lab(single).start() as one, Lab(server).start() as two, Oneswitchd(two.server_toml) as oneswitchd:
+    with ExitStack() as stack:
+        one, two, relayed = (stack.enter_context(Lab(spec).start()) for spec in (single, server, server))
+        oneswitchd = stack.enter_context(Oneswitchd(two.server_toml))
+        virts = [switch.virt for switch in relayed.state.switches]
+        relay, relay_to_both = (stack.enter_context(Relay(*targets)) for targets in (virts[:1], virts))
         oneswitchd.wait_up()
         direct = one.state.switches[0].virt
-        matching = [measure(direct, oneswitchd, arguments.rules, matches_in_port=True) for _ in range(repetitions)]
-        others = [measure(direct, oneswitchd, arguments.rules, matches_in_port=False) for _ in range(repetitions)]
+        by_port, by_both = (Ways(direct, each.target, oneswitchd) for each in (relay, relay_to_both))
+        matching = [measure(by_port, arguments.rules, matches_in_port=True) for _ in range(repetitions)]
+        others = [measure(by_both, arguments.rules, matches_in_port=False) for _ in range(repetitions)]
         waiting = arguments.one_by_one
-        matching_one = [one_by_one(direct, oneswitchd, waiting, matches_in_port=True) for _ in range(repetitions)]
-        others_one = [one_by_one(direct, oneswitchd, waiting, matches_in_port=False) for _ in range(repetitions)]
+        matching_one = [one_by_one(by_port, waiting, matches_in_port=True) for _ in range(repetitions)]
+        others_one = [one_by_one(by_both, waiting, matches_in_port=False) for _ in range(repetitions)]
     figures = report(arguments.rules, matching, others) | report_one_by_one(waiting, matching_one, others_one)
     print(json.dumps(figures))
 
 
-def measure(direct: str, oneswitchd: Oneswitchd, rules: int, *, matches_in_port: bool) -> Sample:
-    """Send the same messages to both, one after the other."""
+def measure(ways: Ways, rules: int, *, matches_in_port: bool) -> Sample:
+    """Send the same messages on all ways, one after the other."""
     numbers = range(rules)
     ports = [1 + number % PORTS for number in numbers]
     messages = b"".join(
         add_flow(n, port, port if matches_in_port else None) for n, port in zip(numbers, ports, strict=True)
     )
-    with OpenFlowClient(direct) as one, OpenFlowClient(oneswitchd.management) as two:
+    pid = ways.oneswitchd.pid
+    with ExitStack() as stack:
+        one, relay, two = (stack.enter_context(OpenFlowClient(target)) for target in ways.targets())
         direct_s = install(one, messages)
         delete_direct_s = delete(one)
-        before = cpu_s(oneswitchd.pid)
+        relay_s = install(relay, messages)
+        delete(relay)
+        before = cpu_s(pid)
         proxy_s = install(two, messages)
-        between = cpu_s(oneswitchd.pid)
+        between = cpu_s(pid)
         delete_proxy_s = delete(two)
-        after = cpu_s(oneswitchd.pid)
+        after = cpu_s(pid)
     return Sample(
         rules / direct_s,
+        rules / relay_s,
         rules / proxy_s,
         1e6 * (between - before) / rules,
         1e3 * delete_direct_s,
@@ -126,8 +165,8 @@ def delete(client: OpenFlowClient) -> float:
     return time.perf_counter() - start
 
 
-def one_by_one(direct: str, oneswitchd: Oneswitchd, rules: int, *, matches_in_port: bool) -> OneByOne:
-    """Send the same rules to both, each added when the previous one is confirmed."""
+def one_by_one(ways: Ways, rules: int, *, matches_in_port: bool) -> OneByOne:
+    """Send the same rules on all ways, each added when the previous one is confirmed."""
     lines = []
     for number in range(rules):
         port = 1 + number % PORTS
@@ -136,13 +175,15 @@ def one_by_one(direct: str, oneswitchd: Oneswitchd, rules: int, *, matches_in_po
     with tempfile.NamedTemporaryFile("w", suffix=".flows") as file:
         file.writelines(lines)
         file.flush()
+        direct, relay, proxy = ways.targets()
         direct_s = ofctl("add-flows", direct, file.name)
-        before = cpu_s(oneswitchd.pid)
-        proxy_s = ofctl("add-flows", oneswitchd.management, file.name)
-        spent = cpu_s(oneswitchd.pid) - before
-    for target in (direct, oneswitchd.management):
+        relay_s = ofctl("add-flows", relay, file.name)
+        before = cpu_s(ways.oneswitchd.pid)
+        proxy_s = ofctl("add-flows", proxy, file.name)
+        spent = cpu_s(ways.oneswitchd.pid) - before
+    for target in ways.targets():
         ofctl("del-flows", target)
-    return OneByOne(1e6 * direct_s / rules, 1e6 * proxy_s / rules, 1e6 * spent / rules)
+    return OneByOne(*(1e6 * seconds / rules for seconds in (direct_s, relay_s, proxy_s, spent)))
 
 
 def ofctl(*arguments: str) -> float:
@@ -170,6 +211,7 @@ def report_one_by_one(rules: int, matching: list[OneByOne], others: list[OneByOn
         figures[f"{prefix}direct_us"] = median([s.direct_us for s in samples])
         figures[f"{prefix}proxy_us"] = median([s.proxy_us for s in samples])
         figures[f"{prefix}ratio"] = median([s.ratio for s in samples])
+        figures[f"relay_{prefix}ratio"] = median([s.relay_ratio for s in samples])
         figures[f"{prefix}proxy_cpu_us"] = median([s.proxy_cpu_us for s in samples])
     return figures
 
@@ -187,10 +229,12 @@ def report(rules: int, matching: list[Sample], others: list[Sample]) -> dict[str
         "direct_per_s": median([s.direct_per_s for s in matching]),
         "proxy_per_s": median([s.proxy_per_s for s in matching]),
         "ratio": median([s.ratio for s in matching]),
+        "relay_ratio": median([s.relay_ratio for s in matching]),
         "proxy_cpu_us_per_rule": median([s.proxy_cpu_us for s in matching]),
         "replicated_direct_per_s": median([s.direct_per_s for s in others]),
         "replicated_proxy_per_s": median([s.proxy_per_s for s in others]),
         "replicated_ratio": median([s.ratio for s in others]),
+        "relay_replicated_ratio": median([s.relay_ratio for s in others]),
         "replicated_proxy_cpu_us_per_rule": median([s.proxy_cpu_us for s in others]),
         "note": "replicated: rules that do not match in_port, installed on both switches",
     }

@@ -1,4 +1,4 @@
-"""relay.c: a process that passes the bytes of OpenFlow on, which costs what any process between two others must cost."""
+"""relay.c: a process that only passes bytes, so it costs what any process between a controller and a switch must."""
 
 import subprocess
 import tempfile

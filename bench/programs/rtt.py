@@ -1,7 +1,13 @@
-"""Round trips through oneswitchd to two Open vSwitch, compared with the same client at one Open vSwitch.
+"""Round trips through oneswitchd to two Open vSwitch, compared with those through a bare relay and without either.
 
 A flow-mod and its barrier, for a rule on both switches and for one that matches in_port and is on one; and a frame that
-enters at a host's interface, goes up as packet-in, down as packet-out, and leaves at another interface.
+enters at a host's interface, goes up as packet-in, down as packet-out, and leaves at another interface. The client is
+the same everywhere. The relay (relay.c) is one process that passes bytes, so it costs what any process between a
+controller and its switch must cost; for the rule on both switches, it writes to two and waits for both. Its Open
+vSwitch have one bridge each, those of oneswitchd two.
+
+``..._added_us``: longer than directly (p50); ``relay_..._added_us``: the same through the relay; ``..._relay_ratio``:
+one divided by the other.
 """
 
 import argparse
@@ -10,51 +16,67 @@ import socket
 import statistics
 import struct
 import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from lab.control_plane import Oneswitchd
 from lab.server import Lab
 from lab.spec import LabSpec
 from lab.state import LabState
 from programs.openflow import OpenFlowClient, add_flow, output_to_controller, packet_out
+from programs.relay import Relay
 
 FRAME = bytes.fromhex("020000000002020000000001") + b"\x08\x00" + bytes(46)
 IN_PORT, OUT_PORT = 1, 2
+# Round trips in a row on one way. After a single one, the process with more code would find less of it in the caches.
+BLOCK = 50
+DIRECT, RELAY, RELAY_TO_BOTH, PROXY = "direct", "relay", "relay to both", "proxy"
+WAYS = (DIRECT, RELAY, RELAY_TO_BOTH, PROXY)
 
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer round trips")
     arguments = parser.parse_args()
-    count = 500 if arguments.quick else 3000
+    count = 1000 if arguments.quick else 5000
     spec = LabSpec.demo(substrate="dummy")
-    with Lab(spec.reference()).start() as one, Lab(spec).start() as two, Oneswitchd(two.server_toml) as oneswitchd:
+    with ExitStack() as stack:
+        one, *relayed = [stack.enter_context(Lab(spec.reference()).start()) for _ in range(4)]
+        two = stack.enter_context(Lab(spec).start())
+        virts = [lab.state.switches[0].virt for lab in relayed]
+        relays = [stack.enter_context(Relay(*targets)) for targets in (virts[:1], virts[1:])]
+        oneswitchd = stack.enter_context(Oneswitchd(two.server_toml))
         oneswitchd.wait_up()
-        direct, proxy = one.state.switches[0].virt, oneswitchd.management
-        barriers = alternate(count, lambda c: barrier_us(c, None), direct, proxy)
-        in_port_barriers = alternate(count, lambda c: barrier_us(c, IN_PORT), direct, proxy)
-        packets = alternate(
-            count,
-            lambda c, wires: packet_in_us(c, *wires),
-            (direct, host_wires(one.state)),
-            (proxy, host_wires(two.state)),
-        )
-    print(json.dumps(report(count, {"barrier": barriers, "in_port_barrier": in_port_barriers, "packetin": packets})))
+        targets = (one.state.switches[0].virt, *(relay.target for relay in relays), oneswitchd.management)
+        clients = {way: stack.enter_context(client(at)) for way, at in zip(WAYS, targets, strict=True)}
+        states = {DIRECT: one.state, RELAY: relayed[0].state, PROXY: two.state}
+        wires = {way: host_wires(state) for way, state in states.items()}
+        figures = report("barrier", RELAY_TO_BOTH, measure(count, WAYS, lambda way: barrier_us(clients[way], None)))
+        ways = (DIRECT, RELAY, PROXY)
+        in_port = measure(count, ways, lambda way: barrier_us(clients[way], IN_PORT))
+        packets = measure(count, ways, lambda way: packet_in_us(clients[way], *wires[way]))
+        figures |= report("in_port_barrier", RELAY, in_port) | report("packetin", RELAY, packets)
+    print(json.dumps({"round_trips": count, "relay_added_us": figures["relay_in_port_barrier_added_us"], **figures}))
 
 
-def alternate(count: int, measure, direct, proxy) -> tuple[list[float], list[float]]:
-    """Measure ``count`` round trips at each, in turns, so that both see the same load."""
-    samples: tuple[list[float], list[float]] = ([], [])
-    targets = [each if isinstance(each, tuple) else (each,) for each in (direct, proxy)]
-    with OpenFlowClient(targets[0][0]) as first, OpenFlowClient(targets[1][0]) as second:
-        for client in (first, second):
-            client.want_packet_ins()
-            client.delete_all()
-            client.send(output_to_controller(IN_PORT))
-            client.barrier()
-        for _ in range(count):
-            for client, (_, *more), results in zip((first, second), targets, samples, strict=True):
-                results.append(measure(client, *more))
+def client(target: str) -> OpenFlowClient:
+    """Connect to a switch that sends the packets of `IN_PORT` to its controller, and has no other rules."""
+    connected = OpenFlowClient(target)
+    connected.want_packet_ins()
+    connected.delete_all()
+    connected.send(output_to_controller(IN_PORT))
+    connected.barrier()
+    return connected
+
+
+def measure(count: int, ways: Sequence[str], round_trip: Callable[[str], float]) -> dict[str, list[float]]:
+    """Measure ``count`` round trips on each way, in turns, so that all see the same load."""
+    samples: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(count // BLOCK):
+        # Another order each time: what a way leaves to be done is done in the next one's time.
+        for way in ways[:: 1 if turn % 2 else -1]:
+            samples[way] += [round_trip(way) for _ in range(BLOCK)]
     return samples
 
 
@@ -89,11 +111,13 @@ def host_wires(state: LabState) -> tuple[socket.socket, socket.socket]:
     return wires[0], wires[1]
 
 
-def report(count: int, samples: dict[str, tuple[list[float], list[float]]]) -> dict[str, float]:
-    """Return medians in microseconds."""
-    figures: dict[str, float] = {"round_trips": count}
-    for name, (direct, proxy) in samples.items():
-        figures[f"{name}_direct_us"] = round(statistics.median(direct), 1)
-        figures[f"{name}_proxy_us"] = round(statistics.median(proxy), 1)
-        figures[f"{name}_added_us"] = round(figures[f"{name}_proxy_us"] - figures[f"{name}_direct_us"], 1)
-    return figures
+def report(name: str, relay: str, samples: dict[str, list[float]]) -> dict[str, float]:
+    """Return medians in microseconds, and what oneswitchd adds relative to what ``relay`` does."""
+    direct, relayed, proxy = (statistics.median(samples[way]) for way in (DIRECT, relay, PROXY))
+    return {
+        f"{name}_direct_us": round(direct, 1),
+        f"{name}_proxy_us": round(proxy, 1),
+        f"{name}_added_us": round(proxy - direct, 1),
+        f"relay_{name}_added_us": round(relayed - direct, 1),
+        f"{name}_relay_ratio": round((proxy - direct) / (relayed - direct), 2),
+    }
