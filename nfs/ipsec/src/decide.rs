@@ -7,12 +7,13 @@ use nf_runtime::Packet;
 use crate::{
     config::{INSIDE, KEY_EXCHANGE, NAT_TRAVERSAL},
     esp,
+    headers::Outline,
     outer::{Peer, ESP},
     pass::{reason, Pass},
 };
 
 impl Pass<'_> {
-    /// Decides on a packet with this index in its group. Packets for the ciphers wait there.
+    /// Decides on the packet with this index in its batch. Packets for the ciphers wait there.
     pub fn decide(&mut self, index: usize, packet: &mut Packet) {
         match dissect(packet.bytes()) {
             Ok(Outcome::Ip(headers)) => self.ip(index, packet, &headers),
@@ -26,10 +27,10 @@ impl Pass<'_> {
     }
 
     fn ip(&mut self, index: usize, packet: &mut Packet, headers: &Headers) {
-        let destination = headers.destination(packet.bytes());
-        let is_own = self.setup.is_own(destination);
-        if is_own || destination.is_multicast() {
-            return self.addressed(index, packet, headers);
+        let outline = Outline::of(packet.bytes(), headers);
+        let destination = outline.destination;
+        if self.setup.is_own(destination) || destination.is_multicast() {
+            return self.addressed((index, packet), headers, &outline);
         }
         if is_to_all(packet) || !self.link.is_to_me(packet) {
             return packet.drop_for(reason::NOT_FOR_GATEWAY);
@@ -37,13 +38,18 @@ impl Pass<'_> {
         if packet.port() == INSIDE && self.is_from_ike(packet, headers) {
             self.pass_to_peer(packet, headers);
         } else if packet.port() == INSIDE {
-            self.protect(index, packet, headers);
+            self.protect((index, packet), headers, &outline);
         } else {
             packet.drop_for(reason::UNPROTECTED);
         }
     }
 
-    fn addressed(&mut self, index: usize, packet: &mut Packet, headers: &Headers) {
+    fn addressed(
+        &mut self,
+        (index, packet): (usize, &mut Packet),
+        headers: &Headers,
+        outline: &Outline,
+    ) {
         let is_outside = packet.port() == self.outside() && self.link.is_to_me(packet);
         match headers.protocol {
             protocol::ICMP | protocol::ICMPV6 => match self.link.icmp(packet, headers) {
@@ -53,9 +59,12 @@ impl Pass<'_> {
             ESP | protocol::UDP if is_outside && headers.fragment != Fragment::Whole => {
                 packet.drop_for(reason::FRAGMENT);
             }
-            ESP if is_outside => self.open(index, packet, headers, headers.transport.into(), None),
+            ESP if is_outside => {
+                packet.truncate(headers.end as usize);
+                self.open((index, packet), outline, headers.transport.into(), None);
+            }
             protocol::UDP if is_outside && headers.destination_port == NAT_TRAVERSAL => {
-                self.datagram(index, packet, headers);
+                self.datagram((index, packet), headers, outline);
             }
             protocol::UDP
                 if is_outside
@@ -69,7 +78,12 @@ impl Pass<'_> {
     }
 
     /// Handles a datagram to the port of UDP encapsulation (RFC 3948, 2).
-    fn datagram(&mut self, index: usize, packet: &mut Packet, headers: &Headers) {
+    fn datagram(
+        &mut self,
+        (index, packet): (usize, &mut Packet),
+        headers: &Headers,
+        outline: &Outline,
+    ) {
         let frame = packet.bytes();
         let Ok(datagram) = Udp::new_checked(headers.segment(frame)) else {
             return packet.drop_for(esp::Fault::Truncated.name());
@@ -86,7 +100,7 @@ impl Pass<'_> {
             port: headers.source_port,
         };
         packet.truncate(end);
-        self.open(index, packet, headers, start, Some(peer));
+        self.open((index, packet), outline, start, Some(peer));
     }
 }
 

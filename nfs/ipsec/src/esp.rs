@@ -103,16 +103,17 @@ pub const fn longest_payload(packet: usize) -> usize {
     (packet.saturating_sub(FRONT + TAG) / 4 * 4).saturating_sub(TRAILER)
 }
 
-/// Writes padding and trailer behind a payload of this length. `body` has room for exactly them.
+/// Writes padding and trailer behind a payload of this length. `packet` has room for them and the check value.
 #[inline]
-pub fn write_trailer(body: &mut [u8], payload: usize, next: u8) {
+pub fn write_trailer(packet: &mut [u8], payload: usize, next: u8) {
     let count = padding(payload);
-    let padding_and_trailer = body.get_mut(payload..).unwrap_or_default();
-    for (index, byte) in padding_and_trailer.iter_mut().take(count).enumerate() {
-        *byte = index as u8 + 1;
+    let behind = packet.get_mut(payload..).unwrap_or_default();
+    // At most three bytes of padding; what is too many is overwritten.
+    if let Some(padding) = behind.first_chunk_mut() {
+        *padding = [1_u8, 2, 3];
     }
-    if let [.., length, header] = padding_and_trailer {
-        (*length, *header) = (count as u8, next);
+    if let Some(trailer) = behind.get_mut(count..).and_then(<[u8]>::first_chunk_mut) {
+        *trailer = [count as u8, next];
     }
 }
 
@@ -150,9 +151,10 @@ mod tests {
             assert!((longest_payload(total)..longest_payload(total) + 4)
                 .contains(&(longest_payload(total))));
             assert!(longest_payload(total) >= length && longest_payload(total - 4) < length.max(1));
-            let mut body = vec![0xee; length + padding(length) + TRAILER];
-            assert_eq!(body.len() % 4, 0);
+            let mut body = vec![0xee; length + padding(length) + TRAILER + TAG];
             write_trailer(&mut body, length, protocol::IPV4);
+            body.truncate(body.len() - TAG);
+            assert_eq!(body.len() % 4, 0);
             assert_eq!(payload(&body), Ok((0..length, protocol::IPV4)));
         }
     }

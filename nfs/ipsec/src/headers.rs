@@ -1,12 +1,64 @@
 //! The fields that a tunnel reads and changes in the headers of the packets that it carries: traffic class, congestion, fragmentation.
 
-use nf_packet::{checksum::Delta, Version};
+use nf_packet::{checksum::Delta, Headers, Version};
+
+use crate::selecting::Address;
 
 /// The bits of the traffic class that carry congestion (RFC 3168).
 pub const ECN: u8 = 3;
 const NOT_CAPABLE: u8 = 0;
 const ECT_1: u8 = 1;
 const CONGESTED: u8 = 3;
+
+/// The fields of an IP header that decisions need, read at once.
+#[derive(Clone, Copy)]
+pub struct Outline {
+    pub source: Address,
+    pub destination: Address,
+    /// Of the packet, without padding of the frame.
+    pub length: usize,
+    pub class: u8,
+    pub dont_fragment: bool,
+}
+
+impl Outline {
+    /// Reads the header of a dissected packet.
+    #[inline]
+    #[must_use]
+    pub fn of(frame: &[u8], headers: &Headers) -> Self {
+        let packet = headers.packet(frame);
+        match headers.version {
+            Version::V4 => Self::v4(packet.first_chunk().unwrap_or(&[0; 20]), packet.len()),
+            Version::V6 => Self::v6(packet.first_chunk().unwrap_or(&[0; 40]), packet.len()),
+        }
+    }
+
+    #[inline]
+    fn v4(header: &[u8; 20], length: usize) -> Self {
+        let [.., a, b, c, d, e, f, g, h] = *header;
+        Self {
+            source: Address::v4([a, b, c, d]),
+            destination: Address::v4([e, f, g, h]),
+            length,
+            class: header[1],
+            dont_fragment: header[6] & 0x40 != 0,
+        }
+    }
+
+    fn v6(header: &[u8; 40], length: usize) -> Self {
+        let address = |at: usize| {
+            let octets = header.get(at..).and_then(<[u8]>::first_chunk);
+            Address::v6(*octets.unwrap_or(&[0; 16]))
+        };
+        Self {
+            source: address(8),
+            destination: address(24),
+            length,
+            class: class(header, Version::V6),
+            dont_fragment: true,
+        }
+    }
+}
 
 /// Returns the traffic class of an IP packet.
 #[inline]
@@ -24,6 +76,13 @@ pub fn class(packet: &[u8], version: Version) -> u8 {
 #[must_use]
 pub fn dont_fragment(packet: &[u8], version: Version) -> bool {
     version == Version::V6 || packet.get(6).is_some_and(|flags| flags & 0x40 != 0)
+}
+
+/// Tells whether the congestion bits of an outer packet can change those inside: without a mark, and with ECT(0), they cannot.
+#[inline]
+#[must_use]
+pub fn changes_congestion(outer: u8) -> bool {
+    outer & ECT_1 != 0
 }
 
 /// Combines congestion bits where a tunnel ends (RFC 6040, figure 4). None: the packet must be dropped.
@@ -82,6 +141,7 @@ mod tests {
         for (inner, row) in table {
             for (outer, expected) in outer.into_iter().zip(row) {
                 assert_eq!(combined(outer, inner), expected, "{outer} {inner}");
+                assert!(changes_congestion(outer) || expected == Some(inner));
             }
         }
     }

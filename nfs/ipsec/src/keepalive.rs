@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use nf_packet::Udp;
 
 use crate::{
-    outer::{Outer, ETHERNET},
+    outer::{sum_udp6, Outer, ETHERNET},
     pass::Pass,
     setup::Tunnel,
 };
@@ -46,6 +46,9 @@ impl Pass<'_> {
         }
         let from = self.link.mac(self.outside());
         if outer.write(frame, mac, from).is_some() {
+            if !tunnel.config.local.is_ipv4() {
+                sum_udp6(frame);
+            }
             self.link.out.emit(self.outside(), frame);
         }
     }

@@ -1,21 +1,18 @@
 //! Inbound packets: checked, decrypted, and sent into a protected network.
 
-use std::net::IpAddr;
-
-use nf_packet::{
-    decrement_ttl, dissect, ethertype, protocol, Headers, MacAddress, Outcome, Version,
-};
+use nf_packet::{decrement_ttl, dissect, ethertype, protocol, MacAddress, Outcome, Version};
 use nf_runtime::Packet;
 
 use crate::{
     cipher::{Numbers, TAG},
     config::INSIDE,
     esp::{self, Fault, Sealed},
-    headers::{class, combined, set_congestion},
+    headers::{changes_congestion, class, combined, set_congestion, Outline},
     keys::inbound,
     outer::{Peer, ETHERNET},
     pass::{reason, Pass},
     runs::Opening,
+    selecting::Address,
     setup::Tunnel,
     window::Seen,
 };
@@ -37,32 +34,30 @@ pub struct ToOpen {
 }
 
 impl<'a> Pass<'a> {
-    /// Checks the ESP packet that starts at an offset of the frame, for its decryption. `peer`: its sender, if it came in UDP.
+    /// Checks the ESP packet from an offset of the frame to its end, for its decryption. `peer`: its sender, if it came in UDP.
     pub(crate) fn open(
         &mut self,
-        index: usize,
-        packet: &mut Packet,
-        outer: &Headers,
+        (index, packet): (usize, &mut Packet),
+        outer: &Outline,
         start: usize,
         peer: Option<Peer>,
     ) {
-        packet.truncate(outer.end as usize);
-        match self.checked(packet, outer, start, peer) {
-            Ok(waiting) => self.to_open.push(ToOpen { index, ..waiting }),
-            Err(reason) => packet.drop_for(reason),
+        if let Err(reason) = self.check((index, packet), outer, start, peer) {
+            packet.drop_for(reason);
         }
     }
 
-    fn checked(
+    #[inline]
+    fn check(
         &mut self,
-        packet: &Packet,
-        outer: &Headers,
+        (index, packet): (usize, &Packet),
+        outer: &Outline,
         start: usize,
         peer: Option<Peer>,
-    ) -> Result<ToOpen, &'static str> {
+    ) -> Result<(), &'static str> {
         let bytes = packet.bytes().get(start..).unwrap_or_default();
         let sealed = Sealed::read(bytes).map_err(Fault::name)?;
-        let local = outer.destination(packet.bytes());
+        let local = outer.destination;
         let at = self.opening.of(sealed.spi);
         let is_same = |run: &mut Opening| run.is_for(sealed.spi, local, peer.is_some());
         if !self.opening.get(at).is_some_and(is_same) {
@@ -74,20 +69,21 @@ impl<'a> Pass<'a> {
         // The peer may have moved; packets to it follow.
         let moves = peer.is_some() && run.peer != peer;
         self.is_due = run.tally.is_over() || moves;
-        Ok(ToOpen {
-            index: 0,
+        self.to_open.push(ToOpen {
+            index,
             at,
             start,
             sequence,
             iv: sealed.iv,
-            class: class(outer.packet(packet.bytes()), outer.version),
+            class: outer.class,
             peer,
             is_authentic: false,
-        })
+        });
+        Ok(())
     }
 
-    /// Decrypts the waiting packets of a group, and sends them into the protected network.
-    pub(crate) fn open_all(&mut self, group: &mut [Packet]) {
+    /// Decrypts the waiting packets of a batch, and sends them into the protected network.
+    pub(crate) fn open_all(&mut self, packets: &mut [Packet]) {
         let mut waiting = std::mem::take(&mut self.to_open);
         for each in &mut waiting {
             let Some(run) = self.opening.get(each.at) else {
@@ -99,12 +95,12 @@ impl<'a> Pass<'a> {
                 sequence: each.sequence,
                 extended: life.extended,
             };
-            let body = group[each.index].bytes_mut();
+            let body = packets[each.index].bytes_mut();
             let body = body.get_mut(each.start + esp::FRONT..).unwrap_or_default();
             each.is_authentic = life.cipher.open(numbers, each.iv, body);
         }
         for each in waiting.drain(..) {
-            let packet = &mut group[each.index];
+            let packet = &mut packets[each.index];
             let opened = self.opened(packet, &each);
             if let Err(reason) = opened.and_then(|()| self.deliver(packet, each.at)) {
                 packet.drop_for(reason);
@@ -124,7 +120,7 @@ impl<'a> Pass<'a> {
         }
         let run = self.opening.get(waiting.at);
         let run = run.ok_or(reason::NO_ASSOCIATION)?;
-        // Copies may have come before in the group, or to another worker.
+        // Copies may have come before in the batch, or to another worker.
         let seen = first(run.accept(waiting.sequence))?;
         let peer = waiting.peer.filter(|peer| run.peer != Some(*peer));
         if let (Seen::First { highest: true }, Some(peer)) = (seen, peer) {
@@ -138,9 +134,7 @@ impl<'a> Pass<'a> {
         let (range, next) = esp::payload(body).map_err(Fault::name)?;
         packet.truncate(start + range.end);
         let ethernet = start + range.start - ETHERNET;
-        packet
-            .pop_front(ethernet)
-            .ok_or(Fault::Truncated.name())?;
+        packet.pop_front(ethernet).ok_or(Fault::Truncated.name())?;
         let (version, ethertype) = match next {
             protocol::IPV4 => (Version::V4, ethertype::IPV4),
             _ => (Version::V6, ethertype::IPV6),
@@ -148,12 +142,12 @@ impl<'a> Pass<'a> {
         let frame = packet.bytes_mut();
         frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
         let inner = &mut frame[ETHERNET..];
-        let bits = combined(waiting.class, class(inner, version)).ok_or(reason::CONGESTION)?;
-        if inner
-            .first()
-            .is_some_and(|first| first >> 4 == if version == Version::V4 { 4 } else { 6 })
-        {
-            set_congestion(inner, version, bits);
+        if changes_congestion(waiting.class) {
+            let bits = combined(waiting.class, class(inner, version)).ok_or(reason::CONGESTION)?;
+            let first = if version == Version::V4 { 4 } else { 6 };
+            if inner.first().is_some_and(|byte| byte >> 4 == first) {
+                set_congestion(inner, version, bits);
+            }
         }
         let length = inner.len();
         if let Some(run) = self.opening.get(waiting.at) {
@@ -166,13 +160,13 @@ impl<'a> Pass<'a> {
         &mut self,
         at: usize,
         spi: u32,
-        local: IpAddr,
+        local: Address,
         udp: bool,
     ) -> Result<(), &'static str> {
         let setup = self.setup;
         let found = setup.inbound(spi);
         let (tunnel, association) = found
-            .filter(|(tunnel, _)| tunnel.config.local == local)
+            .filter(|(tunnel, _)| tunnel.local == local)
             .ok_or(reason::UNKNOWN_SPI)?;
         if tunnel.udp != udp {
             return Err(reason::ENCAPSULATION);
@@ -217,21 +211,20 @@ impl<'a> Pass<'a> {
         };
         let run = self.opening.get(at).ok_or(reason::NO_ASSOCIATION)?;
         let (tunnel, known) = (run.tunnel, run.next);
-        let frame = packet.bytes();
-        let (source, destination) = (headers.source(frame), headers.destination(frame));
-        let remote = (source.into(), headers.source_port);
-        let local = (destination.into(), headers.destination_port);
+        let outline = Outline::of(packet.bytes(), &headers);
+        let remote = (outline.source, headers.source_port);
+        let local = (outline.destination, headers.destination_port);
         if !tunnel.selects(&headers, local, remote) {
             return Err(reason::SELECTOR);
         }
         let interfaces = self.link.network.interfaces();
         let mtu = interfaces.get(INSIDE).map_or(0, |each| each.mtu);
-        if headers.packet(frame).len() > mtu {
+        if outline.length > mtu {
             return Err(reason::TOO_BIG);
         }
         let mac = match known {
             Some((address, mac)) if address == local.0 => mac,
-            _ => self.station(destination, at).ok_or(reason::UNRESOLVED)?,
+            _ => self.station(local.0, at).ok_or(reason::UNRESOLVED)?,
         };
         if !decrement_ttl(packet.bytes_mut(), &headers) {
             return Err(reason::TIME_TO_LIVE);
@@ -243,10 +236,10 @@ impl<'a> Pass<'a> {
     }
 
     /// Finds the next station toward an address of the protected network, for the packets of the run.
-    fn station(&mut self, address: IpAddr, at: usize) -> Option<MacAddress> {
-        let mac = self.next(INSIDE, address)?;
+    fn station(&mut self, address: Address, at: usize) -> Option<MacAddress> {
+        let mac = self.next(INSIDE, address.into())?;
         if let Some(run) = self.opening.get(at) {
-            run.next = Some((address.into(), mac));
+            run.next = Some((address, mac));
         }
         Some(mac)
     }

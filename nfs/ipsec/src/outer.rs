@@ -80,22 +80,26 @@ impl Outer {
     fn write_udp(&self, datagram: &mut [u8]) -> Option<()> {
         let payload = datagram.len().checked_sub(Udp::HEADER)?;
         Udp::write(&mut *datagram, NAT_TRAVERSAL, self.peer.port, payload).ok()?;
-        self.fill_udp(datagram);
         Some(())
     }
+}
 
-    /// Fills in the checksum of a datagram: zero over IPv4 (RFC 3948, 2.1); receivers of IPv6 may drop datagrams without one.
-    fn fill_udp(&self, datagram: &mut [u8]) {
-        if self.is_ipv4() {
-            return;
-        }
-        datagram[6..8].fill(0);
-        let length = datagram.len() as u32;
-        let pseudo = checksum::pseudo_header(self.local, self.peer.address, protocol::UDP, length);
-        let sum = !checksum::fold(checksum::sum(datagram) + pseudo);
-        let sum = if sum == 0 { 0xffff } else { sum };
-        datagram[6..8].copy_from_slice(&sum.to_be_bytes());
-    }
+/// Fills in the checksum of a frame with a datagram over IPv6: receivers may drop datagrams without one. Over IPv4, it is zero (RFC 3948, 2.1).
+pub fn sum_udp6(frame: &mut [u8]) {
+    const DATAGRAM: usize = ETHERNET + Ipv6::HEADER;
+    const ADDRESSES: usize = ETHERNET + 8;
+    let Some((front, datagram)) = frame.split_at_mut_checked(DATAGRAM) else {
+        return;
+    };
+    let Some(field) = datagram.get_mut(6..8) else {
+        return;
+    };
+    field.fill(0);
+    let pseudo = checksum::sum(&front[ADDRESSES..]);
+    let pseudo = pseudo + u64::from(protocol::UDP) + datagram.len() as u64;
+    let sum = !checksum::fold(checksum::sum(datagram) + pseudo);
+    let sum = if sum == 0 { 0xffff } else { sum };
+    datagram[6..8].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// The bytes before the encrypted part of an association's packets, from the Ethernet header to the IV: those that do not differ between packets.
@@ -145,13 +149,14 @@ impl Front {
         self.length
     }
 
+    /// Tells whether [`sum_udp6`] must fill in a checksum when the frame is complete.
     #[inline]
-    fn copy<const COUNT: usize>(&self, frame: &mut [u8]) -> Option<()> {
-        *frame.first_chunk_mut::<COUNT>()? = *self.bytes.first_chunk::<COUNT>()?;
-        Some(())
+    #[must_use]
+    pub fn is_summed(&self) -> bool {
+        self.outer.udp && !self.outer.is_ipv4()
     }
 
-    /// Writes the headers of a frame, whose encrypted part is in place. None: it is too long.
+    /// Writes the headers of a frame whose other bytes are in place, encrypted or not. None: it is too long.
     #[inline]
     pub fn write(
         &self,
@@ -160,34 +165,42 @@ impl Front {
         dont_fragment: bool,
         number: Number,
     ) -> Option<()> {
+        let length = u16::try_from(frame.len().checked_sub(ETHERNET)?).ok()?;
+        let fields = (length, class, dont_fragment, number);
         // Constant lengths, which are copied without a call.
         match (self.outer.is_ipv4(), self.outer.udp) {
-            (true, false) => self.copy::<{ total(true, false) }>(frame)?,
-            (true, true) => self.copy::<{ total(true, true) }>(frame)?,
-            (false, false) => self.copy::<{ total(false, false) }>(frame)?,
-            (false, true) => self.copy::<{ total(false, true) }>(frame)?,
+            (true, false) => self.fill::<{ total(true, false) }>(frame, fields),
+            (true, true) => self.fill::<{ total(true, true) }>(frame, fields),
+            (false, false) => self.fill::<{ total(false, false) }>(frame, fields),
+            (false, true) => self.fill::<{ total(false, true) }>(frame, fields),
         }
-        let front = frame.get_mut(..self.length)?;
+    }
+
+    #[inline(always)]
+    fn fill<const COUNT: usize>(
+        &self,
+        frame: &mut [u8],
+        (length, class, dont_fragment, number): (u16, u8, bool, Number),
+    ) -> Option<()> {
+        let front = frame.first_chunk_mut::<COUNT>()?;
+        *front = *self.bytes.first_chunk()?;
         let low = number.sequence as u32;
-        if let Some(numbers) = front.last_chunk_mut::<12>() {
-            numbers[..4].copy_from_slice(&low.to_be_bytes());
-            numbers[4..].copy_from_slice(&number.iv);
-        }
-        let packet = frame.get_mut(ETHERNET..)?;
-        let length = u16::try_from(packet.len()).ok()?;
-        let header = if self.outer.is_ipv4() {
-            let header = packet.first_chunk_mut::<{ Ipv4::MIN_HEADER }>()?;
+        let numbers = front.last_chunk_mut::<12>()?;
+        numbers[..4].copy_from_slice(&low.to_be_bytes());
+        numbers[4..].copy_from_slice(&number.iv);
+        let packet = &mut front[ETHERNET..];
+        let header = if COUNT == total(true, false) || COUNT == total(true, true) {
             let (identification, flags) = match dont_fragment {
                 true => (0, DONT_FRAGMENT),
                 false => (low as u16, 0),
             };
-            header[1] = class;
-            header[2..4].copy_from_slice(&length.to_be_bytes());
-            header[4..6].copy_from_slice(&identification.to_be_bytes());
-            header[6..8].copy_from_slice(&flags.to_be_bytes());
+            packet[1] = class;
+            packet[2..4].copy_from_slice(&length.to_be_bytes());
+            packet[4..6].copy_from_slice(&identification.to_be_bytes());
+            packet[6..8].copy_from_slice(&flags.to_be_bytes());
             let changed = [class.into(), length, identification, flags];
             let sum = self.sum + changed.map(u64::from).iter().sum::<u64>();
-            header[10..12].copy_from_slice(&(!checksum::fold(sum)).to_be_bytes());
+            packet[10..12].copy_from_slice(&(!checksum::fold(sum)).to_be_bytes());
             Ipv4::MIN_HEADER
         } else {
             let payload = length.checked_sub(Ipv6::HEADER as u16)?;
@@ -197,10 +210,8 @@ impl Front {
             Ipv6::HEADER
         };
         if self.outer.udp {
-            let datagram = packet.get_mut(header..)?;
-            let length = datagram.len() as u16;
-            datagram[4..6].copy_from_slice(&length.to_be_bytes());
-            self.outer.fill_udp(datagram);
+            let length = length.checked_sub(header as u16)?;
+            packet[header + 4..header + 6].copy_from_slice(&length.to_be_bytes());
         }
         Some(())
     }
@@ -237,6 +248,10 @@ mod tests {
                         iv: [9; 8],
                     };
                     front.write(&mut frame, class, keep, number).unwrap();
+                    assert_eq!(front.is_summed(), udp && !outer.is_ipv4());
+                    if front.is_summed() {
+                        sum_udp6(&mut frame);
+                    }
                     check(&frame, (outer, class, keep));
                     assert_eq!(frame[..12], [&macs[0].0[..], &macs[1].0].concat());
                     let esp = &frame[front.length() - esp::FRONT..];

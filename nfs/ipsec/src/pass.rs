@@ -14,9 +14,6 @@ use crate::{
     setup::Setup,
 };
 
-/// The packets that are decided before the ciphers have their turn: few enough for the nearest cache.
-const GROUP: usize = 16;
-
 /// The drop reasons.
 pub mod reason {
     pub const NOT_FOR_GATEWAY: &str = "not for the gateway";
@@ -53,7 +50,7 @@ pub struct Pass<'a> {
     /// The runs in progress, by the numbers of tunnels and by SPIs.
     pub sealing: Runs<Sealing<'a>>,
     pub opening: Runs<Opening<'a>>,
-    /// The packets of the present group that wait for the ciphers.
+    /// The packets that wait for the ciphers.
     pub to_seal: Vec<ToSeal<'a>>,
     pub to_open: Vec<ToOpen>,
     /// The next packet must not be decided before these.
@@ -61,19 +58,17 @@ pub struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Decides on all packets of a batch, in groups, and on those of a group in stages: what belongs to a stage stays in the processor, and
-    /// no stage reads at once what the one before has just written.
+    /// Decides on all packets of a batch in stages: what belongs to a stage stays in the processor, and no stage reads at once what the one
+    /// before has just written.
     pub fn process(&mut self, packets: &mut [Packet]) {
-        for group in packets.chunks_mut(GROUP) {
-            for index in 0..group.len() {
-                self.decide(index, &mut group[index]);
-                if std::mem::take(&mut self.is_due) {
-                    self.open_all(group);
-                }
+        for index in 0..packets.len() {
+            self.decide(index, &mut packets[index]);
+            if std::mem::take(&mut self.is_due) {
+                self.open_all(packets);
             }
-            self.seal_all(group);
-            self.open_all(group);
         }
+        self.seal_all(packets);
+        self.open_all(packets);
     }
 
     #[inline]

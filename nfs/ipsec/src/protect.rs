@@ -8,12 +8,12 @@ use crate::{
     cipher::{Cipher, Numbers, TAG},
     config::DontFragment,
     esp,
-    headers::{class, dont_fragment},
+    headers::{dont_fragment, Outline},
     keys::outbound,
     outer::{self, Front, Outer, Peer},
     pass::{reason, Pass},
     runs::Sealing,
-    sequence::Sequence,
+    sequence::{Number, Sequence},
     setup::Tunnel,
 };
 
@@ -28,66 +28,106 @@ pub struct ToSeal<'a> {
     iv: [u8; esp::IV],
     /// The start of the part to encrypt.
     start: usize,
+    /// Whether a checksum covers the encrypted part.
+    is_summed: bool,
 }
 
 impl<'a> Pass<'a> {
     /// Prepares a packet from a protected network for its encryption.
-    pub(crate) fn protect(&mut self, index: usize, packet: &mut Packet, headers: &Headers) {
+    pub(crate) fn protect(
+        &mut self,
+        (index, packet): (usize, &mut Packet),
+        headers: &Headers,
+        outline: &Outline,
+    ) {
         let setup = self.setup;
-        let Some(tunnel) = setup.outbound(packet.bytes(), headers) else {
+        let Some(tunnel) = setup.outbound(headers, outline) else {
             return packet.drop_for(reason::NO_POLICY);
         };
         let at = self.sealing.of(tunnel.number as u32);
-        match self.prepared(at, packet, headers, tunnel) {
-            Ok(waiting) => self.to_seal.push(ToSeal { index, ..waiting }),
-            Err(reason) => packet.drop_for(reason),
+        if let Err(reason) = self.prepare((at, tunnel), (index, packet), headers, outline) {
+            packet.drop_for(reason);
         }
         if self.sealing.get(at).is_some_and(|run| run.tally.is_over()) {
             self.sealing.end(at);
         }
     }
 
-    /// Encrypts the waiting packets of a group.
-    pub(crate) fn seal_all(&mut self, group: &mut [Packet]) {
+    /// Encrypts the waiting packets of a batch.
+    pub(crate) fn seal_all(&mut self, packets: &mut [Packet]) {
         for waiting in self.to_seal.drain(..) {
-            let packet = &mut group[waiting.index];
+            let packet = &mut packets[waiting.index];
             let bytes = packet.bytes_mut().get_mut(waiting.start..);
             let parts = bytes.and_then(|bytes| bytes.split_last_chunk_mut::<TAG>());
             let (cipher, numbers) = (waiting.cipher, waiting.numbers);
-            let is_sealed = parts
-                .is_some_and(|(body, tag)| cipher.seal_into(numbers, waiting.iv, body, tag));
+            let is_sealed =
+                parts.is_some_and(|(body, tag)| cipher.seal_into(numbers, waiting.iv, body, tag));
             if !is_sealed {
                 packet.drop_for(reason::TOO_BIG);
+            } else if waiting.is_summed {
+                outer::sum_udp6(packet.bytes_mut());
             }
         }
     }
 
-    fn prepared(
+    fn prepare(
         &mut self,
-        at: usize,
-        packet: &mut Packet,
+        (at, tunnel): (usize, &'a Tunnel),
+        (index, packet): (usize, &mut Packet),
         headers: &Headers,
-        tunnel: &'a Tunnel,
-    ) -> Result<ToSeal<'a>, &'static str> {
+        outline: &Outline,
+    ) -> Result<(), &'static str> {
+        let fits = |run: &mut Sealing| {
+            run.has_number() && run.front.is_some() && outline.length <= run.longest
+        };
+        if !self.sealing.get(at).is_some_and(fits) {
+            self.make_ready((at, tunnel), packet, headers, outline)?;
+        }
+        if !decrement_ttl(packet.bytes_mut(), headers) {
+            return Err(reason::TIME_TO_LIVE);
+        }
+        let run = self.sealing.get(at).ok_or(reason::NO_ASSOCIATION)?;
+        let (number, start) = wrap(run, packet, headers, outline).ok_or(reason::TOO_BIG)?;
+        let life = &run.association.life;
+        let waiting = ToSeal {
+            index,
+            cipher: &life.cipher,
+            numbers: Numbers {
+                spi: life.spi,
+                sequence: number.sequence,
+                extended: life.extended,
+            },
+            iv: number.iv,
+            start,
+            is_summed: run.front.as_ref().is_some_and(Front::is_summed),
+        };
+        self.to_seal.push(waiting);
+        packet.send(self.outside());
+        Ok(())
+    }
+
+    /// Makes a run ready for a packet: with a number, and prepared headers.
+    #[cold]
+    fn make_ready(
+        &mut self,
+        (at, tunnel): (usize, &'a Tunnel),
+        packet: &Packet,
+        headers: &Headers,
+        outline: &Outline,
+    ) -> Result<(), &'static str> {
         if !self.sealing.get(at).is_some_and(Sealing::has_number) {
             self.begin_sealing(at, tunnel)?;
         }
         let run = self.sealing.get(at).ok_or(reason::NO_ASSOCIATION)?;
         let (longest, is_ready) = (run.longest, run.front.is_some());
-        if headers.packet(packet.bytes()).len() > longest {
+        if outline.length > longest {
             self.refuse_length(packet, headers, longest);
             return Err(reason::TOO_BIG);
         }
         if !is_ready {
             self.prepare_front(at, tunnel).ok_or(reason::UNRESOLVED)?;
         }
-        if !decrement_ttl(packet.bytes_mut(), headers) {
-            return Err(reason::TIME_TO_LIVE);
-        }
-        let run = self.sealing.get(at).ok_or(reason::NO_ASSOCIATION)?;
-        let waiting = wrap(run, packet, headers).ok_or(reason::TOO_BIG)?;
-        packet.send(self.outside());
-        Ok(waiting)
+        Ok(())
     }
 
     fn begin_sealing(&mut self, at: usize, tunnel: &'a Tunnel) -> Result<(), &'static str> {
@@ -164,41 +204,34 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Turns a frame into the one of the outer packet, but for the encryption. None: it has no room for it.
-fn wrap<'a>(run: &mut Sealing<'a>, packet: &mut Packet, headers: &Headers) -> Option<ToSeal<'a>> {
-    let inner = headers.packet(packet.bytes());
-    let (length, class) = (inner.len(), class(inner, headers.version));
+/// Turns a frame into the one of the outer packet, but for the encryption, and returns its number and where the part to encrypt starts.
+/// None: it has no room for it.
+#[inline]
+fn wrap(
+    run: &mut Sealing,
+    packet: &mut Packet,
+    headers: &Headers,
+    outline: &Outline,
+) -> Option<(Number, usize)> {
+    let length = outline.length;
     let dont_fragment = match run.tunnel.config.dont_fragment {
-        DontFragment::Copy => dont_fragment(inner, headers.version),
+        DontFragment::Copy => outline.dont_fragment,
         DontFragment::Set => true,
         DontFragment::Clear => false,
     };
     packet.truncate(headers.end as usize);
     packet.pop_front(headers.network.into())?;
-    let behind = esp::length(length) - esp::FRONT - length;
-    packet.push_back(behind)?;
+    packet.push_back(esp::length(length) - esp::FRONT - length)?;
     let start = run.front.as_ref()?.length();
     let frame = packet.push_front(start)?;
-    let body = frame.get_mut(start..start + length + behind - TAG)?;
     let next = match headers.version {
         Version::V4 => protocol::IPV4,
         Version::V6 => protocol::IPV6,
     };
-    esp::write_trailer(body, length, next);
+    esp::write_trailer(frame.get_mut(start..)?, length, next);
     let number = run.number()?;
     let front = run.front.as_ref()?;
-    front.write(frame, class, dont_fragment, number)?;
+    front.write(frame, outline.class, dont_fragment, number)?;
     run.tally.count(length);
-    let life = &run.association.life;
-    Some(ToSeal {
-        index: 0,
-        cipher: &life.cipher,
-        numbers: Numbers {
-            spi: life.spi,
-            sequence: number.sequence,
-            extended: life.extended,
-        },
-        iv: number.iv,
-        start,
-    })
+    Some((number, start))
 }

@@ -3,10 +3,7 @@
 //!
 //! A run ends with its batch at the latest, so before any of its packets leaves. Where a limit of the key's lifetime is near, it has one packet.
 
-use std::{
-    net::IpAddr,
-    sync::{atomic::Ordering, MutexGuard},
-};
+use std::sync::{atomic::Ordering, MutexGuard};
 
 use nf_packet::MacAddress;
 use nf_runtime::{Batch, Context};
@@ -239,10 +236,8 @@ impl<'a> Opening<'a> {
     /// Tells whether the run has the packets with this SPI, destination and encapsulation.
     #[inline]
     #[must_use]
-    pub fn is_for(&self, spi: u32, local: IpAddr, udp: bool) -> bool {
-        self.association.life.spi == spi
-            && self.tunnel.config.local == local
-            && self.tunnel.udp == udp
+    pub fn is_for(&self, spi: u32, local: Address, udp: bool) -> bool {
+        self.association.life.spi == spi && self.tunnel.local == local && self.tunnel.udp == udp
     }
 
     #[inline]

@@ -30,6 +30,44 @@ impl From<IpAddr> for Address {
     }
 }
 
+impl From<Address> for IpAddr {
+    fn from(address: Address) -> Self {
+        match address.version {
+            Version::V4 => Self::V4((address.bits as u32).into()),
+            Version::V6 => Self::V6(address.bits.into()),
+        }
+    }
+}
+
+impl Address {
+    #[inline]
+    #[must_use]
+    pub fn v4(octets: [u8; 4]) -> Self {
+        Self {
+            version: Version::V4,
+            bits: u32::from_be_bytes(octets).into(),
+        }
+    }
+
+    #[inline]
+    #[must_use]
+    pub fn v6(octets: [u8; 16]) -> Self {
+        Self {
+            version: Version::V6,
+            bits: u128::from_be_bytes(octets),
+        }
+    }
+
+    #[inline]
+    #[must_use]
+    pub fn is_multicast(self) -> bool {
+        match self.version {
+            Version::V4 => self.bits >> 28 == 0xe,
+            Version::V6 => self.bits >> 120 == 0xff,
+        }
+    }
+}
+
 /// The addresses with a prefix.
 struct Network {
     prefix: Address,
@@ -122,6 +160,29 @@ mod tests {
             &Network::from(prefix("::/0")),
             "::ffff:10.1.255.3"
         ));
+    }
+
+    #[test]
+    fn addresses_are_the_same_in_both_forms() {
+        for text in [
+            "10.1.2.3",
+            "224.0.0.1",
+            "239.1.1.1",
+            "240.0.0.1",
+            "ff02::1",
+            "fe80::1",
+            "::ffff:224.0.0.1",
+        ] {
+            let address: IpAddr = text.parse().unwrap();
+            let number = Address::from(address);
+            assert_eq!(IpAddr::from(number), address);
+            assert_eq!(number.is_multicast(), address.is_multicast(), "{text}");
+            let of_octets = match address {
+                IpAddr::V4(address) => Address::v4(address.octets()),
+                IpAddr::V6(address) => Address::v6(address.octets()),
+            };
+            assert_eq!(of_octets, number);
+        }
     }
 
     fn address() -> impl Strategy<Value = IpAddr> {

@@ -16,6 +16,7 @@ use crate::{
     checks::{self, Keys},
     cipher::Cipher,
     config::{self, Association, Config, Encapsulation, Limits},
+    headers::Outline,
     keys::{both, inbound, Rows},
     outer::Peer,
     selecting::{Address, Selector},
@@ -43,6 +44,7 @@ pub struct Tunnel {
     /// Its place among the tunnels.
     pub number: usize,
     pub config: config::Tunnel,
+    pub local: Address,
     pub udp: bool,
     selectors: Vec<Selector>,
     pub way: Arc<Way>,
@@ -203,8 +205,8 @@ impl Setup {
     /// Tells whether an address is one of the gateway's.
     #[inline]
     #[must_use]
-    pub fn is_own(&self, address: IpAddr) -> bool {
-        self.own.contains(&address.into())
+    pub fn is_own(&self, address: Address) -> bool {
+        self.own.contains(&address)
     }
 
     /// Returns the inbound association with an SPI, and its tunnel.
@@ -220,10 +222,10 @@ impl Setup {
     /// Returns the tunnel for a packet from a protected network: that of the first selector.
     #[inline]
     #[must_use]
-    pub fn outbound(&self, packet: &[u8], headers: &Headers) -> Option<&Tunnel> {
+    pub fn outbound(&self, headers: &Headers, outline: &Outline) -> Option<&Tunnel> {
         let ends = (
-            (headers.source(packet).into(), headers.source_port),
-            (headers.destination(packet).into(), headers.destination_port),
+            (outline.source, headers.source_port),
+            (outline.destination, headers.destination_port),
         );
         let mut tunnels = self.tunnels.iter();
         tunnels.find(|tunnel| tunnel.selects(headers, ends.0, ends.1))
@@ -280,6 +282,7 @@ impl Tunnel {
         (config.outbound, config.inbound) = (Vec::new(), Vec::new());
         Ok(Self {
             number,
+            local: tunnel.local.into(),
             udp: tunnel.encapsulation == Encapsulation::Udp,
             selectors: tunnel.selectors.iter().map(Selector::from).collect(),
             way,

@@ -24,11 +24,9 @@ pub fn sum(bytes: &[u8]) -> u64 {
 #[must_use]
 #[inline]
 pub fn fold(sum: u64) -> u16 {
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    sum as u16
+    // The upper half of a number plus its halves exchanged is their sum with the carry added.
+    let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 /// Computes the checksum of bytes whose checksum field is zero.
@@ -43,6 +41,15 @@ pub fn of(bytes: &[u8]) -> u16 {
 #[inline]
 pub fn holds(bytes: &[u8]) -> bool {
     fold(sum(bytes)) == 0xffff
+}
+
+/// Verifies an IPv4 header without options. The order of bytes in the words does not matter to that (RFC 1071, 2).
+#[must_use]
+#[inline]
+pub(crate) fn holds_plain(header: &[u8; 20]) -> bool {
+    let words = header.chunks_exact(4);
+    let word = |word: &[u8]| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
+    fold(words.map(|each| u64::from(word(each))).sum()) == 0xffff
 }
 
 /// Returns the sum of the pseudo header before TCP, UDP and ICMPv6: `length` bytes of `protocol` (RFC 9293, RFC 8200 8.1).

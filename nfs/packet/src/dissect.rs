@@ -102,6 +102,18 @@ impl Headers {
 /// The fault of an IP packet; [`Malformed::Truncated`] for a frame without a whole Ethernet header.
 #[inline(always)]
 pub fn dissect(frame: &[u8]) -> Result<Outcome, Malformed> {
+    const ETHERNET: usize = 14;
+    // Most frames. Constant offsets need no checks of their own.
+    if let Some(start) = frame.first_chunk::<{ ETHERNET + Ipv4::MIN_HEADER }>() {
+        if field::get16(start, ETHERNET - 2) == ethertype::IPV4 {
+            return ipv4(frame, ETHERNET).map(Outcome::Ip);
+        }
+    }
+    dissect_other(frame)
+}
+
+/// Dissects a frame with tags, or without an IPv4 header.
+fn dissect_other(frame: &[u8]) -> Result<Outcome, Malformed> {
     let ethernet = Ethernet::new_checked(frame)?;
     let offset = ethernet.payload_offset();
     match ethernet.ethertype() {
@@ -329,12 +341,12 @@ fn transport(frame: &[u8], mut headers: Headers) -> Result<Headers, Malformed> {
     if headers.fragment == Fragment::Later {
         return Ok(headers);
     }
-    let segment = headers.segment(frame);
     let least = match headers.protocol {
         protocol::TCP => 20,
         protocol::UDP | protocol::ICMP | protocol::ICMPV6 => 8,
         _ => return Ok(headers),
     };
+    let segment = headers.segment(frame);
     if segment.len() < least {
         return Err(if headers.fragment == Fragment::First {
             Malformed::TinyFragment

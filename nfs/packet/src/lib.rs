@@ -93,7 +93,10 @@ impl std::error::Error for Malformed {}
 pub(crate) mod field {
     #[inline(always)]
     pub(crate) fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-        match bytes.get(at..).and_then(|rest| rest.first_chunk::<N>()) {
+        match bytes
+            .get(at..at.wrapping_add(N))
+            .and_then(<[u8]>::first_chunk)
+        {
             Some(chunk) => *chunk,
             None => [0; N],
         }
@@ -102,8 +105,8 @@ pub(crate) mod field {
     #[inline(always)]
     pub(crate) fn set<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
         if let Some(chunk) = bytes
-            .get_mut(at..)
-            .and_then(|rest| rest.first_chunk_mut::<N>())
+            .get_mut(at..at.wrapping_add(N))
+            .and_then(<[u8]>::first_chunk_mut)
         {
             *chunk = value;
         }
