@@ -255,18 +255,38 @@ impl Frame {
     /// Builds a "packet too big" or "fragmentation needed" in the name of the packet's destination.
     #[must_use]
     pub fn too_big(request: &[u8], headers: &Headers, mtu: usize) -> Option<Self> {
-        let (kind, most) = match headers.version {
-            Version::V4 => ((3, nf_packet::icmp4::FRAGMENTATION_NEEDED, mtu as u32), 548),
-            Version::V6 => ((nf_packet::icmp6::PACKET_TOO_BIG, 0, mtu as u32), 1232),
+        let kind = match headers.version {
+            Version::V4 => (3, nf_packet::icmp4::FRAGMENTATION_NEEDED, mtu as u32),
+            Version::V6 => (nf_packet::icmp6::PACKET_TOO_BIG, 0, mtu as u32),
+        };
+        Self::error(request, headers, headers.destination(request), kind)
+    }
+
+    /// Builds a "time exceeded in transit" from an address of the router.
+    #[must_use]
+    pub fn time_exceeded(request: &[u8], headers: &Headers, own: IpAddr) -> Option<Self> {
+        let kind = match headers.version {
+            Version::V4 => nf_packet::icmp4::TIME_EXCEEDED,
+            Version::V6 => nf_packet::icmp6::TIME_EXCEEDED,
+        };
+        Self::error(request, headers, own, (kind, 0, 0))
+    }
+
+    /// Builds an ICMP error about a packet, which it quotes.
+    fn error(
+        request: &[u8],
+        headers: &Headers,
+        source: IpAddr,
+        kind: (u8, u8, u32),
+    ) -> Option<Self> {
+        let most = match headers.version {
+            Version::V4 => 548,
+            Version::V6 => 1232,
         };
         let packet = headers.packet(request);
-        Self::icmp(
-            back(request)?,
-            headers.destination(request),
-            headers.source(request),
-            kind,
-            &packet[..packet.len().min(most)],
-        )
+        let quoted = &packet[..packet.len().min(most)];
+        let sender = headers.source(request);
+        Self::icmp(back(request)?, source, sender, kind, quoted)
     }
 }
 

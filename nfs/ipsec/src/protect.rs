@@ -6,7 +6,7 @@ use nf_runtime::Packet;
 
 use crate::{
     cipher::{Cipher, Numbers, TAG},
-    config::DontFragment,
+    config::{DontFragment, INSIDE},
     esp,
     headers::{dont_fragment, Outline},
     keys::outbound,
@@ -84,6 +84,7 @@ impl<'a> Pass<'a> {
             self.make_ready((at, tunnel), packet, headers, outline)?;
         }
         if !decrement_ttl(packet.bytes_mut(), headers) {
+            self.tell_time_exceeded(packet, headers);
             return Err(reason::TIME_TO_LIVE);
         }
         let run = self.sealing.get(at).ok_or(reason::NO_ASSOCIATION)?;
@@ -187,21 +188,39 @@ impl<'a> Pass<'a> {
         self.next(self.outside(), peer.address)
     }
 
-    /// Tells the sender how long a packet may be. Errors and later fragments get no answer (RFC 1122, 3.2.2).
+    /// Tells the sender how long a packet may be.
     #[cold]
     fn refuse_length(&mut self, packet: &Packet, headers: &Headers, longest: usize) {
         let frame = packet.bytes();
-        let is_icmp = matches!(headers.protocol, protocol::ICMP | protocol::ICMPV6);
-        let message = Icmp::new_checked(headers.segment(frame));
-        let is_error = is_icmp && message.is_ok_and(|message| message.is_error(headers.version));
-        let may = dont_fragment(headers.packet(frame), headers.version);
-        if !may || is_error || headers.fragment == Fragment::Later {
+        if !dont_fragment(headers.packet(frame), headers.version) || !is_answered(frame, headers) {
             return;
         }
         if let Some(answer) = Frame::too_big(frame, headers, longest) {
             self.link.out.emit(packet.port(), answer.bytes());
         }
     }
+
+    /// Tells the sender of a packet that its time to live ends here.
+    #[cold]
+    fn tell_time_exceeded(&mut self, packet: &Packet, headers: &Headers) {
+        let frame = packet.bytes();
+        let inside = self.link.network.interfaces().get(INSIDE);
+        let own = inside.and_then(|each| each.address(headers.source(frame)));
+        let Some(own) = own.filter(|_| is_answered(frame, headers)) else {
+            return;
+        };
+        if let Some(answer) = Frame::time_exceeded(frame, headers, own) {
+            self.link.out.emit(packet.port(), answer.bytes());
+        }
+    }
+}
+
+/// Tells whether a packet may be answered by an error: errors and later fragments may not (RFC 1122, 3.2.2).
+fn is_answered(frame: &[u8], headers: &Headers) -> bool {
+    let is_icmp = matches!(headers.protocol, protocol::ICMP | protocol::ICMPV6);
+    let message = Icmp::new_checked(headers.segment(frame));
+    let is_error = is_icmp && message.is_ok_and(|message| message.is_error(headers.version));
+    !is_error && headers.fragment != Fragment::Later
 }
 
 /// Turns a frame into the one of the outer packet, but for the encryption, and returns its number and where the part to encrypt starts.

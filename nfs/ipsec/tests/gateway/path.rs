@@ -2,7 +2,7 @@
 
 use crate::common::{frame, headers, sent, with_header, Pair, INSIDE, OUTSIDE, WEST};
 use crate::{dropped, protected, SECOND};
-use nf_packet::{icmp4, icmp6, Icmp};
+use nf_packet::{checksum, icmp4, icmp6, Icmp};
 use nf_runtime::testing::Output;
 use serde_json::json;
 
@@ -111,5 +111,73 @@ fn congestion_on_the_way_reaches_the_receiver() {
             (Output::Dropped(reason), None) => assert!(reason.contains("congestion")),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// The checksum covers the encrypted part, so it comes last. Over IPv4, it is zero (RFC 3948, 2.1).
+#[test]
+fn datagrams_over_ipv6_have_the_checksum_of_what_they_carry() {
+    for is_ipv6 in [false, true] {
+        let pair = Pair {
+            udp: true,
+            is_ipv6,
+            ..Pair::default()
+        };
+        let [mut west, _] = pair.gateways();
+        for length in [1, 2, 1000] {
+            let outer = protected(&mut west, &vec![7; length]);
+            let found = headers(&outer);
+            let datagram = found.segment(&outer);
+            let ends = (found.source(&outer), found.destination(&outer));
+            let pseudo = checksum::pseudo_header(ends.0, ends.1, 17, datagram.len() as u32);
+            match is_ipv6 {
+                true => assert_eq!(checksum::fold(checksum::sum(datagram) + pseudo), 0xffff),
+                false => assert_eq!(datagram[6..8], [0, 0]),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_end_of_the_time_to_live_is_told_to_the_sender() {
+    for is_ipv6 in [false, true] {
+        let [mut west, _] = Pair::default().gateways();
+        let whole = frame(WEST, is_ipv6, b"a probe of traceroute");
+        let last = match is_ipv6 {
+            false => with_header(whole, |header| header[8] = 1),
+            true => [&whole[..21], &[1], &whole[22..]].concat(),
+        };
+        assert_eq!(west.process(INSIDE, &last), dropped("time to live"));
+        let (port, answer) = west.take_emitted().pop().unwrap();
+        assert_eq!(port, INSIDE);
+        assert_eq!((&answer[..6], &answer[6..12]), (&last[6..12], &last[..6]));
+        let (found, asked) = (headers(&answer), headers(&last));
+        let own = if is_ipv6 { "fd01::1" } else { "10.1.0.1" };
+        assert_eq!(found.source(&answer).to_string(), own);
+        assert_eq!(found.destination(&answer), asked.source(&last));
+        let message = Icmp::new_checked(found.segment(&answer)).unwrap();
+        let kind = if is_ipv6 {
+            icmp6::TIME_EXCEEDED
+        } else {
+            icmp4::TIME_EXCEEDED
+        };
+        assert_eq!((message.kind(), message.code()), (kind, 0));
+        assert!(last.ends_with(message.body()));
+        // No error about an error (RFC 1122, 3.2.2).
+        let error = [&last[..14], found.packet(&answer)].concat();
+        let error = match is_ipv6 {
+            false => with_header(error, |header| {
+                header[8] = 1;
+                header[12..20].copy_from_slice(&[10, 1, 0, 5, 10, 2, 0, 5]);
+            }),
+            true => {
+                let mut error = error;
+                error[21] = 1;
+                error[22..54].copy_from_slice(&last[22..54]);
+                error
+            }
+        };
+        assert_eq!(west.process(INSIDE, &error), dropped("time to live"));
+        assert!(west.take_emitted().is_empty());
     }
 }
