@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.buffers import PortBuffers
+from ovs_benches import stages
 
 ROOT = Path(__file__).parents[2]
 INSIDE = "OVS_BENCH_PCIE_INSIDE"
@@ -51,6 +52,7 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="shorter: done in 50 s")
+    parser.add_argument("--stages", action="store_true", help="where CPU time goes, by perf, instead of the figures")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -63,13 +65,16 @@ def main() -> None:
         os.execvp("unshare", ["unshare", "--net", "--mount", sys.executable, *sys.argv])
     run("mount", "-t", "tmpfs", "none", "/run")
     with tempfile.TemporaryDirectory(prefix="pcie-", dir="/tmp") as place:
-        print(json.dumps(measure(Path(place), arguments.kinds, quick=arguments.quick)))
+        if arguments.stages:
+            print(json.dumps({name: profile(Path(place), name) for name in arguments.kinds}, indent=1))
+        else:
+            print(json.dumps(measure(Path(place), arguments.kinds, quick=arguments.quick)))
 
 
 def measure(place: Path, kinds: list[str], *, quick: bool) -> dict[str, object]:
     """Measure all kinds in turns; the figures are medians."""
     prefix = programs()
-    subprocess.run(["cc", "-O2", "-pthread", "-o", place / "wires", Path(__file__).with_name("wires.c")], check=True)
+    build_wires(place)
     rounds, seconds = (1, 1.5) if quick else (5, 3.0)
     samples: dict[tuple[str, int], list[dict[str, float]]] = {}
     delays: dict[str, list[dict[str, float]]] = {}
@@ -86,6 +91,19 @@ def measure(place: Path, kinds: list[str], *, quick: bool) -> dict[str, object]:
                 problems[name] = f"{error} {getattr(error, 'stderr', '')}".strip()
             print(f"... {name} {number + 1}/{rounds}", file=sys.stderr)
     return report(kinds, samples, delays, problems)
+
+
+def build_wires(place: Path) -> None:
+    """Compile the hosts' program."""
+    subprocess.run(["cc", "-O2", "-pthread", "-o", place / "wires", Path(__file__).with_name("wires.c")], check=True)
+
+
+def profile(place: Path, name: str) -> dict[str, int]:
+    """Return nanoseconds of CPU time per packet of 64 bytes, by stage."""
+    build_wires(place)
+    with pair(programs(), place / name, KINDS[name]) as switches:
+        processes = {switch.vswitchd.pid: f"switch {switch.name[-1]}" for switch in switches}
+        return stages.measure(place, processes, lambda: wires(place, SIZES[64], 3.0, 0), received)
 
 
 def report(
@@ -159,6 +177,8 @@ class Switch:
             f"other_config:pmd-cpu-mask={mask}",
             "other_config:pmd-maxsleep=100",
             "other_config:pmd-sleep-max=100",
+            # In a virtual machine, a sleep takes as much CPU time as 10 packets.
+            "other_config:pmd-sleep-min=100",
         )
         self.vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", *settings)
         self.vswitchd = self.spawn("ovs-vswitchd", f"unix:{self.folder}/db.sock")
