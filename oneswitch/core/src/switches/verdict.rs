@@ -242,7 +242,8 @@ impl Verdicts {
     /// Returns the batch to wait for so that everything sent until now is settled.
     pub fn current_batch(&mut self) -> u64 {
         self.due = true;
-        self.awaited = self.closed + u64::from(self.is_open());
+        let batch = self.closed + u64::from(self.is_open());
+        self.awaited = self.awaited.max(batch);
         self.awaited
     }
 

@@ -194,6 +194,8 @@ fn a_batch_that_something_waits_for_is_settled_when_its_only_switch_is_gone() {
     verdicts.touch(1, Bridge::Edge);
     let batch = verdicts.current_batch();
     verdicts.forget(1, Bridge::Edge);
+    // Behind it, in any case.
+    assert_eq!(verdicts.current_batch(), batch);
     assert_eq!(verdicts.close(7), Some(Bridges::default()));
     let settled = verdicts.settle(&mut truth, &mut Journal::default());
     assert!(settled.is_some() && verdicts.is_settled(batch));
