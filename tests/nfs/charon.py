@@ -27,6 +27,7 @@ charon {{
     plugins {{
         kernel-nf {{
             socket = {socket}
+            interval = {interval}
         }}
         vici {{
             socket = unix://{vici}
@@ -93,6 +94,7 @@ class Charon:
         socket: of the function, for kernel-nf.
         install_routes: whether it writes routes to the peers' networks.
         level: of its log.
+        interval: between kernel-nf's looks at the function, in milliseconds.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class Charon:
         socket: str = "none",
         install_routes: bool = False,
         level: int = 1,
+        interval: int = 100,
     ) -> None:
         self.directory, self.end = directory, end
         self._start = start
@@ -116,6 +119,7 @@ class Charon:
                 socket=socket,
                 install_routes="yes" if install_routes else "no",
                 level=level,
+                interval=interval,
                 vici=self._vici,
             )
         )

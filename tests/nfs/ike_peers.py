@@ -87,12 +87,19 @@ class Peers:
         two: the other site has a gateway, too, and there is no NAT.
         backend: how `nf` reads its ports; moves need ``packet``.
         levels: of the daemons' logs.
+        interval: between the plugin's looks at its gateway, in milliseconds.
     """
 
     def __init__(
-        self, directory: Path, *, two: bool = False, backend: str = "packet", levels: tuple[int, int] = (1, 1)
+        self,
+        directory: Path,
+        *,
+        two: bool = False,
+        backend: str = "packet",
+        levels: tuple[int, int] = (1, 1),
+        interval: int = 100,
     ) -> None:
-        self.directory = directory
+        self.directory, self._interval = directory, interval
         self.charons: dict[str, Charon] = {}
         self.hosts = BareHosts(HOSTS, [*LINKS, *(LINKS_OF_TWO if two else [LINK])])
         # `translate` sets a link down.
@@ -205,7 +212,14 @@ class Peers:
         start = partial(self.hosts.popen, host)
         routes = kernel == "kernel-libipsec"
         self.charons[host] = Charon(
-            self.directory, host, start, kernel=kernel, socket=socket, install_routes=routes, level=level
+            self.directory,
+            host,
+            start,
+            kernel=kernel,
+            socket=socket,
+            install_routes=routes,
+            level=level,
+            interval=self._interval,
         )
         self.load(host)
 

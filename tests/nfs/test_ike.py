@@ -85,6 +85,17 @@ def test_another_instance_gets_the_tunnels_and_new_keys(peers: Peers) -> None:
     all_returned(peers.pings("west", 20), 20)
 
 
+def test_another_instance_need_not_wait_until_the_plugin_looks(directory: Path) -> None:
+    with Peers(directory, interval=600_000) as peers:
+        peers.connect()
+        before = peers.spis("outbound")
+        for name in ("second", "third"):
+            peers.nf.kill()
+            peers.nf.wait()
+            peers.start_nf(name)
+            assert await_that(lambda: peers.spis("outbound")) == before
+
+
 def test_tunnels_follow_the_state_to_another_instance_and_keep_their_keys(peers: Peers) -> None:
     all_returned(peers.pings("west", 10), 10)
     before = peers.tunnel()["associations"]

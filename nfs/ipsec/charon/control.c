@@ -106,13 +106,14 @@ static const char *error_of(json_object *answer, char *field)
 	return NULL;
 }
 
-/* Asks one instance; NULL, with a message, if none answers there. */
-static json_object *ask_one(char *path, chunk_t request, level_t level)
+/* Asks one instance; NULL, with a message, if none answers there. The connection stays open for an answer. */
+static json_object *ask_one(char *path, chunk_t request, level_t level,
+							int *open)
 {
 	json_object *answer = NULL;
 	int fd;
 
-	fd = dial(path);
+	fd = *open = dial(path);
 	if (fd < 0)
 	{
 		dbg(DBG_KNL, level, "%s: no network function answers: %s", path,
@@ -127,8 +128,8 @@ static json_object *ask_one(char *path, chunk_t request, level_t level)
 	{
 		dbg(DBG_KNL, level, "%s: the network function did not answer within "
 			"%d s: %s", path, TIMEOUT, strerror(errno));
+		close(fd);
 	}
-	close(fd);
 	return answer;
 }
 
@@ -137,12 +138,13 @@ static json_object *ask_one(char *path, chunk_t request, level_t level)
  * ended ones may be left. NULL: none did; `moving` tells whether that may change.
  */
 static json_object *ask_all(char *pattern, chunk_t request, level_t level,
-							bool *moving)
+							bool *moving, int *kept)
 {
 	json_object *answer, *ok = NULL;
 	const char *code;
 	glob_t found = {};
 	size_t at;
+	int fd;
 
 	*moving = FALSE;
 	/* Without a match, the pattern itself is the path of the message. */
@@ -150,7 +152,7 @@ static json_object *ask_all(char *pattern, chunk_t request, level_t level,
 	for (at = 0; at < found.gl_pathc && !ok; at++)
 	{
 		answer = ask_one(found.gl_pathv[at], request,
-						 found.gl_pathc > 1 ? LEVEL_DIAG : level);
+						 found.gl_pathc > 1 ? LEVEL_DIAG : level, &fd);
 		if (answer && json_object_object_get_ex(answer, "ok", &ok))
 		{
 			ok = json_object_get(ok);
@@ -163,13 +165,21 @@ static json_object *ask_all(char *pattern, chunk_t request, level_t level,
 				"%s: the network function refuses: %s", found.gl_pathv[at],
 				error_of(answer, "detail") ?: "without a reason");
 		}
+		if (ok && kept)
+		{
+			*kept = fd;
+		}
+		else if (answer)
+		{
+			close(fd);
+		}
 		json_object_put(answer);
 	}
 	globfree(&found);
 	return ok;
 }
 
-json_object *control_ask(char *pattern, chunk_t request, bool quiet)
+json_object *control_ask(char *pattern, chunk_t request, bool quiet, int *kept)
 {
 	level_t level = quiet ? LEVEL_DIAG : LEVEL_AUDIT;
 	json_object *ok;
@@ -178,7 +188,7 @@ json_object *control_ask(char *pattern, chunk_t request, bool quiet)
 
 	while (TRUE)
 	{
-		ok = ask_all(pattern, request, level, &moving);
+		ok = ask_all(pattern, request, level, &moving, kept);
 		if (ok || !moving || --tries == 0)
 		{
 			break;

@@ -4,6 +4,7 @@
 
 #include <netinet/in.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include <daemon.h>
 #include <processing/jobs/callback_job.h>
@@ -12,8 +13,11 @@
 #include "association.h"
 #include "control.h"
 
-/* Between two looks at the function, in milliseconds. */
+/* Between two looks at the function, in milliseconds, if the settings name no other interval. */
 #define LOOK_INTERVAL 100
+/* Between two looks for the successor of an instance that has ended, in milliseconds, and how many there are before the usual ones must do. */
+#define SEEK_INTERVAL 5
+#define SEEKS 400
 
 typedef struct private_kernel_nf_t private_kernel_nf_t;
 
@@ -37,7 +41,62 @@ struct private_kernel_nf_t {
 
 	/* TRUE if the function may lack a change. */
 	bool stale;
+
+	/* Between two looks, in milliseconds. */
+	u_int interval;
+
+	/* A connection to the instance that answered last, which ends with it; negative: none. */
+	int instance;
+
+	/* TRUE if that has ended. Atomic: the watcher's callback must not wait for the mutex. */
+	bool ended;
+
+	/* Looks for its successor that are left. */
+	u_int seeks;
 };
+
+static job_requeue_t seek_job(private_kernel_nf_t *this);
+
+/* Called when the connection to the instance has ended. */
+static bool on_end(private_kernel_nf_t *this, int fd, watcher_event_t event)
+{
+	__atomic_store_n(&this->ended, TRUE, __ATOMIC_SEQ_CST);
+	lib->processor->queue_job(lib->processor,
+		(job_t*)callback_job_create((void*)seek_job, this, NULL, NULL));
+	return FALSE;
+}
+
+static void leave_instance(private_kernel_nf_t *this)
+{
+	if (this->instance >= 0)
+	{
+		lib->watcher->remove(lib->watcher, this->instance);
+		close(this->instance);
+		this->instance = -1;
+	}
+}
+
+/* Asks the function, and follows the end of the instance that answers. */
+static json_object *ask(private_kernel_nf_t *this, chunk_t request, bool quiet)
+{
+	json_object *answer;
+	bool follows;
+
+	if (__atomic_exchange_n(&this->ended, FALSE, __ATOMIC_SEQ_CST))
+	{
+		leave_instance(this);
+		this->seeks = SEEKS;
+	}
+	follows = this->instance < 0;
+	answer = control_ask(this->socket, request, quiet,
+						 follows ? &this->instance : NULL);
+	if (follows && this->instance >= 0)
+	{
+		lib->watcher->add(lib->watcher, this->instance, WATCHER_READ,
+						  (void*)on_end, this);
+	}
+	return answer;
+}
 
 /* Gives the function all tunnels. */
 static bool push(private_kernel_nf_t *this, bool quiet)
@@ -46,7 +105,7 @@ static bool push(private_kernel_nf_t *this, bool quiet)
 	chunk_t request;
 
 	request = write_negotiated(this->associations, this->policies);
-	answer = control_ask(this->socket, request, quiet);
+	answer = ask(this, request, quiet);
 	chunk_clear(&request);
 	this->stale = !answer;
 	if (answer)
@@ -497,8 +556,7 @@ static void look(private_kernel_nf_t *this, bool quiet)
 	json_object *shown;
 	bool lacks;
 
-	shown = control_ask(this->socket,
-						chunk_from_str("{\"do\":\"ipsec.show\"}\n"), quiet);
+	shown = ask(this, chunk_from_str("{\"do\":\"ipsec.show\"}\n"), quiet);
 	if (!shown)
 	{
 		return;
@@ -516,15 +574,33 @@ static void look(private_kernel_nf_t *this, bool quiet)
 	json_object_put(shown);
 }
 
-static job_requeue_t look_job(private_kernel_nf_t *this)
+static void look_if_useful(private_kernel_nf_t *this)
 {
-	this->mutex->lock(this->mutex);
 	if (this->stale || this->associations->get_count(this->associations))
 	{
 		look(this, TRUE);
 	}
+}
+
+static job_requeue_t look_job(private_kernel_nf_t *this)
+{
+	this->mutex->lock(this->mutex);
+	look_if_useful(this);
 	this->mutex->unlock(this->mutex);
-	return JOB_RESCHEDULE_MS(LOOK_INTERVAL);
+	return JOB_RESCHEDULE_MS(this->interval);
+}
+
+/* Looks often for the successor of an instance that has ended: until it has the tunnels, their packets are lost. */
+static job_requeue_t seek_job(private_kernel_nf_t *this)
+{
+	bool again;
+
+	this->mutex->lock(this->mutex);
+	look_if_useful(this);
+	again = (this->instance < 0 || this->stale) && this->seeks > 0;
+	this->seeks -= again;
+	this->mutex->unlock(this->mutex);
+	return again ? JOB_RESCHEDULE_MS(SEEK_INTERVAL) : JOB_REQUEUE_NONE;
 }
 
 METHOD(kernel_ipsec_t, query_sa, status_t,
@@ -554,6 +630,7 @@ METHOD(kernel_ipsec_t, destroy, void,
 										 (void*)association_destroy);
 	this->policies->destroy_function(this->policies, (void*)policy_destroy);
 	DESTROY_IF(this->rng);
+	leave_instance(this);
 	this->mutex->destroy(this->mutex);
 	free(this);
 }
@@ -597,6 +674,9 @@ kernel_ipsec_t *kernel_nf_create()
 		.rng = lib->crypto->create_rng(lib->crypto, RNG_WEAK),
 		/* Associations of an earlier charon are removed. */
 		.stale = TRUE,
+		.instance = -1,
+		.interval = lib->settings->get_int(lib->settings,
+						"%s.plugins.kernel-nf.interval", LOOK_INTERVAL, lib->ns),
 	);
 	if (!this->rng)
 	{
@@ -606,6 +686,6 @@ kernel_ipsec_t *kernel_nf_create()
 	}
 	lib->scheduler->schedule_job_ms(lib->scheduler,
 		(job_t*)callback_job_create((void*)look_job, this, NULL, NULL),
-		LOOK_INTERVAL);
+		this->interval);
 	return &this->public;
 }
