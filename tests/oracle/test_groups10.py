@@ -222,7 +222,9 @@ def test_an_enqueue_of_a_bucket_does_nothing(both: Comparison) -> None:
     three = nicira.action(5, bytes(6))
     three = struct.pack("!HHI", 21, 8, 3) + struct.pack("!HHIH6x", 0, 16, 6, 0xFFFF) + three
     body = m.group_mod(_ADD, _ALL, bucket(1, three), bucket(2, three + of.output(5)), group=2)
-    data = add(_ALL, bucket(7, ENQUEUE), bucket(9, ENQUEUE + output(5)), bucket(3, nicira.action(42, bytes(6) + ENQUEUE)))
+    data = add(
+        _ALL, bucket(7, ENQUEUE), bucket(9, ENQUEUE + output(5)), bucket(3, nicira.action(42, bytes(6) + ENQUEUE))
+    )
     rule = messages10.FlowMod10(priority=5, actions=messages10.group(1) + messages10.group(2)).encode(9)
     for target in both.targets:
         assert ask(target, frame(of.GROUP_MOD, body, 6), version=6) == []
