@@ -2,8 +2,10 @@
 
 #include "kernel_nf.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <daemon.h>
@@ -57,9 +59,21 @@ struct private_kernel_nf_t {
 
 static job_requeue_t seek_job(private_kernel_nf_t *this);
 
-/* Called when the connection to the instance has ended. */
+/* Called when the connection to the instance has ended, or has the rest of an answer: its newline. */
 static bool on_end(private_kernel_nf_t *this, int fd, watcher_event_t event)
 {
+	char rest[64];
+	ssize_t got;
+
+	do
+	{
+		got = recv(fd, rest, sizeof(rest), MSG_DONTWAIT);
+	}
+	while (got > 0 || (got < 0 && errno == EINTR));
+	if (got < 0 && errno == EAGAIN)
+	{
+		return TRUE;
+	}
 	__atomic_store_n(&this->ended, TRUE, __ATOMIC_SEQ_CST);
 	lib->processor->queue_job(lib->processor,
 		(job_t*)callback_job_create((void*)seek_job, this, NULL, NULL));
