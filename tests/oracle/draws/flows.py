@@ -36,8 +36,8 @@ def _instructions(draw: Draw, model: Model, table: int, fields: tuple[Oxm, ...])
     return model.note(freezing.instructions(model, table, drawn))
 
 
-def change_flows(draw: Draw, model: Model) -> bytes:
-    """Draw a MODIFY or DELETE, strict or not, of a rule that likely exists."""
+def change_flows(draw: Draw, model: Model, *, adds: bool = False) -> bytes:
+    """Draw a MODIFY or DELETE, strict or not, of a rule that likely exists; ``adds``: a MODIFY may add one."""
     command = draw(st.sampled_from((of.MODIFY, of.MODIFY_STRICT, of.DELETE, of.DELETE_STRICT)))
     like = draw(st.sampled_from(model.rules)) if model.rules and draw(st.integers(0, 3)) else None
     fields = like.fields if like else draw(pools.match())
@@ -50,10 +50,15 @@ def change_flows(draw: Draw, model: Model) -> bytes:
     if command in (of.DELETE, of.DELETE_STRICT) and draw(st.integers(0, 2)) == 0:
         chosen = draw(filters())
     instructions = b""
+    priority = like.priority if like else draw(st.sampled_from(pools.PRIORITIES))
     if command in (of.MODIFY, of.MODIFY_STRICT):
         instructions = _instructions(draw, model, table, fields)
+        if adds:
+            added_to = 0 if table == of.ALL_TABLES else table
+            priority = model.without_overlap(added_to, priority, fields)
+            model.rules.append(FlowMod(of.ADD, added_to, priority, fields))
     return FlowMod(
-        *(command, table, like.priority if like else draw(st.sampled_from(pools.PRIORITIES)), fields, instructions),
+        *(command, table, priority, fields, instructions),
         *(cookie, cookie_mask),
         flags=draw(st.sampled_from((0, 0, of.RESET_COUNTS, of.SEND_FLOW_REM, of.CHECK_OVERLAP))),
         **chosen,

@@ -55,6 +55,6 @@ def change_flows(draw: Draw, model: Model) -> bytes:
 
 def change_or_add(draw: Draw, model: Model) -> bytes:
     """Draw a MODIFY or DELETE; a MODIFY may add a rule, which Open vSwitch may not find later in the same bundle."""
-    message = flows.change_flows(draw, model)
+    message = flows.change_flows(draw, model, adds=True)
     by_cookie = message[16:24] != bytes(8)
     return _in_nicira_form(message, draw(st.sampled_from((_KEEP, 1, 2))), by_cookie=by_cookie)
