@@ -4,10 +4,10 @@ A flow-mod and its barrier, for a rule on both switches and for one that matches
 enters at a host's interface, goes up as packet-in, down as packet-out, and leaves at another interface. The client is
 the same everywhere. The relay (relay.c) is one process that passes bytes, so it costs what any process between a
 controller and its switch must cost; for the rule on both switches, it writes to two and waits for both. Its Open
-vSwitch have one bridge each, those of oneswitchd two.
+vSwitch have one bridge each; ``two_bridges_relay_...``: each has the two bridges that oneswitchd's have.
 
 ``..._added_us``: longer than directly (p50); ``relay_..._added_us``: the same through the relay; ``..._relay_ratio``:
-one divided by the other.
+one divided by the other; null where the relay adds less than `LEAST_US`, which says nothing.
 """
 
 import argparse
@@ -30,8 +30,11 @@ FRAME = bytes.fromhex("020000000002020000000001") + b"\x08\x00" + bytes(46)
 IN_PORT, OUT_PORT = 1, 2
 # Round trips in a row on one way. After a single one, the process with more code would find less of it in the caches.
 BLOCK = 50
-DIRECT, RELAY, RELAY_TO_BOTH, PROXY = "direct", "relay", "relay to both", "proxy"
-WAYS = (DIRECT, RELAY, RELAY_TO_BOTH, PROXY)
+LEAST_US = 5.0
+DIRECT, PROXY = "direct", "proxy"
+# Each to one Open vSwitch, and to two.
+RELAYS, TWO_BRIDGES_RELAYS = ("relay", "relay to both"), ("two bridges", "two bridges to both")
+WAYS = (DIRECT, *RELAYS, *TWO_BRIDGES_RELAYS, PROXY)
 
 
 def main() -> None:
@@ -42,32 +45,37 @@ def main() -> None:
     count = 1000 if arguments.quick else 5000
     spec = LabSpec.demo(substrate="dummy")
     with ExitStack() as stack:
-        one, *relayed = [stack.enter_context(Lab(spec.reference()).start()) for _ in range(4)]
-        two = stack.enter_context(Lab(spec).start())
+        one, *relayed = [stack.enter_context(Lab(spec.reference()).start()) for _ in range(3)]
+        two, bridged = [stack.enter_context(Lab(spec).start()) for _ in range(2)]
         virts = [lab.state.switches[0].virt for lab in relayed]
-        relays = [stack.enter_context(Relay(*targets)) for targets in (virts[:1], virts[1:])]
+        bridged_virts = [switch.virt for switch in bridged.state.switches]
+        behind = (virts[:1], virts, bridged_virts[:1], bridged_virts)
+        relays = [stack.enter_context(Relay(*targets)).target for targets in behind]
         oneswitchd = stack.enter_context(Oneswitchd(two.server_toml))
         oneswitchd.wait_up()
-        targets = (one.state.switches[0].virt, *(relay.target for relay in relays), oneswitchd.management)
-        clients = {way: stack.enter_context(client(at)) for way, at in zip(WAYS, targets, strict=True)}
-        states = {DIRECT: one.state, RELAY: relayed[0].state, PROXY: two.state}
+        targets = (one.state.switches[0].virt, *relays, oneswitchd.management)
+        clients = {way: stack.enter_context(OpenFlowClient(at)) for way, at in zip(WAYS, targets, strict=True)}
+        states = {DIRECT: one.state, RELAYS[0]: relayed[0].state, PROXY: two.state}
         wires = {way: host_wires(state) for way, state in states.items()}
-        figures = report("barrier", RELAY_TO_BOTH, measure(count, WAYS, lambda way: barrier_us(clients[way], None)))
-        ways = (DIRECT, RELAY, PROXY)
-        in_port = measure(count, ways, lambda way: barrier_us(clients[way], IN_PORT))
-        packets = measure(count, ways, lambda way: packet_in_us(clients[way], *wires[way]))
-        figures |= report("in_port_barrier", RELAY, in_port) | report("packetin", RELAY, packets)
+        for way in states:
+            send_up(clients[way])
+        figures: dict[str, float | None] = {}
+        for name, number, in_port in (("barrier", 1, None), ("in_port_barrier", 0, IN_PORT)):
+            ways = (DIRECT, RELAYS[number], TWO_BRIDGES_RELAYS[number], PROXY)
+            samples = measure(count, ways, lambda way, in_port=in_port: barrier_us(clients[way], in_port))
+            figures |= report(name, "relay", RELAYS[number], samples)
+            figures |= report(name, "two_bridges_relay", TWO_BRIDGES_RELAYS[number], samples)
+        packets = measure(count, tuple(states), lambda way: packet_in_us(clients[way], *wires[way]))
+        figures |= report("packetin", "relay", RELAYS[0], packets)
     print(json.dumps({"round_trips": count, "relay_added_us": figures["relay_in_port_barrier_added_us"], **figures}))
 
 
-def client(target: str) -> OpenFlowClient:
-    """Connect to a switch that sends the packets of `IN_PORT` to its controller, and has no other rules."""
-    connected = OpenFlowClient(target)
-    connected.want_packet_ins()
-    connected.delete_all()
-    connected.send(output_to_controller(IN_PORT))
-    connected.barrier()
-    return connected
+def send_up(client: OpenFlowClient) -> None:
+    """Have the packets of `IN_PORT` sent to the client, by the only rule of its switch."""
+    client.want_packet_ins()
+    client.delete_all()
+    client.send(output_to_controller(IN_PORT))
+    client.barrier()
 
 
 def measure(count: int, ways: Sequence[str], round_trip: Callable[[str], float]) -> dict[str, list[float]]:
@@ -111,13 +119,14 @@ def host_wires(state: LabState) -> tuple[socket.socket, socket.socket]:
     return wires[0], wires[1]
 
 
-def report(name: str, relay: str, samples: dict[str, list[float]]) -> dict[str, float]:
+def report(name: str, prefix: str, relay: str, samples: dict[str, list[float]]) -> dict[str, float | None]:
     """Return medians in microseconds, and what oneswitchd adds relative to what ``relay`` does."""
     direct, relayed, proxy = (statistics.median(samples[way]) for way in (DIRECT, relay, PROXY))
+    by_relay = relayed - direct
     return {
         f"{name}_direct_us": round(direct, 1),
         f"{name}_proxy_us": round(proxy, 1),
         f"{name}_added_us": round(proxy - direct, 1),
-        f"relay_{name}_added_us": round(relayed - direct, 1),
-        f"{name}_relay_ratio": round((proxy - direct) / (relayed - direct), 2),
+        f"{prefix}_{name}_added_us": round(by_relay, 1),
+        f"{name}_{prefix}_ratio": round((proxy - direct) / by_relay, 2) if by_relay >= LEAST_US else None,
     }
