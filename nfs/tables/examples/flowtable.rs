@@ -174,7 +174,7 @@ impl Bench {
                 let places: [[usize; 2]; BULK] = std::array::from_fn(|_| {
                     let random = mix(&mut state);
                     [random >> 32, random & 0xffff_ffff]
-                        .map(|random| (random * lines >> 32) as usize * LINE_WORDS)
+                        .map(|random| ((random * lines) >> 32) as usize * LINE_WORDS)
                 });
                 for place in places.as_flattened() {
                     nf_arena::prefetch(words, *place);
