@@ -20,11 +20,13 @@ impl Core {
         message: GroupMod,
         now: Instant,
     ) {
-        let deletes = message.command == GroupModCommand::Delete;
-        if deletes && self.server.hidden.contain(message.group_id) {
-            return; // controllers do not have this group, and deleting nothing is not an error
-        }
-        if deletes {
+        if message.command == GroupModCommand::Delete {
+            if self.server.hidden.contain(message.group_id) {
+                // Controllers do not have this group. Deleting nothing is not an error, and is forwarded to controllers that ask for it.
+                let facts = Facts::default();
+                let request = Request::Group { message, facts };
+                return self.operate(incoming, None, request, SwitchSet::EMPTY, now);
+            }
             return self.delete_groups(incoming, message, now);
         }
         if self.holds_until_aside(incoming, &named_by_group(&message), now) {
