@@ -158,11 +158,12 @@ MESSAGES = {
         add(_ALL, bucket(0, action), group=2)
         for action in (short(99), short(1, 5000), short(8, 3 << 8), b"\0\0\0\x10" + bytes(4), output(0xFF10), short(11))
     ),
-    "loads": b"".join(add(_ALL, bucket(0, each + output(2)), group=2) for each in LOADS),
-    "a load before another fault": add(_ALL, bucket(0, LOADS[0] + output(0xFF10)))
-    + add(_ALL, bucket(0, output(0xFF10) + LOADS[0]))
-    + add(_ALL, bucket(0, LOADS[0] + short(99)))
-    + add(_ALL, bucket(0, LOADS[0]), bucket(0xFFFFFF01, output(2))),
+    # Switches get buckets with numbers of their own over OpenFlow 1.5, which has no load.
+    "loads": b"".join(add(_ALL, bucket(n, each + output(2)), group=2) for n in (0, 7) for each in LOADS),
+    "a load before another fault": add(_ALL, bucket(7, LOADS[0] + output(0xFF10)))
+    + add(_ALL, bucket(7, output(0xFF10) + LOADS[0]))
+    + add(_ALL, bucket(7, LOADS[0] + short(99)))
+    + add(_ALL, bucket(7, LOADS[0]), bucket(0xFFFFFF01, output(2))),
     "unknown property": add(_ALL, m.bucket(0, output(2), m.prop(9, bytes(4))))
     + add(_ALL, ONE, properties=m.prop(9, b"")),
     "a slave's": nicira.message(1, 7, nicira.ROLE_REQUEST, struct.pack("!I", _SLAVE))
