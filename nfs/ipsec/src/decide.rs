@@ -13,8 +13,21 @@ use crate::{
 };
 
 impl Pass<'_> {
+    /// Decides on all packets of a batch in stages: what belongs to a stage stays in the processor, and no stage reads at once what the one
+    /// before has just written.
+    pub fn process(&mut self, packets: &mut [Packet]) {
+        for index in 0..packets.len() {
+            self.decide(index, &mut packets[index]);
+            if std::mem::take(&mut self.is_due) {
+                self.open_all(packets);
+            }
+        }
+        self.seal_all(packets);
+        self.open_all(packets);
+    }
+
     /// Decides on the packet with this index in its batch. Packets for the ciphers wait there.
-    pub fn decide(&mut self, index: usize, packet: &mut Packet) {
+    fn decide(&mut self, index: usize, packet: &mut Packet) {
         match dissect(packet.bytes()) {
             Ok(Outcome::Ip(headers)) => self.ip(index, packet, &headers),
             Ok(Outcome::Arp { offset }) => {

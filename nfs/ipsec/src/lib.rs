@@ -29,6 +29,7 @@ mod secret;
 mod selecting;
 mod sequence;
 mod setup;
+mod waiting;
 mod window;
 
 pub use cipher::{Cipher, Numbers};

@@ -14,24 +14,9 @@ use crate::{
     runs::Opening,
     selecting::Address,
     setup::Tunnel,
+    waiting::ToOpen,
     window::Seen,
 };
-
-/// A packet that waits for its decryption.
-pub struct ToOpen {
-    index: usize,
-    /// The place of its run.
-    at: usize,
-    /// The start of the ESP packet.
-    start: usize,
-    sequence: u64,
-    iv: [u8; esp::IV],
-    /// The class of the outer packet.
-    class: u8,
-    /// The sender, if it came in UDP.
-    peer: Option<Peer>,
-    is_authentic: bool,
-}
 
 impl<'a> Pass<'a> {
     /// Checks the ESP packet from an offset of the frame to its end, for its decryption. `peer`: its sender, if it came in UDP.

@@ -4,14 +4,12 @@ use std::net::IpAddr;
 
 use nf_balancing::link::Link;
 use nf_packet::MacAddress;
-use nf_runtime::Packet;
 
 use crate::{
     keys::Rows,
-    open::ToOpen,
-    protect::ToSeal,
     runs::{Opening, Runs, Sealing},
     setup::Setup,
+    waiting::{ToOpen, ToSeal},
 };
 
 /// The drop reasons.
@@ -58,19 +56,6 @@ pub struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Decides on all packets of a batch in stages: what belongs to a stage stays in the processor, and no stage reads at once what the one
-    /// before has just written.
-    pub fn process(&mut self, packets: &mut [Packet]) {
-        for index in 0..packets.len() {
-            self.decide(index, &mut packets[index]);
-            if std::mem::take(&mut self.is_due) {
-                self.open_all(packets);
-            }
-        }
-        self.seal_all(packets);
-        self.open_all(packets);
-    }
-
     #[inline]
     pub fn outside(&self) -> usize {
         self.setup.config.outside()

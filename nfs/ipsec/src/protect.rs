@@ -5,7 +5,7 @@ use nf_packet::{decrement_ttl, protocol, Fragment, Headers, Icmp, MacAddress, Ve
 use nf_runtime::Packet;
 
 use crate::{
-    cipher::{Cipher, Numbers, TAG},
+    cipher::{Numbers, TAG},
     config::{DontFragment, INSIDE},
     esp,
     headers::{dont_fragment, Outline},
@@ -15,22 +15,11 @@ use crate::{
     runs::Sealing,
     sequence::{Number, Sequence},
     setup::Tunnel,
+    waiting::ToSeal,
 };
 
 /// The time for which a told path MTU holds (RFC 1191, 6.3).
 const PATH_MTU_LIFETIME: u64 = 600 * 1_000_000_000;
-
-/// A packet that waits for its encryption.
-pub struct ToSeal<'a> {
-    index: usize,
-    cipher: &'a Cipher,
-    numbers: Numbers,
-    iv: [u8; esp::IV],
-    /// The start of the part to encrypt.
-    start: usize,
-    /// Whether a checksum covers the encrypted part.
-    is_summed: bool,
-}
 
 impl<'a> Pass<'a> {
     /// Prepares a packet from a protected network for its encryption.
