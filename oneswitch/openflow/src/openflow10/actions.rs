@@ -25,7 +25,7 @@ use super::padding::put_nicira;
 use super::to_port16;
 
 /// `ofp_action_type` of OpenFlow 1.0.
-pub(super) mod kind10 {
+mod kind10 {
     pub const OUTPUT: u16 = 0;
     pub const SET_VLAN_VID: u16 = 1;
     pub const SET_VLAN_PCP: u16 = 2;
@@ -37,7 +37,7 @@ pub(super) mod kind10 {
     pub const SET_NW_TOS: u16 = 8;
     pub const SET_TP_SRC: u16 = 9;
     pub const SET_TP_DST: u16 = 10;
-    pub const ENQUEUE: u16 = 11;
+    pub(super) use crate::openflow10::enqueue::KIND as ENQUEUE;
     pub(super) use crate::openflow10::padding::VENDOR;
 }
 

@@ -6,9 +6,10 @@
 use crate::action::{Action, ActionItem, ActionIter, Actions};
 use crate::wire::Put;
 
-use super::actions::kind10;
 use super::to_port16;
 
+/// OFPAT_ENQUEUE of OpenFlow 1.0.
+pub(super) const KIND: u16 = 11;
 pub(super) const POP_QUEUE: u16 = 5;
 /// The `max_len` of the output that Open vSwitch shows for `enqueue`: others are outputs between two actions of their own.
 pub(super) const ENQUEUED: u16 = u16::MAX;
@@ -64,39 +65,9 @@ pub(super) fn enqueue<'a>(first: &ActionItem<'a>, rest: &ActionIter<'a>) -> Opti
 
 /// Encodes OpenFlow 1.0's action.
 pub(super) fn put_enqueue(out: &mut Vec<u8>, port: u32, queue: u32) {
-    out.put_u16(kind10::ENQUEUE);
+    out.put_u16(KIND);
     out.put_u16(16);
     out.put_u16(to_port16(port));
     out.zeros(6);
     out.put_u32(queue);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::actions::{of_bucket, to_13, to_bucket};
-    use super::*;
-
-    /// enqueue:2:3, output:5
-    const LIST: [u8; 24] = [
-        0, 11, 0, 16, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 8, 0, 5, 0xff, 0xff,
-    ];
-
-    #[test]
-    fn an_enqueue_of_a_bucket_is_read_back_and_does_nothing() {
-        let bucket = to_bucket(&LIST).unwrap();
-        let actions = Actions::trusted(&bucket, 0);
-        assert_eq!(of_bucket(actions), LIST);
-        let done = without_idle_enqueues(&bucket);
-        assert_eq!(done, to_13(&LIST[16..]).unwrap());
-    }
-
-    #[test]
-    fn three_actions_of_a_bucket_are_no_enqueue() {
-        let written = to_13(&LIST).unwrap();
-        let actions = Actions::trusted(&written, 0);
-        assert_eq!(without_idle_enqueues(&written), written);
-        let told = of_bucket(actions);
-        assert_eq!(to_13(&told).unwrap(), written);
-        assert_ne!(told, LIST);
-    }
 }

@@ -148,7 +148,10 @@ pub(super) fn stats(reply: &MultipartReply, form: StatsForm) -> Option<(u32, Vec
 
 #[cfg(test)]
 mod tests {
+    use super::super::actions::{of_bucket, to_13, to_bucket};
+    use super::super::enqueue::without_idle_enqueues;
     use super::*;
+    use crate::action::Actions;
     use crate::group::{group_type, GroupModCommand};
     use crate::multipart::{GroupDesc, GroupFeatures};
     use crate::selection::Selection;
@@ -236,5 +239,29 @@ mod tests {
             decode(&ADDITION[..36]).unwrap_err().error,
             ErrorCode::BAD_REQUEST_BAD_LEN
         );
+    }
+
+    /// enqueue:2:3, output:5
+    const ENQUEUED: [u8; 24] = [
+        0, 11, 0, 16, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 8, 0, 5, 0xff, 0xff,
+    ];
+
+    #[test]
+    fn an_enqueue_of_a_bucket_is_read_back_and_does_nothing() {
+        let bucket = to_bucket(&ENQUEUED).unwrap();
+        let actions = Actions::trusted(&bucket, 0);
+        assert_eq!(of_bucket(actions), ENQUEUED);
+        let done = without_idle_enqueues(&bucket);
+        assert_eq!(done, to_13(&ENQUEUED[16..]).unwrap());
+    }
+
+    #[test]
+    fn three_actions_of_a_bucket_are_no_enqueue() {
+        let written = to_13(&ENQUEUED).unwrap();
+        let actions = Actions::trusted(&written, 0);
+        assert_eq!(without_idle_enqueues(&written), written);
+        let told = of_bucket(actions);
+        assert_eq!(to_13(&told).unwrap(), written);
+        assert_ne!(told, ENQUEUED);
     }
 }
