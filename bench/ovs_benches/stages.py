@@ -60,12 +60,12 @@ def _stage(sample: str, switches: Mapping[int, str]) -> str | None:
     process = re.match(r"(?P<command>.+?)\s+(?P<pid>\d+)/", head)
     if process is None:
         return None
-    who = switches.get(int(process["pid"]), _SENDER if process["command"] == "wires" else None)
-    if who is None:
+    owner = switches.get(int(process["pid"]), _SENDER if process["command"] == "wires" else None)
+    if owner is None:
         return None
     stack = [frame.split(maxsplit=1)[-1] for frame in frames]
-    stages = _HOST_STAGES if who == _SENDER else _SWITCH_STAGES
+    stages = _HOST_STAGES if owner == _SENDER else _SWITCH_STAGES
     for pattern, stage in stages:
         if not pattern or any(re.search(pattern, function) for function in stack):
-            return f"{who}: {stage}"
+            return f"{owner}: {stage}"
     raise AssertionError(f"no stage for {stack}")

@@ -49,7 +49,7 @@ class StreamPeer:
                 time.sleep(0.02)
 
     def exactly(self, size: int) -> bytes:
-        """Receives so many bytes."""
+        """Receive `size` bytes."""
         found = b""
         while len(found) < size:
             more = self.socket.recv(size - len(found))

@@ -134,7 +134,7 @@ def pair(request: pytest.FixtureRequest, directory: Path, programs: Path) -> Ite
 
 
 def restart_each(pair: Pair, times: int) -> None:
-    """Restarts each switch so many times; only packets of the burst in flight are lost, and nothing leaks."""
+    """Restart each switch `times` times: only packets of the burst in flight are lost, and nothing leaks."""
     pair.check_whole()
     for victim, survivor in ((pair.left, pair.right), (pair.right, pair.left)):
         warm = min(times, 10)

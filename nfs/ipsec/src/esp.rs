@@ -108,7 +108,7 @@ pub const fn longest_payload(packet: usize) -> usize {
 pub fn write_trailer(packet: &mut [u8], payload: usize, next: u8) {
     let count = padding(payload);
     let behind = packet.get_mut(payload..).unwrap_or_default();
-    // At most three bytes of padding; what is too many is overwritten.
+    // There are at most three bytes of padding; the trailer overwrites the rest.
     if let Some(padding) = behind.first_chunk_mut() {
         *padding = [1_u8, 2, 3];
     }

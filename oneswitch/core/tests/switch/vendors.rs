@@ -113,12 +113,9 @@ fn packet_ins_come_with_what_continues_them_while_a_controller_wants_that() {
     assert_eq!(formats(&mut lab), [PacketInFormat::Standard; 2]);
 }
 
-#[test]
-fn packets_are_continued_at_their_switch_after_a_restart() {
-    let mut lab = Lab::new(3, &[0, 1, 2]);
-    lab.send(1, 1, &set_packet_in_format(PacketInFormat::Nicira2));
-    lab.run();
-    let packet = PacketIn {
+/// A packet-in without bytes that a rule has sent.
+fn from_port_1() -> PacketIn {
+    PacketIn {
         buffer_id: openflow13::NO_BUFFER,
         total_len: 0,
         reason: PacketIn::ACTION,
@@ -126,7 +123,15 @@ fn packets_are_continued_at_their_switch_after_a_restart() {
         cookie: 7,
         matching: from(1),
         data: Box::default(),
-    };
+    }
+}
+
+#[test]
+fn packets_are_continued_at_their_switch_after_a_restart() {
+    let mut lab = Lab::new(3, &[0, 1, 2]);
+    lab.send(1, 1, &set_packet_in_format(PacketInFormat::Nicira2));
+    lab.run();
+    let packet = from_port_1();
     let continued = |bridge: u8| {
         let nested = [0, 8, 0, 32, 0, 0, 0, 0, 0x80, 0, 0, 20];
         [&nested[..], &[bridge; 16], &[0; 4]].concat()
@@ -142,7 +147,7 @@ fn packets_are_continued_at_their_switch_after_a_restart() {
     lab.restart();
     lab.run();
     lab.take(1);
-    // Bridge 8 was there before 9. The hypervisor refuses packets of bridges that nobody knows.
+    // Bridge 8 was there before 9. The hypervisor refuses packets of unknown bridges.
     for (bridge, at) in [(7, 1), (9, 2), (8, 0), (5, 0)] {
         let resume = Message::Experimenter(Experimenter {
             vendor: openflow13::NX_VENDOR,
@@ -171,15 +176,7 @@ fn messages_wait_until_the_packet_ins_of_a_new_id_come_from_all_switches() {
     assert!(lab.core.takes_messages_of(ME));
 
     // Its packet-ins come from there only.
-    let packet = PacketIn {
-        buffer_id: openflow13::NO_BUFFER,
-        total_len: 0,
-        reason: PacketIn::ACTION,
-        table_id: 0,
-        cookie: 7,
-        matching: from(1),
-        data: Box::default(),
-    };
+    let packet = from_port_1();
     let frame = encode_packet_in(VERSION, &packet, PacketInFormat::Nicira2).unwrap();
     lab.core.collected(1, 6, &frame);
     lab.core.collected(1, 5, &frame);

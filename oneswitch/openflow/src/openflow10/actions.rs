@@ -384,7 +384,7 @@ fn put_10(item: &ActionItem<'_>, reading: Reading, out: &mut Vec<u8>) {
             let start = out.len();
             out.put(item.raw.get(..header).unwrap_or_default());
             let reading = match reading {
-                // What is inside is no action set.
+                // The actions inside are a list, not an action set.
                 Reading::OfBucket => Reading::Controller,
                 other => other,
             };
