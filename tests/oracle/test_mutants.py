@@ -1,6 +1,7 @@
 """The oracle sees every fault that `tests/oracle/mutants/*.patch` makes; see docs/oracle.md, "Mutants"."""
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,7 +56,11 @@ def test_each_script_kills_its_mutant_only(mutants: Comparison, built: Builder) 
     mutants.mutant = None
     wrong = [f"{name}, without it: {found}" for name, script in mine.items() if (found := outcome(mutants, script))]
     for name, script in mine.items():
-        mutants.mutant = built.build(name)
+        try:
+            mutants.mutant = built.build(name)
+        except subprocess.CalledProcessError:
+            wrong.append(f"{name} does not compile")
+            continue
         if outcome(mutants, script) is None:
             wrong.append(f"{name} survives")
     assert not wrong, "\n".join(wrong)
