@@ -1,13 +1,14 @@
 //! Switches that are missing, go and come back, and what was done behind the core's back.
 
-use crate::build::{add, any, from, group, meter, output};
+use crate::build::{add, any, from, group, meter, output, packet_out};
 use crate::check::{ALL_GROUP, FLOOD_GROUP};
 use crate::fake::FakeBridge;
-use crate::lab::Lab;
+use crate::lab::{Lab, GRACE};
 use crate::verdicts::{cookies, refuse_cookie};
-use oneswitch_core::{Bridge, BridgeState};
+use oneswitch_core::{Bridge, BridgeState, LinkKind, MoveUntil};
 use openflow13::{
-    encode, port_no, ErrorCode, FlowMod, FlowModCommand, GroupModCommand, Message, MeterModCommand,
+    encode, port_no, ActionList, ErrorCode, FlowMod, FlowModCommand, GroupModCommand, Instructions,
+    Message, MeterModCommand,
 };
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ fn filled() -> Lab {
     lab.ask(3, &Message::FlowMod(add(1, any(), &output(1))));
     lab.ask(
         4,
-        &Message::FlowMod(add(2, from(2), &openflow13::ActionList::new().group(5))),
+        &Message::FlowMod(add(2, from(2), &ActionList::new().group(5))),
     );
     lab
 }
@@ -37,7 +38,7 @@ fn a_switch_missing_at_the_start_gets_everything_when_it_comes() {
         group(GroupModCommand::Add, 5, &[1]),
         meter(MeterModCommand::Add, 6, 100),
         Message::FlowMod(add(1, any(), &output(1))),
-        Message::FlowMod(add(2, from(2), &openflow13::ActionList::new().group(5))),
+        Message::FlowMod(add(2, from(2), &ActionList::new().group(5))),
         Message::BarrierRequest,
     ] {
         lab.send(1, 1, &message);
@@ -278,4 +279,48 @@ fn hard_timeouts_go_on_where_a_switch_restarts() {
     lab.connect(1);
     lab.run();
     assert_eq!(lab.virt(1).flows[0].hard, 60);
+}
+
+/// A rule with a meter that does not exist.
+fn unmetered(rule: FlowMod) -> FlowMod {
+    let meter = [0, 6, 0, 8, 0, 0, 0, 1];
+    let bytes = [&meter, rule.instructions.as_bytes()].concat();
+    FlowMod {
+        instructions: Instructions::from_bytes(bytes).unwrap(),
+        ..rule
+    }
+}
+
+/// Three switches that are compared as often as they may be within a second; rule 2 is still on the switch that was to refuse it.
+fn with_a_repair_put_off() -> Lab {
+    let mut lab = Lab::over(&[LinkKind::Pcie; 2], &[0, 1, 2, 1]);
+    lab.now += GRACE;
+    lab.send(1, 1, &packet_out(1, ActionList::new().group(1)));
+    lab.begin_move(4, 2, 4, MoveUntil::Prepared);
+    lab.run();
+    lab.core.abort_move(4, lab.now).unwrap();
+    lab.send(
+        1,
+        2,
+        &Message::FlowMod(unmetered(add(1, any(), &output(1)))),
+    );
+    let checked = FlowMod {
+        flags: FlowMod::CHECK_OVERLAP,
+        ..add(2, from(2), &output(1))
+    };
+    lab.send(1, 3, &Message::FlowMod(checked));
+    lab.run();
+    assert_eq!(lab.cookies(), [vec![2], vec![], vec![]]);
+    lab
+}
+
+#[test]
+fn a_repair_that_was_put_off_comes_with_a_restart_or_with_time() {
+    let mut lab = with_a_repair_put_off();
+    lab.restart_at_rest();
+    assert_eq!(lab.cookies(), [vec![], vec![2], vec![]]);
+    lab.restart_at_rest();
+    let mut lab = with_a_repair_put_off();
+    lab.wait(2 * GRACE);
+    assert_eq!(lab.cookies(), [vec![], vec![2], vec![]]);
 }
