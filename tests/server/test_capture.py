@@ -76,6 +76,7 @@ def test_refusals_name_the_value(demo) -> None:
         (("vm1", "upd"), "filter 'upd'"),
         (("vm1", "--write", "/nowhere/x"), "cannot write /nowhere/x"),
         (("vm1", "--enter", "false"), "exit status 1"),
+        (("vm1",), "ovs-tcpdump -i vm1"),  # a dummy device
         (("vm1", "--enter", "/no/such/program"), "cannot run /no/such/program"),
     ):
         done = _capture(demo, *arguments)

@@ -7,5 +7,6 @@ follow     taps that follow a port, and the limits of a capture
 command    the command: its output and its summary
 
 tcpdump reads the interface beside Open vSwitch, whose rules, ports and mirrors stay as they are, so no controller can
-tell. It does not see packets that hardware forwards, nor interfaces that the kernel does not have (DPDK).
+tell. It does not see packets that hardware forwards, nor interfaces that the kernel does not have (of type ``pcie`` or
+DPDK).
 """

@@ -16,6 +16,7 @@ _STOP_S = 5.0
 _ROOM_S = 0.2
 _BUFFER_KIB = "32768"
 """Of the kernel. In immediate mode it has a place of the greatest length for each packet: some 500 of 64 KiB."""
+_NO_DEVICE = "No such device"
 _DROPPED = re.compile(r"^(\d+) packets? dropped by kernel$", re.MULTILINE)
 
 
@@ -90,6 +91,11 @@ class Tap:
         status = self._process.wait()
         lines = [line for line in self._last_words().splitlines() if not line.startswith("tcpdump: listening")]
         said = "; ".join(lines[-2:]) or f"exit status {status}"
+        if _NO_DEVICE in said:
+            said += (
+                "; if the port is of a type that the kernel does not have, such as pcie or dpdk, "
+                f"ovs-tcpdump -i {self.place.interface} on the switch's machine shows its packets"
+            )
         return ToolError(f"{self.place}: {said}")
 
     def _last_words(self) -> str:
