@@ -20,9 +20,8 @@ from lab import awaiting, breaking
 from lab.directory import LabDirectory, running_labs
 from lab.errors import LabError, SpecError
 from lab.server import Lab, enter_command
-from lab.spec import LabSpec
+from lab.spec import LabSpec, LinkKind
 from lab.state import LabState
-from server.names import LinkType
 from server.version import VersionOption
 
 DEFAULT_NAME = "uno"
@@ -93,9 +92,10 @@ def up(
     ] = SubstrateName.netns,
     pcie_mbps: Annotated[float | None, typer.Option(help="Bandwidth of each PCIe link and direction in Mb/s.")] = None,
     link: Annotated[
-        LinkType | None,
+        LinkKind | None,
         typer.Option(
-            help="Type of PCIe links: VLAN tags, or ports of type pcie (default if the Open vSwitch here has them)."
+            help="PCIe links: VLAN tags, ports of type pcie (default if the Open vSwitch here has them), or these over "
+            "TCP."
         ),
     ] = None,
     static_arp: Annotated[
@@ -388,9 +388,8 @@ def _print_state(state: LabState, output: Format) -> None:
     for link in state.links:
         rate = "no limit" if link.mbps is None else f"{link.mbps:g} Mb/s"
         up_or_down = "up" if link.up else "[red]down[/red]"
-        console.print(
-            f"  PCIe link {link.hypervisor} - {link.local} of {link.switch}: {up_or_down}, {link.type}, {rate}"
-        )
+        kind = link.type if link.address is None else f"{link.type} at {link.address}"
+        console.print(f"  PCIe link {link.hypervisor} - {link.local} of {link.switch}: {up_or_down}, {kind}, {rate}")
     table = Table(
         "host", "address", "MAC", "interface", "plugged into", "", box=None, header_style="bold", pad_edge=True
     )

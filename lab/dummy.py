@@ -4,8 +4,9 @@ Each interface of a host is a socket at which `lab.wires.Wires` reads and writes
 two switches. Each frame is preceded by its length in 16 bits.
 """
 
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -14,9 +15,8 @@ from lab.hosts import interface_name, pcie_ports
 from lab.ovs import OvsSwitch
 from lab.pcie import PcieLinks
 from lab.spec import PCIE_MTU, HostSpec, LabSpec, SwitchSpec
-from lab.state import HostInterface
+from lab.state import HostInterface, LinkState
 from lab.unixctl import unixctl
-from server.names import LinkType
 from server.openvswitch.layout import DatapathType, Interface
 from server.openvswitch.ovsdb import SwitchDatabase
 
@@ -48,9 +48,14 @@ class DummySubstrate:
     def opening_ports(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def make_links(self, types: Mapping[str, LinkType]) -> None:
+    def meeting_address(self, snic: SwitchSpec) -> str:  # noqa: ARG002
+        """Return a port of the loopback interface that is free now."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            return f"127.0.0.1:{free.getsockname()[1]}"
+
+    def make_links(self, links: Sequence[LinkState]) -> None:
         """Note the types: Open vSwitch creates the links."""
-        self._links.choose(types)
+        self._links.choose(links)
 
     def interfaces(self, spec: SwitchSpec) -> Mapping[str, Interface]:
         found = {}

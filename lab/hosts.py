@@ -5,12 +5,15 @@ Runs inside the lab's namespaces.
 
 import contextlib
 import fcntl
+import ipaddress
 import json
 import socket
 import struct
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from lab import namespaces
 from lab.errors import StartError
@@ -19,6 +22,8 @@ from lab.spec import PCIE_MTU, TENANT_MTU, HostSpec, LabSpec, SlotSpec, SwitchSp
 
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_STXCSUM = 0x17
+_NETWORKS = ipaddress.ip_network("192.168.0.0/16")
+_NETWORK_BITS = 30
 _QUEUE_MS = 50
 _BURST_MIN_BYTES = 32 * 1024
 _BURSTS_PER_S = 500  # timers refill a token bucket; with less than 1/500 s of traffic it cannot reach its rate
@@ -58,6 +63,34 @@ def make_links(spec: LabSpec, snics: Sequence[SwitchSpec]) -> None:
             if spec.pcie_mbps is not None:
                 for name in pcie:
                     _cap(name, spec.pcie_mbps)
+
+
+@dataclass(frozen=True)
+class Network:
+    """The network of a hypervisor and an sNIC whose PCIe ports meet over TCP: the device in both, and the addresses."""
+
+    device: str
+    hub: str
+    local: str
+
+    @classmethod
+    def of(cls, spec: LabSpec, snic: SwitchSpec) -> Self:
+        """Return the network of an sNIC; each has its own."""
+        index = spec.switches.index(snic)
+        first = index << (_NETWORKS.max_prefixlen - _NETWORK_BITS)
+        return cls(f"tcp{index}", str(_NETWORKS[first + 1]), str(_NETWORKS[first + 2]))
+
+
+def make_networks(spec: LabSpec, snics: Sequence[SwitchSpec]) -> None:
+    """Create the networks between the hypervisor and sNICs whose PCIe ports meet over TCP."""
+    hub = spec.switches[0].name
+    for snic in snics:
+        network = Network.of(spec, snic)
+        device = network.device
+        namespaces.ip_batch([f"link add name {device} netns {hub} type veth peer name {device} netns {snic.name}"])
+        for switch, address in ((hub, network.hub), (snic.name, network.local)):
+            with namespaces.entered(switch):
+                namespaces.ip_batch([f"addr add {address}/{_NETWORK_BITS} dev {device}", f"link set dev {device} up"])
 
 
 def configure_switch(spec: LabSpec, switch: SwitchSpec) -> None:

@@ -1,7 +1,7 @@
 """The substrate ``netns``: network namespaces, veth pairs, real traffic. Runs inside the lab's namespaces."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -10,11 +10,11 @@ from lab.buffers import PortBuffers
 from lab.ovs import OvsSwitch
 from lab.pcie import PcieLinks
 from lab.spec import HostSpec, LabSpec, SwitchSpec
-from lab.state import HostInterface
-from server.names import LinkType
+from lab.state import HostInterface, LinkState
 from server.openvswitch.layout import DatapathType, Interface
 
 _TUN = Path("/dev/net/tun")
+_MEETING_PORT = 7700
 
 
 class NetnsSubstrate:
@@ -66,9 +66,13 @@ class NetnsSubstrate:
         for slot in self._spec.slots:
             hosts.configure_slot(slot)
 
-    def make_links(self, types: Mapping[str, LinkType]) -> None:
-        self._links.choose(types)
+    def meeting_address(self, snic: SwitchSpec) -> str:
+        return f"{hosts.Network.of(self._spec, snic).hub}:{_MEETING_PORT}"
+
+    def make_links(self, links: Sequence[LinkState]) -> None:
+        self._links.choose(links)
         hosts.make_links(self._spec, self._links.others())
+        hosts.make_networks(self._spec, self._links.over_tcp())
 
     def switch(self, spec: SwitchSpec) -> OvsSwitch:
         options = ("--enable-dummy",) if self.datapath_type == "dummy" else ()

@@ -1,18 +1,21 @@
 """PCIe links between ports of Open vSwitch's type ``pcie``, for Open vSwitch with the patches of ``ovs-patches/``.
 
-Both substrates use them alike: the ports are rings in memory that the two ovs-vswitchd share, not devices.
+Both substrates use them alike: the ports are no devices, but rings in memory that the two ovs-vswitchd share, or the
+ends of a TCP connection between them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab.errors import ControlError, StartError
 from lab.ovs import OvsSwitch
-from lab.spec import LabSpec, LinkType, SwitchSpec
+from lab.spec import LabSpec, SwitchSpec
+from lab.state import LinkState
 from server.openvswitch.ovsdb import SwitchDatabase
 
 _UP_S = 12.0
 _CUT = ".cut"  # ends the path where no peer listens
+_NOWHERE = "127.0.0.1:1"  # an address where no peer listens
 
 
 class PcieLinks:
@@ -27,11 +30,11 @@ class PcieLinks:
         self._hub = spec.switches[0].name
         self._snics = spec.switches[1:]
         self._directory = switches
-        self._chosen: frozenset[str] = frozenset()
+        self._chosen: dict[str, LinkState] = {}
 
-    def choose(self, types: Mapping[str, LinkType]) -> None:
-        """Tell the types of all links, by sNIC."""
-        self._chosen = frozenset(snic for snic, kind in types.items() if kind == "pcie")
+    def choose(self, links: Sequence[LinkState]) -> None:
+        """Tell all links, with their types."""
+        self._chosen = {link.switch: link for link in links if link.type == "pcie"}
 
     def has(self, snic: str) -> bool:
         """Tell whether the link of an sNIC has this type."""
@@ -40,6 +43,10 @@ class PcieLinks:
     def others(self) -> list[SwitchSpec]:
         """Return the sNICs whose links are devices."""
         return [snic for snic in self._snics if not self.has(snic.name)]
+
+    def over_tcp(self) -> list[SwitchSpec]:
+        """Return the sNICs whose links' ends meet over TCP."""
+        return [snic for snic in self._snics if self._address(snic) is not None]
 
     def await_up(self, running: Mapping[str, OvsSwitch]) -> None:
         """Wait until the links between switches whose ovs-vswitchd runs carry packets.
@@ -67,15 +74,27 @@ class PcieLinks:
             with database.lock:
                 row = database.row("Interface", str(snic.uplink))
                 options = dict(row.options) if row is not None else {}
-            if "path" not in options:
+            if ("path" if self._address(snic) is None else "address") not in options:
                 raise ControlError(f"PCIe port {snic.uplink} of {snic.name} is not a port of type pcie any more")
-            path = options["path"].removesuffix(_CUT)
-            options["path"] = path if up else path + _CUT
-            database.commit([database.api.db_set("Interface", str(snic.uplink), ("options", options))])
+            database.commit(
+                [database.api.db_set("Interface", str(snic.uplink), ("options", self._meeting(snic, options, up=up)))]
+            )
             if not up and not database.wait_for(lambda: _link_state(database, str(snic.uplink)) == ["down"], _UP_S):
                 raise StartError(f"PCIe port {snic.uplink} of {snic.name}: its link stays up without a peer")
         finally:
             database.close()
+
+    def _meeting(self, snic: SwitchSpec, options: Mapping[str, str], *, up: bool) -> dict[str, str]:
+        """Return the options of the sNIC's end with the place where the other end is, or with one where none is."""
+        address = self._address(snic)
+        if address is not None:
+            return {**options, "address": address if up else _NOWHERE}
+        path = options["path"].removesuffix(_CUT)
+        return {**options, "path": path if up else path + _CUT}
+
+    def _address(self, snic: SwitchSpec) -> str | None:
+        link = self._chosen.get(snic.name)
+        return None if link is None else link.address
 
     def _database(self, switch: str) -> SwitchDatabase:
         return SwitchDatabase(switch, f"unix:{self._directory / switch / 'db.sock'}")

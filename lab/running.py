@@ -100,7 +100,7 @@ class RunningLab:
             chosen = plumbing.links()
             for link in self.state.links:
                 link.type = chosen[link.switch].type
-            self._substrate.make_links({link.switch: link.type for link in self.state.links})
+            self._substrate.make_links(self.state.links)
             for spec in self._spec.switches:
                 plumbing.on(spec.name).ensure(self._layout(spec, config, plumbing.pcie_ports(spec.name, chosen)))
                 self._switches[spec.name].bridges = (VIRT, EDGE)
@@ -221,7 +221,13 @@ class RunningLab:
             for switch in self._switches.values()
         ]
         self.state.links = [
-            LinkState(snic.name, snic.downlink, snic.uplink, spec.pcie_mbps)
+            LinkState(
+                snic.name,
+                snic.downlink,
+                snic.uplink,
+                spec.pcie_mbps,
+                address=substrate.meeting_address(snic) if snic.link == "tcp" else None,
+            )
             for snic in spec.switches[1:]
             if snic.uplink and snic.downlink
         ]

@@ -14,9 +14,13 @@ def server_config(spec: LabSpec, state: LabState) -> ServerConfig:
     """Return the configuration of oneswitchd and unoctl for this lab; their sockets are in the lab's directory."""
     here = Path(state.directory)
     capped: LinkType | None = None if spec.pcie_mbps is None else "vlan"
-    types: dict[str, LinkType | None] = {switch.name: switch.link or capped for switch in spec.switches}
+    types: dict[str, LinkType | None] = {
+        switch.name: "pcie" if switch.link == "tcp" else switch.link or capped for switch in spec.switches
+    }
     links = {
-        link.switch: LinkConfig(hypervisor=link.hypervisor, local=link.local, type=types[link.switch])
+        link.switch: LinkConfig(
+            hypervisor=link.hypervisor, local=link.local, type=types[link.switch], address=link.address
+        )
         for link in state.links
     }
     return ServerConfig(

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from lab.errors import SpecError
-from server.names import HOME, NAME_MAX_BYTES, PORT_MAX, PORT_MIN, LinkType
+from server.names import HOME, NAME_MAX_BYTES, PORT_MAX, PORT_MIN
 
 Substrate = Literal["netns", "dummy"]
 Meters = Literal["per-executor", "gather"]
+LinkKind = Literal["vlan", "pcie", "tcp"]
+"""Of a PCIe link: VLAN tags on any device, ports of type ``pcie`` that share memory, or such ports over TCP."""
 
 HYPERVISOR = "hypervisor"
 TENANT_MTU = 1500
@@ -29,14 +31,14 @@ class SwitchSpec:
     Attributes:
         uplink: the port on the sNIC, BlueField's ``pf0hpf``.
         downlink: the port on the hypervisor, ``pcie-snicK``.
-        link: how the link carries flow-ids; None: beside the packets if the Open vSwitch here can and nothing caps the
-            link, else as VLAN tags.
+        link: how the link carries flow-ids; None: ``pcie`` if the Open vSwitch here can and nothing caps the link, else
+            ``vlan``.
     """
 
     name: str
     uplink: str | None = None
     downlink: str | None = None
-    link: LinkType | None = None
+    link: LinkKind | None = None
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ class LabSpec:
                 slots.append(SlotSpec(f"{switch.name}.nf{number}", switch.name, ends, speed))
         return dataclasses.replace(self, slots=tuple(slots))
 
-    def with_links(self, *types: LinkType) -> Self:
+    def with_links(self, *types: LinkKind) -> Self:
         """Set the types of the sNICs' links, in order; the last one is that of all further sNICs. None: as they are."""
         if not types:
             return self
@@ -262,7 +264,7 @@ class LabSpec:
             raise SpecError(f"a plain bridge has one switch, not {len(self.switches)}: use reference()")
         if self.pcie_mbps is not None and self.pcie_mbps <= 0:
             raise SpecError(f"pcie_mbps is {self.pcie_mbps}; expected more than 0 Mb/s, or None for no limit")
-        if self.pcie_mbps is not None and any(switch.link == "pcie" for switch in self.switches):
+        if self.pcie_mbps is not None and any(switch.link in ("pcie", "tcp") for switch in self.switches):
             raise SpecError("links of type pcie are not devices, so pcie_mbps cannot cap them: choose one of the two")
         for host in self.hosts:
             _check_address(host)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from lab.spec import LinkType, Substrate
+from lab.spec import Substrate
+from server.names import LinkType
 
 FILE = "lab.json"
 
@@ -35,7 +36,10 @@ class LabSwitch:
 
 @dataclass
 class LinkState:
-    """One PCIe link: its ports on the hypervisor and the sNIC, bandwidth in Mb/s (None: unlimited), and type."""
+    """One PCIe link: its ports on the hypervisor and the sNIC, bandwidth in Mb/s (None: unlimited), and type.
+
+    ``address``: where its ends meet over TCP; None: they do not.
+    """
 
     switch: str
     hypervisor: str
@@ -43,6 +47,7 @@ class LinkState:
     mbps: float | None
     up: bool = True
     type: LinkType = "vlan"
+    address: str | None = None
 
 
 @dataclass

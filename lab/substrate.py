@@ -1,13 +1,12 @@
 """The interface between the supervisor and a substrate (`lab.netns`, `lab.dummy`)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from lab.ovs import OvsSwitch
 from lab.spec import HostSpec, SwitchSpec
-from lab.state import HostInterface
-from server.names import LinkType
+from lab.state import HostInterface, LinkState
 from server.openvswitch.layout import DatapathType, Interface
 
 
@@ -37,12 +36,12 @@ class Substrate(Protocol):
         """Surround the moments in which ovs-vswitchd opens its ports."""
         ...
 
-    def make_links(self, types: Mapping[str, LinkType]) -> None:
-        """Create the PCIe links' devices, where a link consists of devices.
+    def meeting_address(self, snic: SwitchSpec) -> str:
+        """Return the IP address of the hypervisor and the TCP port at which the ends of an sNIC's link are to meet."""
+        ...
 
-        Args:
-            types: of each sNIC's link, by the sNIC's name.
-        """
+    def make_links(self, links: Sequence[LinkState]) -> None:
+        """Create the PCIe links' devices: where a link consists of devices, and where its ends meet over TCP."""
         ...
 
     def interfaces(self, spec: SwitchSpec) -> Mapping[str, Interface]:

@@ -8,7 +8,7 @@ import pytest
 from lab.errors import SpecError, StartError
 from lab.programs import find_program, patched_ovs, use_ovs
 from lab.server import Lab
-from lab.spec import LabSpec
+from lab.spec import LabSpec, LinkKind
 
 PATCHED = patched_ovs()
 needs_patches = pytest.mark.skipif(PATCHED is None, reason="`make ovs` builds an Open vSwitch with such ports")
@@ -39,8 +39,9 @@ def test_each_link_has_the_type_that_its_spec_says() -> None:
 
 @needs_patches
 @pytest.mark.usefixtures("lab_dir")
-def test_both_ends_of_a_cut_link_are_down_until_it_is_repaired() -> None:
-    with Lab(SPEC).start() as lab:
+@pytest.mark.parametrize("kind", ["pcie", "tcp"])
+def test_both_ends_of_a_cut_link_are_down_until_it_is_repaired(kind: LinkKind) -> None:
+    with Lab(SPEC.with_links(kind)).start() as lab:
         lab.unlink("snic0")
         assert "LINK_DOWN" in port(lab, "snic0", "pf0hpf")
         lab.relink("snic0")
@@ -55,9 +56,10 @@ def port(lab: Lab, switch: str, name: str) -> str:
     return shown.stdout.partition(f"({name})")[2].partition("speed:")[0]
 
 
-def test_links_without_devices_cannot_be_capped() -> None:
+@pytest.mark.parametrize("kind", ["pcie", "tcp"])
+def test_links_without_devices_cannot_be_capped(kind: LinkKind) -> None:
     with pytest.raises(SpecError, match="cannot cap them"):
-        LabSpec.star(1, 1, pcie_mbps=100).with_links("pcie").check()
+        LabSpec.star(1, 1, pcie_mbps=100).with_links(kind).check()
 
 
 def test_the_last_type_is_that_of_all_further_links() -> None:

@@ -9,17 +9,19 @@ from lab.control_plane import Oneswitchd
 from lab.programs import patched_ovs
 from lab.server import Lab
 from lab.spec import LabSpec
+from lab.traffic import Stream
 from server.oneswitchd.answers import LinkState
 from server.openvswitch.ovsdb import SwitchDatabase
 from tests.recovery.conftest import eventually
+from tests.server.conftest import Start
 
 PATCHED = patched_ovs()
 SPEC = LabSpec.star(1, 1, substrate="dummy")
 needs_patches = pytest.mark.skipif(PATCHED is None, reason="`make ovs` builds an Open vSwitch with such ports")
 
 
-def link(oneswitchd: Oneswitchd) -> LinkState:
-    found = oneswitchd.client.status().switches[1].link
+def link(oneswitchd: Oneswitchd, switch: int = 1) -> LinkState:
+    found = oneswitchd.client.status().switches[switch].link
     assert found is not None
     return found
 
@@ -49,3 +51,25 @@ def test_two_ports_of_type_pcie_are_known_by_their_numbers() -> None:
             database.commit([database.api.add_port("edge", "pf0hpf", type="dummy")])
             assert eventually(lambda: link(oneswitchd).reason.endswith("pf0hpf of snic0 is not a port of type pcie"))
         assert (link(oneswitchd).type, link(oneswitchd).state) == (None, "down")
+
+
+@needs_patches
+@pytest.mark.namespaces
+def test_a_link_over_tcp_joins_switches_in_different_networks(start: Start) -> None:
+    spec = dataclasses.replace(LabSpec.star(2, 1, static_arp=True), ovs=PATCHED)
+    with start(spec.with_links("pcie", "tcp")) as one:
+        addresses = [switch.link.address for switch in one.lab.config.snics if switch.link is not None]
+        assert addresses == [None, "192.168.0.9:7700"]
+        assert (link(one.oneswitchd, 2).type, link(one.oneswitchd, 2).state) == ("pcie", "up")
+        one.add_flows("in_port=1,actions=output:3", "in_port=2,actions=output:3")
+        for host in ("vm1", "nf2"):  # from nf2, packets cross both links
+            with Stream(one.lab, host, "nf3", rate=500, count=300) as stream:
+                report = stream.wait()
+            assert (report.received, report.lost, report.reordered) == (300, 0, 0)
+        switch = one.lab.switch("snic1")
+        switch.kill("ovs-vswitchd")
+        assert eventually(lambda: link(one.oneswitchd, 2).state == "down")
+        switch.start("ovs-vswitchd")
+        one.oneswitchd.wait_up()
+        with Stream(one.lab, "vm1", "nf3", rate=500, count=300) as stream:
+            assert stream.wait().lost == 0
