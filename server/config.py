@@ -48,6 +48,8 @@ SwitchName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.
 PortNumber = Annotated[int, Field(ge=PORT_MIN, le=PORT_MAX)]
 LogLevel = Literal["off", "error", "warn", "info", "debug", "trace"]
 
+_QUEUES_MAX = 64  # of a port of type pcie
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -90,7 +92,8 @@ class LinkConfig(_Section):
 
     ``type``: how it carries flow-ids; None: `server.openvswitch.links` decides. ``path``: the socket by which two ports
     of type ``pcie`` find each other; None: beside the hypervisor's database. ``address``: the IP address of the
-    hypervisor and the TCP port by which they find each other instead, if they are on two machines.
+    hypervisor and the TCP port by which they find each other instead, if they are on two machines. ``queues``: how many
+    receive queues PMD threads poll at each port of type ``pcie``; None: the main thread polls its only one.
     """
 
     hypervisor: InterfaceName
@@ -98,6 +101,7 @@ class LinkConfig(_Section):
     type: LinkType | None = None
     path: str | None = None
     address: TcpAddress | None = None
+    queues: Annotated[int, Field(ge=1, le=_QUEUES_MAX)] | None = None
 
 
 class SwitchConfig(_Section):
@@ -307,6 +311,9 @@ def _link_conflicts(switches: list[SwitchConfig]) -> Iterator[Conflict]:
             yield ("switch", index, "link", "path"), f"{path!r} is not absolute; both switches open it"
         if switch.link.address is not None and path is not None:
             yield ("switch", index, "link", "address"), "is there beside path; a link meets at one of them"
+        if switch.link.address is not None and (switch.link.queues or 1) > 1:
+            problem = f"is {switch.link.queues}, but a connection over TCP (address) has one: use 1, or leave it out"
+            yield ("switch", index, "link", "queues"), problem
         other = taken.setdefault(switch.link.hypervisor, switch.name)
         if other != switch.name:
             yield (

@@ -14,6 +14,7 @@ from server.names import PCIE_OFPORTS, LinkType
 from server.openvswitch.layout import Interface
 
 PCIE: LinkType = "pcie"
+_POLLED = "pcie-pmd"  # the same port, polled by PMD threads
 VLAN: LinkType = "vlan"
 
 
@@ -71,7 +72,7 @@ def choose(server: ServerConfig, snic: SwitchConfig, hub: SwitchSide, local: Swi
             raise ConfigError(f'{demand}; change that, or leave type out to get "vlan"')
         return LinkChoice(link.type, "server.toml says so")
     there = {side.ports[name] for side, name in ((hub, link.hypervisor), (local, link.local)) if name in side.ports}
-    if there and PCIE not in there:
+    if there and not there & {PCIE, _POLLED}:
         return LinkChoice(VLAN, "its ports exist and are not of type pcie")
     if problem is not None:
         return LinkChoice(VLAN, problem)
@@ -91,7 +92,9 @@ def port(server: ServerConfig, snic: SwitchConfig, side: SwitchSide, *, at_hub: 
         raise PlumbingError(f"port {name}: all OpenFlow port numbers {PCIE_OFPORTS[0]} to {PCIE_OFPORTS[-1]} are taken")
     meeting = {"path": str(server.link_path(link))} if link.address is None else {"address": link.address}
     options = {**meeting, "role": "listen" if at_hub else "connect"}
-    return Interface(name, PCIE, options, ofport=number)
+    if link.queues is None:
+        return Interface(name, PCIE, options, ofport=number)
+    return Interface(name, _POLLED, {**options, "n_rxq": str(link.queues)}, ofport=number)
 
 
 def _link(snic: SwitchConfig) -> LinkConfig:

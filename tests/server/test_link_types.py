@@ -2,16 +2,18 @@
 
 import contextlib
 import dataclasses
+import subprocess
 
 import pytest
 
 from lab.control_plane import Oneswitchd
-from lab.programs import patched_ovs
+from lab.programs import environment, patched_ovs
 from lab.server import Lab
 from lab.spec import LabSpec
 from lab.traffic import Stream
 from server.oneswitchd.answers import LinkState
 from server.openvswitch.ovsdb import SwitchDatabase
+from server.openvswitch.servers import ServerPlumbing
 from tests.recovery.conftest import eventually
 from tests.server.conftest import Start
 
@@ -51,6 +53,25 @@ def test_two_ports_of_type_pcie_are_known_by_their_numbers() -> None:
             database.commit([database.api.add_port("edge", "pf0hpf", type="dummy")])
             assert eventually(lambda: link(oneswitchd).reason.endswith("pf0hpf of snic0 is not a port of type pcie"))
         assert (link(oneswitchd).type, link(oneswitchd).state) == (None, "down")
+
+
+@needs_patches
+@pytest.mark.usefixtures("lab_dir")
+def test_pmd_threads_poll_the_queues_of_a_link() -> None:
+    with Lab(dataclasses.replace(SPEC, ovs=PATCHED)).start() as lab:
+        text = lab.server_toml.read_text()
+        lab.server_toml.write_text(text.replace('local = "pf0hpf"', 'local = "pf0hpf", queues = 2'))
+        for switch, name in (("hypervisor", "pcie-snic0"), ("snic0", "pf0hpf")):
+            change = ["--", "set", "Open_vSwitch", ".", "other_config:pmd-maxsleep=100", "--", "del-port", name]
+            database = f"--db={lab.config.find_switch(switch).ovsdb}"
+            subprocess.run(["ovs-vsctl", database, *change], env=environment(), check=True)
+        with ServerPlumbing(lab.config, datapath_type="dummy") as plumbing:
+            assert plumbing.ensure() == ["hypervisor", "snic0"]
+        with Oneswitchd(lab.server_toml) as oneswitchd:
+            oneswitchd.wait_up()
+            assert eventually(lambda: (link(oneswitchd).type, link(oneswitchd).state) == ("pcie", "up"))
+        shown = lab.switch("snic0").appctl("dpif-netdev/pmd-rxq-show")
+        assert shown.count("pf0hpf") == 2
 
 
 @needs_patches

@@ -93,6 +93,16 @@ def test_the_ends_meet_at_the_address_of_a_link_between_two_machines() -> None:
     assert local.options == {"address": "192.0.2.1:7700", "role": "connect"}
 
 
+def test_pmd_threads_poll_the_queues_that_a_link_asks_for() -> None:
+    config = server(", queues = 2")
+    hub = links.port(config, config.snics[0], side(), at_hub=True)
+    assert (hub.type, hub.options["n_rxq"]) == ("pcie-pmd", "2")
+    assert choice(config, side(pcie_snic0="pcie-pmd"), side()).type == "pcie"
+    server(', address = "192.0.2.1:7700", queues = 1')
+    with pytest.raises(ConfigError, match=r"queues.* is 2, but a connection over TCP \(address\) has one"):
+        server(', address = "192.0.2.1:7700", queues = 2')
+
+
 @pytest.mark.parametrize(
     "address",
     ["192.0.2.1", "192.0.2.1:0", "192.0.2.1:65536", "example.com:7700", "2001:db8::1:7700", "[192.0.2.1]:7700"],

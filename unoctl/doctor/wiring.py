@@ -164,11 +164,16 @@ def _largest_tenant_mtu(switches: list[SwitchFacts], ports: list[VirtualPort]) -
 def _pcie_finding(facts: SwitchFacts, row: Interface, largest: tuple[int, str]) -> Finding:
     subject = f"{facts.name} {row.name}"
     needed, whose = largest[0] + TAG_BYTES, largest[1]
+    if _is_down(row) and row.type.startswith("pcie"):
+        found = "the PCIe port is down: the other end of its link is not there"
+        return LINKS.fail(
+            subject, found, "start the switch at the other end, or compare options:path or address of both"
+        )
     if _is_down(row):
         return LINKS.fail(subject, "the PCIe port is down", f"in {facts.name}'s network namespace: {_up(row.name)}")
     if row.type == "dummy":
         return LINKS.ok(subject, "up; the MTU of a dummy port does not matter")
-    if row.type == "pcie":
+    if row.type.startswith("pcie"):
         return _beside_finding(subject, row, largest)
     if row.mtu is not None and largest[0] and row.mtu < needed:
         found = f"MTU {row.mtu} is below {needed}: tagged full-size frames of {whose} are lost"

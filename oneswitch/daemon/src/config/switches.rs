@@ -108,10 +108,11 @@ fn read_link(
             "the first switch is the hypervisor, the hub of the star, which has no link",
         );
     }
-    link.only(&["hypervisor", "local", "type", "path", "address"]);
+    link.only(&["hypervisor", "local", "type", "path", "address", "queues"]);
     // Plumbing uses them; only their types are checked here.
     link.string("path", "the path of a socket");
     link.string("address", "an IP address and a TCP port");
+    link.integer("queues", "a number of receive queues");
     let kind = link
         .string("type", LINK_TYPE)
         .map_or(Some(LinkKind::Probed), |field| {

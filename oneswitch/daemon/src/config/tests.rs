@@ -186,6 +186,7 @@ fn a_link_is_probed_unless_its_type_is_given() {
     assert_eq!(kind(", type = \"vlan\""), LinkKind::Vlan);
     assert_eq!(kind(", type = \"pcie\", path = \"/run/s\""), LinkKind::Pcie);
     assert_eq!(kind(", address = \"192.0.2.1:7700\""), LinkKind::Probed);
+    assert_eq!(kind(", queues = 2"), LinkKind::Probed);
     let wrong = parse(", type = \"nsh\"").unwrap_err().to_string();
     let told = "server.toml:15: switch[1].link.type: \"nsh\"; expected \"vlan\" or \"pcie\"";
     assert_eq!(wrong, told);
