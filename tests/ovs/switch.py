@@ -24,7 +24,7 @@ class Switch:
         self.processes: list[subprocess.Popen[bytes]] = []
         self.run("ovsdb-tool", "create", f"{folder}/conf.db", str(self.find("vswitch.ovsschema")))
         self.start_process("ovsdb-server", f"{folder}/conf.db", f"--remote=punix:{folder}/db.sock")
-        self.wait((folder / "db.sock").exists, "ovsdb-server to listen")
+        self.wait(lambda: accepts(folder / "db.sock"), "ovsdb-server to listen")
         self.vsctl("--no-wait", "init")
         self.start_vswitchd()
         self.vsctl("add-br", "br", "--", "set", "bridge", "br", "datapath_type=dummy", "fail_mode=secure")
@@ -56,7 +56,7 @@ class Switch:
             "--disable-system-route",
             f"unix:{self.folder}/db.sock",
         )
-        self.wait((self.folder / "ovs-vswitchd.ctl").exists, "ovs-vswitchd to listen")
+        self.wait(lambda: accepts(self.folder / "ovs-vswitchd.ctl"), "ovs-vswitchd to listen")
 
     def kill_vswitchd(self) -> None:
         """Kills ovs-vswitchd, so that it can be started again."""
@@ -68,12 +68,7 @@ class Switch:
 
     def await_bridge(self) -> None:
         """Waits until a started ovs-vswitchd accepts connections for OpenFlow."""
-
-        def accepts() -> bool:
-            with socket.socket(socket.AF_UNIX) as connection:
-                return connection.connect_ex(str(self.folder / "br.mgmt")) == 0
-
-        self.wait(accepts, "the bridge")
+        self.wait(lambda: accepts(self.folder / "br.mgmt"), "the bridge")
 
     def run(self, name: str, *arguments: str) -> str:
         command = [str(self.find(name)), *arguments]
@@ -152,3 +147,9 @@ class Switch:
                 process.send_signal(signal.SIGTERM)
                 process.wait(30)
         assert not ended, f"{ended} had ended: {self.errors()}"
+
+
+def accepts(path: Path) -> bool:
+    """Tells whether a server accepts connections at a socket; it exists before that."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(path)) == 0
