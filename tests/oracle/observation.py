@@ -71,6 +71,17 @@ class Observation:
         state = {name: _without_tags(lines, reference.state.get(name, [])) for name, lines in self.state.items()}
         return dataclasses.replace(self, replies=_without_tags(self.replies, reference.replies), state=state)
 
+    def with_frames_in_order(self, reference: "Observation") -> "Observation":
+        """Return a copy with the reference's order of frames at ports where they are the same in another order.
+
+        A switch executes flow by flow what it receives together over a link of type ``pcie``.
+        """
+        frames = {
+            place: theirs if Counter(theirs := reference.frames.get(place, [])) == Counter(ours) else ours
+            for place, ours in self.frames.items()
+        }
+        return dataclasses.replace(self, frames=frames)
+
     def with_link_states(self) -> "Observation":
         """Of port-status only which ports were reported down, which up: how a link goes down is not compared."""
         states = Counter({_link_state(line): 1 for line in self.port_status})
