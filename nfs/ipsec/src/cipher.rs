@@ -27,17 +27,33 @@ pub struct Numbers {
     pub extended: bool,
 }
 
-impl Numbers {
+/// The additional data as bytes. They are made some time before the cipher reads them, in pieces of another size: it would wait for the last stores.
+#[derive(Clone, Copy)]
+pub struct Data {
+    bytes: [u8; 12],
+    length: usize,
+}
+
+impl From<Numbers> for Data {
     #[inline]
-    fn bytes(self) -> ([u8; 12], usize) {
+    fn from(numbers: Numbers) -> Self {
         let mut bytes = [0; 12];
-        bytes[..4].copy_from_slice(&self.spi.to_be_bytes());
-        if self.extended {
-            bytes[4..].copy_from_slice(&self.sequence.to_be_bytes());
-            return (bytes, 12);
-        }
-        bytes[4..8].copy_from_slice(&(self.sequence as u32).to_be_bytes());
-        (bytes, 8)
+        bytes[..4].copy_from_slice(&numbers.spi.to_be_bytes());
+        let length = if numbers.extended {
+            bytes[4..].copy_from_slice(&numbers.sequence.to_be_bytes());
+            12
+        } else {
+            bytes[4..8].copy_from_slice(&(numbers.sequence as u32).to_be_bytes());
+            8
+        };
+        Self { bytes, length }
+    }
+}
+
+impl Data {
+    #[inline]
+    fn aad(&self) -> Aad<&[u8]> {
+        Aad::from(self.bytes.get(..self.length).unwrap_or_default())
     }
 }
 
@@ -88,34 +104,31 @@ impl Cipher {
 
     /// Encrypts a packet in place and writes its integrity check value, of [`TAG`] bytes. False: it is too long. No two packets may have the same `iv`.
     #[inline]
-    pub fn seal_into(
-        &self,
-        numbers: Numbers,
-        iv: [u8; 8],
-        body: &mut [u8],
-        tag: &mut [u8],
-    ) -> bool {
-        let (data, length) = numbers.bytes();
-        let data = Aad::from(&data[..length]);
+    pub fn seal_into(&self, data: &Data, iv: [u8; 8], body: &mut [u8], tag: &mut [u8]) -> bool {
         let sealed = self
             .key
-            .seal_in_place_scatter(self.nonce(iv), data, body, &[], tag);
+            .seal_in_place_scatter(self.nonce(iv), data.aad(), body, &[], tag);
         sealed.is_ok()
     }
 
     /// Encrypts a packet in place and returns its integrity check value.
     pub fn seal(&self, numbers: Numbers, iv: [u8; 8], body: &mut [u8]) -> Option<[u8; TAG]> {
         let mut tag = [0; TAG];
-        self.seal_into(numbers, iv, body, &mut tag).then_some(tag)
+        self.seal_into(&numbers.into(), iv, body, &mut tag)
+            .then_some(tag)
     }
 
     /// Decrypts a packet with its integrity check value in place. False: it is forged, and `body` has nothing useful.
     #[inline]
-    pub fn open(&self, numbers: Numbers, iv: [u8; 8], body: &mut [u8]) -> bool {
-        let (data, length) = numbers.bytes();
+    pub fn open(&self, data: &Data, iv: [u8; 8], body: &mut [u8]) -> bool {
+        let Some((body, tag)) = body.split_last_chunk_mut::<TAG>() else {
+            return false;
+        };
+        // The library's `open_in_place` copies the plaintext onto itself.
+        let nonce = self.nonce(iv);
         let opened = self
             .key
-            .open_in_place(self.nonce(iv), Aad::from(&data[..length]), body);
+            .open_in_place_separate_tag(nonce, data.aad(), tag, body);
         opened.is_ok()
     }
 }
@@ -181,7 +194,7 @@ mod tests {
             let tag = cipher.seal(vector.numbers, iv, &mut body).unwrap();
             body.extend(tag);
             assert_eq!(body, bytes(vector.sealed));
-            assert!(cipher.open(vector.numbers, iv, &mut body));
+            assert!(cipher.open(&vector.numbers.into(), iv, &mut body));
             assert_eq!(body[..body.len() - TAG], bytes(vector.plain));
         }
     }
@@ -229,8 +242,8 @@ mod tests {
             let mut forged = ours.clone();
             let at = wrong.index(forged.len());
             forged[at] ^= 1;
-            prop_assert!(!cipher.open(numbers, iv, &mut forged));
-            prop_assert!(cipher.open(numbers, iv, &mut ours));
+            prop_assert!(!cipher.open(&numbers.into(), iv, &mut forged));
+            prop_assert!(cipher.open(&numbers.into(), iv, &mut ours));
             prop_assert_eq!(&ours[..plain.len()], &plain[..]);
         }
     }

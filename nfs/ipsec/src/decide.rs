@@ -10,6 +10,7 @@ use crate::{
     headers::Outline,
     outer::{Peer, ESP},
     pass::{reason, Pass},
+    plain,
 };
 
 impl Pass<'_> {
@@ -27,9 +28,33 @@ impl Pass<'_> {
     }
 
     /// Decides on the packet with this index in its batch. Packets for the ciphers wait there.
+    #[inline(always)]
     fn decide(&mut self, index: usize, packet: &mut Packet) {
+        let Some((headers, outline)) = plain::read(packet.bytes()) else {
+            return self.decide_any(index, packet);
+        };
+        // What most packets need comes first; all others are judged from the start.
+        let is_own = self.setup.is_own(outline.destination);
+        let is_to_me = !is_to_all(packet) && self.link.is_to_me(packet);
+        if is_own && is_to_me && headers.protocol == ESP && packet.port() == self.outside() {
+            packet.truncate(headers.end as usize);
+            let outer = (outline.destination, outline.class);
+            return self.open((index, packet), outer, headers.transport.into(), None);
+        }
+        let is_other = is_own || outline.destination.is_multicast();
+        if !is_other && is_to_me && packet.port() == INSIDE && !self.is_from_ike(packet, &headers) {
+            return self.protect((index, packet), &headers, &outline);
+        }
+        self.ip((index, packet), headers, outline);
+    }
+
+    #[inline(never)]
+    fn decide_any(&mut self, index: usize, packet: &mut Packet) {
         match dissect(packet.bytes()) {
-            Ok(Outcome::Ip(headers)) => self.ip(index, packet, &headers),
+            Ok(Outcome::Ip(headers)) => {
+                let outline = Outline::of(packet.bytes(), &headers);
+                self.ip((index, packet), headers, outline);
+            }
             Ok(Outcome::Arp { offset }) => {
                 let handled = self.link.arp(packet, offset);
                 finish(packet, handled);
@@ -39,19 +64,20 @@ impl Pass<'_> {
         }
     }
 
-    fn ip(&mut self, index: usize, packet: &mut Packet, headers: &Headers) {
-        let outline = Outline::of(packet.bytes(), headers);
+    /// Decides on an IP packet. Its headers are values, not references, so that plain ones need not be in memory.
+    #[inline(never)]
+    fn ip(&mut self, (index, packet): (usize, &mut Packet), headers: Headers, outline: Outline) {
         let destination = outline.destination;
         if self.setup.is_own(destination) || destination.is_multicast() {
-            return self.addressed((index, packet), headers, &outline);
+            return self.addressed((index, packet), &headers, &outline);
         }
         if is_to_all(packet) || !self.link.is_to_me(packet) {
             return packet.drop_for(reason::NOT_FOR_GATEWAY);
         }
-        if packet.port() == INSIDE && self.is_from_ike(packet, headers) {
-            self.pass_to_peer(packet, headers);
+        if packet.port() == INSIDE && self.is_from_ike(packet, &headers) {
+            self.pass_to_peer(packet, &headers);
         } else if packet.port() == INSIDE {
-            self.protect((index, packet), headers, &outline);
+            self.protect((index, packet), &headers, &outline);
         } else {
             packet.drop_for(reason::UNPROTECTED);
         }
@@ -74,7 +100,8 @@ impl Pass<'_> {
             }
             ESP if is_outside => {
                 packet.truncate(headers.end as usize);
-                self.open((index, packet), outline, headers.transport.into(), None);
+                let outer = (outline.destination, outline.class);
+                self.open((index, packet), outer, headers.transport.into(), None);
             }
             protocol::UDP if is_outside && headers.destination_port == NAT_TRAVERSAL => {
                 self.datagram((index, packet), headers, outline);
@@ -113,7 +140,8 @@ impl Pass<'_> {
             port: headers.source_port,
         };
         packet.truncate(end);
-        self.open((index, packet), outline, start, Some(peer));
+        let outer = (outline.destination, outline.class);
+        self.open((index, packet), outer, start, Some(peer));
     }
 }
 

@@ -1,7 +1,5 @@
 //! The format of ESP with AES-GCM: header, IV, encrypted payload with padding and trailer, integrity check value (RFC 4303, RFC 4106).
 
-use std::ops::Range;
-
 use nf_packet::protocol;
 
 use crate::cipher::TAG;
@@ -117,12 +115,12 @@ pub fn write_trailer(packet: &mut [u8], payload: usize, next: u8) {
     }
 }
 
-/// Returns where the tunnelled packet is in an opened body, bytes that hide its length included, and its version's protocol number.
+/// Returns the length of the tunnelled packet at the start of an opened body, bytes that hide it included, and its version's protocol number.
 ///
 /// # Errors
 /// The fault found.
 #[inline]
-pub fn payload(body: &[u8]) -> Result<(Range<usize>, u8), Fault> {
+pub fn payload(body: &[u8]) -> Result<(usize, u8), Fault> {
     let [rest @ .., length, next] = body else {
         return Err(Fault::Truncated);
     };
@@ -134,7 +132,7 @@ pub fn payload(body: &[u8]) -> Result<(Range<usize>, u8), Fault> {
         return Err(Fault::Padding);
     }
     match *next {
-        protocol::IPV4 | protocol::IPV6 => Ok((0..end, *next)),
+        protocol::IPV4 | protocol::IPV6 => Ok((end, *next)),
         DUMMY => Err(Fault::Dummy),
         _ => Err(Fault::NotTunnel),
     }
@@ -155,7 +153,7 @@ mod tests {
             write_trailer(&mut body, length, protocol::IPV4);
             body.truncate(body.len() - TAG);
             assert_eq!(body.len() % 4, 0);
-            assert_eq!(payload(&body), Ok((0..length, protocol::IPV4)));
+            assert_eq!(payload(&body), Ok((length, protocol::IPV4)));
         }
     }
 
@@ -177,6 +175,6 @@ mod tests {
         // A padding of 255 bytes is allowed.
         let mut long: Vec<u8> = (1..=255).collect();
         long.extend([255, 41]);
-        assert_eq!(payload(&long), Ok((0..0, 41)));
+        assert_eq!(payload(&long), Ok((0, 41)));
     }
 }

@@ -3,11 +3,12 @@
 use std::{
     sync::{
         atomic::{AtomicU64, Ordering},
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, PoisonError,
     },
     time::SystemTime,
 };
 
+use arc_swap::{ArcSwap, Guard};
 use nf_balancing::{
     link::{Link, Upkeep},
     tables::Neighbours,
@@ -18,7 +19,7 @@ use zeroize::Zeroizing;
 
 use crate::{
     checks,
-    config::{Config, Tunnel},
+    config::{Config, Tunnel, INSIDE},
     dumps,
     keys::{inbound, outbound, Rows},
     living::{follow_configuration, Living},
@@ -37,7 +38,7 @@ pub struct Ipsec {
     outbound: Rows,
     inbound: Rows,
     neighbours: Neighbours,
-    setup: RwLock<Arc<Setup>>,
+    setup: ArcSwap<Setup>,
     living: Mutex<Living>,
     /// The time of the state's clock at the latest tick or batch, for answers between them.
     now: AtomicU64,
@@ -45,8 +46,9 @@ pub struct Ipsec {
 }
 
 impl Ipsec {
-    fn setup(&self) -> Arc<Setup> {
-        Arc::clone(&self.setup.read().unwrap_or_else(PoisonError::into_inner))
+    /// Returns the setup in force. Workers call it for each batch, so it writes to no memory that they share.
+    fn setup(&self) -> Guard<Arc<Setup>> {
+        self.setup.load()
     }
 
     fn living(&self) -> MutexGuard<'_, Living> {
@@ -83,8 +85,8 @@ impl Ipsec {
             );
             return Err(Refusal::configuration("keys", reason));
         }
-        *self.setup.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
-        living.retire(&present);
+        // The swap turns the hold of each worker on the old setup into a count of it.
+        living.retire(&self.setup.swap(Arc::new(next)));
         self.upkeep.renew();
         Ok(())
     }
@@ -120,7 +122,9 @@ impl Ipsec {
     }
 
     fn pass<'a>(&'a self, setup: &'a Setup, link: Link<'a>) -> Pass<'a> {
+        let inside = link.network.interfaces().get(INSIDE);
         Pass {
+            mtu: inside.map_or(0, |each| each.mtu),
             link,
             setup,
             outbound: &self.outbound,
@@ -153,7 +157,7 @@ impl NetworkFunction for Ipsec {
             outbound: Rows::declare(state, "outbound keys", keys, outbound::WORDS)?,
             inbound: Rows::declare(state, "inbound keys", keys, inbound::WORDS)?,
             neighbours: Neighbours::declare(state, NEIGHBOURS)?,
-            setup: RwLock::new(Arc::new(setup)),
+            setup: ArcSwap::from_pointee(setup),
             living: Mutex::default(),
             now: AtomicU64::new(0),
             upkeep: Upkeep::default(),
@@ -190,7 +194,7 @@ impl NetworkFunction for Ipsec {
         config.tunnels.extend(negotiated.iter().cloned());
         let next = Setup::new(config)?;
         living.negotiated = negotiated;
-        *self.setup.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        self.setup.store(Arc::new(next));
         Ok(())
     }
 

@@ -11,7 +11,7 @@ const ECT_1: u8 = 1;
 const CONGESTED: u8 = 3;
 
 /// The fields of an IP header that decisions need, read at once.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outline {
     pub source: Address,
     pub destination: Address,
@@ -23,7 +23,6 @@ pub struct Outline {
 
 impl Outline {
     /// Reads the header of a dissected packet.
-    #[inline]
     #[must_use]
     pub fn of(frame: &[u8], headers: &Headers) -> Self {
         let packet = headers.packet(frame);
@@ -33,8 +32,10 @@ impl Outline {
         }
     }
 
-    #[inline]
-    fn v4(header: &[u8; 20], length: usize) -> Self {
+    /// Reads the header of an IPv4 packet of this length.
+    #[inline(always)]
+    #[must_use]
+    pub fn v4(header: &[u8; 20], length: usize) -> Self {
         let [.., a, b, c, d, e, f, g, h] = *header;
         Self {
             source: Address::v4([a, b, c, d]),

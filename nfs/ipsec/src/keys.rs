@@ -3,7 +3,7 @@
 //! A key keeps its row when it leaves the configuration, so that it continues, and does not start again, if it ever comes back. Negotiated keys do
 //! not come back: their rows become free.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nf_arena::{Memory, Region, BLOCK_WORDS};
 use nf_runtime::{state::StateBuilder, Refusal};
@@ -47,6 +47,9 @@ pub mod inbound {
     pub const WORDS: usize = WINDOW + WINDOW_WORDS;
 }
 
+/// The row of a key that opens packets.
+pub type InboundRow = [AtomicU64; inbound::WORDS];
+
 /// Rows of words.
 pub struct Rows {
     region: Region,
@@ -85,10 +88,12 @@ impl Rows {
         self.region.touch(index);
     }
 
-    /// Writes a word without marking it for a copy that runs: call [`touch`](Self::touch) when the row is written.
+    /// Returns the words of a row, if it has this many. After writes to them, call [`touch`](Self::touch), for a copy that runs.
     #[inline]
-    pub fn write(&self, row: usize, word: usize, value: u64) {
-        self.region.words()[row * self.words + word].store(value, Ordering::Relaxed);
+    #[must_use]
+    pub fn row<const WORDS: usize>(&self, row: usize) -> Option<&[AtomicU64; WORDS]> {
+        let words = self.region.words().chunks_exact(self.words).nth(row)?;
+        words.try_into().ok()
     }
 
     /// Marks a whole row as written.

@@ -22,6 +22,7 @@ mod negotiated;
 mod open;
 mod outer;
 mod pass;
+mod plain;
 mod protect;
 mod report;
 mod runs;
@@ -32,7 +33,7 @@ mod setup;
 mod waiting;
 mod window;
 
-pub use cipher::{Cipher, Numbers};
+pub use cipher::{Cipher, Data, Numbers};
 pub use config::{Association, Config, DontFragment, Encapsulation, Limits, Selector, Tunnel};
 pub use esp::{Fault, Sealed};
 pub use function::Ipsec;

@@ -1,7 +1,9 @@
 //! Inbound packets: checked, decrypted, and sent into a protected network.
 
-use nf_packet::{decrement_ttl, dissect, ethertype, protocol, MacAddress, Outcome, Version};
-use nf_runtime::Packet;
+use nf_packet::{
+    decrement_ttl, dissect, ethertype, protocol, Headers, MacAddress, Outcome, Version,
+};
+use nf_runtime::{Batch, Packet};
 
 use crate::{
     cipher::{Numbers, TAG},
@@ -11,6 +13,7 @@ use crate::{
     keys::inbound,
     outer::{Peer, ETHERNET},
     pass::{reason, Pass},
+    plain,
     runs::Opening,
     selecting::Address,
     setup::Tunnel,
@@ -19,11 +22,12 @@ use crate::{
 };
 
 impl<'a> Pass<'a> {
-    /// Checks the ESP packet from an offset of the frame to its end, for its decryption. `peer`: its sender, if it came in UDP.
+    /// Checks the ESP packet from an offset of the frame to its end, for its decryption. `outer`: the outer packet's destination and class. `peer`: its sender, if it came in UDP.
+    #[inline(always)]
     pub(crate) fn open(
         &mut self,
         (index, packet): (usize, &mut Packet),
-        outer: &Outline,
+        outer: (Address, u8),
         start: usize,
         peer: Option<Peer>,
     ) {
@@ -32,17 +36,16 @@ impl<'a> Pass<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn check(
         &mut self,
         (index, packet): (usize, &Packet),
-        outer: &Outline,
+        (local, class): (Address, u8),
         start: usize,
         peer: Option<Peer>,
     ) -> Result<(), &'static str> {
         let bytes = packet.bytes().get(start..).unwrap_or_default();
         let sealed = Sealed::read(bytes).map_err(Fault::name)?;
-        let local = outer.destination;
         let at = self.opening.of(sealed.spi);
         let is_same = |run: &mut Opening| run.is_for(sealed.spi, local, peer.is_some());
         if !self.opening.get(at).is_some_and(is_same) {
@@ -54,13 +57,19 @@ impl<'a> Pass<'a> {
         // The peer may have moved; packets to it follow.
         let moves = peer.is_some() && run.peer != peer;
         self.is_due = run.tally.is_over() || moves;
+        let numbers = Numbers {
+            spi: sealed.spi,
+            sequence,
+            extended: run.association.life.extended,
+        };
         self.to_open.push(ToOpen {
             index,
             at,
             start,
             sequence,
+            data: numbers.into(),
             iv: sealed.iv,
-            class: outer.class,
+            class,
             peer,
             is_authentic: false,
         });
@@ -74,20 +83,14 @@ impl<'a> Pass<'a> {
             let Some(run) = self.opening.get(each.at) else {
                 continue;
             };
-            let life = &run.association.life;
-            let numbers = Numbers {
-                spi: life.spi,
-                sequence: each.sequence,
-                extended: life.extended,
-            };
             let body = packets[each.index].bytes_mut();
             let body = body.get_mut(each.start + esp::FRONT..).unwrap_or_default();
-            each.is_authentic = life.cipher.open(numbers, each.iv, body);
+            let cipher = &run.association.life.cipher;
+            each.is_authentic = cipher.open(&each.data, each.iv, body);
         }
-        for each in waiting.drain(..) {
+        for each in &waiting {
             let packet = &mut packets[each.index];
-            let opened = self.opened(packet, &each);
-            if let Err(reason) = opened.and_then(|()| self.deliver(packet, each.at)) {
+            if let Err(reason) = self.deliver(packet, each) {
                 packet.drop_for(reason);
             }
             let run = self.opening.get(each.at);
@@ -95,11 +98,13 @@ impl<'a> Pass<'a> {
                 self.opening.end(each.at);
             }
         }
+        waiting.clear();
         self.to_open = waiting;
     }
 
-    /// Leaves the tunnelled packet behind 14 bytes for an Ethernet header.
-    fn opened(&mut self, packet: &mut Packet, waiting: &ToOpen) -> Result<(), &'static str> {
+    /// Notes a decrypted packet in the window, and sends its content to the destination.
+    #[inline(always)]
+    fn deliver(&mut self, packet: &mut Packet, waiting: &ToOpen) -> Result<(), &'static str> {
         if !waiting.is_authentic {
             return Err(reason::FORGED);
         }
@@ -107,40 +112,94 @@ impl<'a> Pass<'a> {
         let run = run.ok_or(reason::NO_ASSOCIATION)?;
         // Copies may have come before in the batch, or to another worker.
         let seen = first(run.accept(waiting.sequence))?;
-        let peer = waiting.peer.filter(|peer| run.peer != Some(*peer));
-        if let (Seen::First { highest: true }, Some(peer)) = (seen, peer) {
-            run.peer = Some(peer);
-            let (tunnel, row) = (run.tunnel, run.row());
-            self.follow(tunnel, row, peer);
+        if waiting.peer.is_some() && waiting.peer != run.peer {
+            self.moved(seen, waiting);
         }
         let start = waiting.start + esp::FRONT;
-        let bytes = packet.bytes();
-        let body = bytes.get(start..bytes.len() - TAG).unwrap_or_default();
-        let (range, next) = esp::payload(body).map_err(Fault::name)?;
-        packet.truncate(start + range.end);
-        let ethernet = start + range.start - ETHERNET;
-        packet.pop_front(ethernet).ok_or(Fault::Truncated.name())?;
+        let frame = packet.bytes();
+        let body = frame.get(start..frame.len().saturating_sub(TAG));
+        let (length, next) = esp::payload(body.unwrap_or_default()).map_err(Fault::name)?;
+        // The Ethernet header is written over the headers that are not needed any more.
+        let first = start - ETHERNET;
+        packet.truncate(start + length);
+        let inner = packet.bytes_mut().get_mut(first..);
+        let inner = inner.ok_or(Fault::Truncated.name())?;
         let (version, ethertype) = match next {
             protocol::IPV4 => (Version::V4, ethertype::IPV4),
             _ => (Version::V6, ethertype::IPV6),
         };
-        let frame = packet.bytes_mut();
-        frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
-        let inner = &mut frame[ETHERNET..];
+        inner[12..ETHERNET].copy_from_slice(&ethertype.to_be_bytes());
         if changes_congestion(waiting.class) {
-            let bits = combined(waiting.class, class(inner, version)).ok_or(reason::CONGESTION)?;
-            let first = if version == Version::V4 { 4 } else { 6 };
-            if inner.first().is_some_and(|byte| byte >> 4 == first) {
-                set_congestion(inner, version, bits);
-            }
+            mark(&mut inner[ETHERNET..], version, waiting.class)?;
         }
-        let length = inner.len();
-        if let Some(run) = self.opening.get(waiting.at) {
-            run.tally.count(length);
+        let run = self.opening.get(waiting.at);
+        let run = run.ok_or(reason::NO_ASSOCIATION)?;
+        run.tally.count(length);
+        let at = (waiting.at, first);
+        let is_ipv4 = version == Version::V4;
+        match is_ipv4.then(|| plain::read_ipv4(inner)).flatten() {
+            Some((headers, outline)) => self.forward_opened(packet, at, &headers, &outline),
+            None => self.forward_any(packet, at),
         }
+    }
+
+    #[inline(never)]
+    fn forward_any(&mut self, packet: &mut Packet, at: (usize, usize)) -> Result<(), &'static str> {
+        let frame = packet.bytes().get(at.1..).unwrap_or_default();
+        let headers = match dissect(frame) {
+            Ok(Outcome::Ip(headers)) => headers,
+            Ok(_) => return Err(reason::NOT_IP),
+            Err(fault) => return Err(fault.name()),
+        };
+        let outline = Outline::of(frame, &headers);
+        self.forward_opened(packet, at, &headers, &outline)
+    }
+
+    /// Sends a tunnelled packet to its destination, if the tunnel may carry it. `at`: the place of its run, and where its frame starts.
+    #[inline(always)]
+    fn forward_opened(
+        &mut self,
+        packet: &mut Packet,
+        (at, first): (usize, usize),
+        headers: &Headers,
+        outline: &Outline,
+    ) -> Result<(), &'static str> {
+        let run = self.opening.get(at).ok_or(reason::NO_ASSOCIATION)?;
+        let remote = (outline.source, headers.source_port);
+        let local = (outline.destination, headers.destination_port);
+        if !run.tunnel.selects(headers, local, remote) {
+            return Err(reason::SELECTOR);
+        }
+        if outline.length > self.mtu {
+            return Err(reason::TOO_BIG);
+        }
+        let known = run.next.as_ref().filter(|known| known.0 == local.0);
+        let mac = match known.map(|known| known.1) {
+            Some(mac) => mac,
+            None => self.station(local.0, at).ok_or(reason::UNRESOLVED)?,
+        };
+        let inner = packet.pop_front(first).ok_or(Fault::Truncated.name())?;
+        if !decrement_ttl(inner, headers) {
+            return Err(reason::TIME_TO_LIVE);
+        }
+        // Bytes behind the packet only hid its length.
+        packet.truncate(headers.end as usize);
+        self.link.send(packet, INSIDE, mac);
         Ok(())
     }
 
+    /// Notes where the sender of an authentic packet is, if no later one shows another place.
+    #[cold]
+    fn moved(&mut self, seen: Seen, waiting: &ToOpen) {
+        let run = self.opening.get(waiting.at);
+        if let (Seen::First { highest: true }, Some(run), Some(peer)) = (seen, run, waiting.peer) {
+            run.peer = Some(peer);
+            let (tunnel, row) = (run.tunnel, run.row());
+            self.follow(tunnel, row, peer);
+        }
+    }
+
+    #[cold]
     fn begin_opening(
         &mut self,
         at: usize,
@@ -162,6 +221,7 @@ impl<'a> Pass<'a> {
         let state = (self.inbound, self.link.context);
         let run = Opening::new(state, (tunnel, association), window);
         self.opening.begin(at, run.ok_or(reason::EXPIRED)?);
+        self.to_open.reserve(Batch::MAX);
         Ok(())
     }
 
@@ -187,39 +247,6 @@ impl<'a> Pass<'a> {
         tunnel.set_peer(peer);
     }
 
-    /// Sends a tunnelled packet to its destination, if the tunnel may carry it.
-    fn deliver(&mut self, packet: &mut Packet, at: usize) -> Result<(), &'static str> {
-        let headers = match dissect(packet.bytes()) {
-            Ok(Outcome::Ip(headers)) => headers,
-            Ok(_) => return Err(reason::NOT_IP),
-            Err(fault) => return Err(fault.name()),
-        };
-        let run = self.opening.get(at).ok_or(reason::NO_ASSOCIATION)?;
-        let (tunnel, known) = (run.tunnel, run.next);
-        let outline = Outline::of(packet.bytes(), &headers);
-        let remote = (outline.source, headers.source_port);
-        let local = (outline.destination, headers.destination_port);
-        if !tunnel.selects(&headers, local, remote) {
-            return Err(reason::SELECTOR);
-        }
-        let interfaces = self.link.network.interfaces();
-        let mtu = interfaces.get(INSIDE).map_or(0, |each| each.mtu);
-        if outline.length > mtu {
-            return Err(reason::TOO_BIG);
-        }
-        let mac = match known {
-            Some((address, mac)) if address == local.0 => mac,
-            _ => self.station(local.0, at).ok_or(reason::UNRESOLVED)?,
-        };
-        if !decrement_ttl(packet.bytes_mut(), &headers) {
-            return Err(reason::TIME_TO_LIVE);
-        }
-        // Bytes behind the packet only hid its length.
-        packet.truncate(headers.end as usize);
-        self.link.send(packet, INSIDE, mac);
-        Ok(())
-    }
-
     /// Finds the next station toward an address of the protected network, for the packets of the run.
     fn station(&mut self, address: Address, at: usize) -> Option<MacAddress> {
         let mac = self.next(INSIDE, address.into())?;
@@ -239,4 +266,14 @@ fn first(seen: Seen) -> Result<Seen, &'static str> {
         Seen::Behind => Err(reason::BEHIND_WINDOW),
         Seen::Distrusted => Err(reason::DISTRUSTED),
     }
+}
+
+/// Hands a mark of congestion on the way to a tunnelled packet.
+fn mark(packet: &mut [u8], version: Version, outer: u8) -> Result<(), &'static str> {
+    let bits = combined(outer, class(packet, version)).ok_or(reason::CONGESTION)?;
+    let first = if version == Version::V4 { 4 } else { 6 };
+    if packet.first().is_some_and(|byte| byte >> 4 == first) {
+        set_congestion(packet, version, bits);
+    }
+    Ok(())
 }

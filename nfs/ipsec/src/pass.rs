@@ -43,6 +43,8 @@ pub mod reason {
 pub struct Pass<'a> {
     pub link: Link<'a>,
     pub setup: &'a Setup,
+    /// The longest packet on the inner link.
+    pub mtu: usize,
     pub outbound: &'a Rows,
     pub inbound: &'a Rows,
     /// The runs in progress, by the numbers of tunnels and by SPIs.

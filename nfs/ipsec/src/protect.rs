@@ -2,7 +2,7 @@
 
 use nf_balancing::frames::Frame;
 use nf_packet::{decrement_ttl, protocol, Fragment, Headers, Icmp, MacAddress, Version};
-use nf_runtime::Packet;
+use nf_runtime::{Batch, Packet};
 
 use crate::{
     cipher::{Numbers, TAG},
@@ -23,6 +23,7 @@ const PATH_MTU_LIFETIME: u64 = 600 * 1_000_000_000;
 
 impl<'a> Pass<'a> {
     /// Prepares a packet from a protected network for its encryption.
+    #[inline(always)]
     pub(crate) fn protect(
         &mut self,
         (index, packet): (usize, &mut Packet),
@@ -44,21 +45,24 @@ impl<'a> Pass<'a> {
 
     /// Encrypts the waiting packets of a batch.
     pub(crate) fn seal_all(&mut self, packets: &mut [Packet]) {
-        for waiting in self.to_seal.drain(..) {
+        for waiting in &self.to_seal {
             let packet = &mut packets[waiting.index];
             let bytes = packet.bytes_mut().get_mut(waiting.start..);
             let parts = bytes.and_then(|bytes| bytes.split_last_chunk_mut::<TAG>());
-            let (cipher, numbers) = (waiting.cipher, waiting.numbers);
-            let is_sealed =
-                parts.is_some_and(|(body, tag)| cipher.seal_into(numbers, waiting.iv, body, tag));
-            if !is_sealed {
+            let seal = |(body, tag): (&mut [u8], &mut [u8; TAG])| {
+                let cipher = waiting.cipher;
+                cipher.seal_into(&waiting.data, waiting.iv, body, tag)
+            };
+            if !parts.is_some_and(seal) {
                 packet.drop_for(reason::TOO_BIG);
             } else if waiting.is_summed {
                 outer::sum_udp6(packet.bytes_mut());
             }
         }
+        self.to_seal.clear();
     }
 
+    #[inline(always)]
     fn prepare(
         &mut self,
         (at, tunnel): (usize, &'a Tunnel),
@@ -70,23 +74,24 @@ impl<'a> Pass<'a> {
             run.has_number() && run.front.is_some() && outline.length <= run.longest
         };
         if !self.sealing.get(at).is_some_and(fits) {
-            self.make_ready((at, tunnel), packet, headers, outline)?;
+            self.make_ready((at, tunnel), packet, *headers, outline.length)?;
         }
         if !decrement_ttl(packet.bytes_mut(), headers) {
-            self.tell_time_exceeded(packet, headers);
+            self.tell_time_exceeded(packet, *headers);
             return Err(reason::TIME_TO_LIVE);
         }
         let run = self.sealing.get(at).ok_or(reason::NO_ASSOCIATION)?;
         let (number, start) = wrap(run, packet, headers, outline).ok_or(reason::TOO_BIG)?;
         let life = &run.association.life;
+        let numbers = Numbers {
+            spi: life.spi,
+            sequence: number.sequence,
+            extended: life.extended,
+        };
         let waiting = ToSeal {
             index,
             cipher: &life.cipher,
-            numbers: Numbers {
-                spi: life.spi,
-                sequence: number.sequence,
-                extended: life.extended,
-            },
+            data: numbers.into(),
             iv: number.iv,
             start,
             is_summed: run.front.as_ref().is_some_and(Front::is_summed),
@@ -102,16 +107,16 @@ impl<'a> Pass<'a> {
         &mut self,
         (at, tunnel): (usize, &'a Tunnel),
         packet: &Packet,
-        headers: &Headers,
-        outline: &Outline,
+        headers: Headers,
+        length: usize,
     ) -> Result<(), &'static str> {
         if !self.sealing.get(at).is_some_and(Sealing::has_number) {
             self.begin_sealing(at, tunnel)?;
         }
         let run = self.sealing.get(at).ok_or(reason::NO_ASSOCIATION)?;
         let (longest, is_ready) = (run.longest, run.front.is_some());
-        if outline.length > longest {
-            self.refuse_length(packet, headers, longest);
+        if length > longest {
+            self.refuse_length(packet, &headers, longest);
             return Err(reason::TOO_BIG);
         }
         if !is_ready {
@@ -134,6 +139,7 @@ impl<'a> Pass<'a> {
             return Err(reason::NO_ASSOCIATION);
         }
         self.sealing.begin(at, run);
+        self.to_seal.reserve(Batch::MAX);
         Ok(())
     }
 
@@ -191,14 +197,14 @@ impl<'a> Pass<'a> {
 
     /// Tells the sender of a packet that its time to live ends here.
     #[cold]
-    fn tell_time_exceeded(&mut self, packet: &Packet, headers: &Headers) {
+    fn tell_time_exceeded(&mut self, packet: &Packet, headers: Headers) {
         let frame = packet.bytes();
         let inside = self.link.network.interfaces().get(INSIDE);
         let own = inside.and_then(|each| each.address(headers.source(frame)));
-        let Some(own) = own.filter(|_| is_answered(frame, headers)) else {
+        let Some(own) = own.filter(|_| is_answered(frame, &headers)) else {
             return;
         };
-        if let Some(answer) = Frame::time_exceeded(frame, headers, own) {
+        if let Some(answer) = Frame::time_exceeded(frame, &headers, own) {
             self.link.out.emit(packet.port(), answer.bytes());
         }
     }
@@ -214,7 +220,7 @@ fn is_answered(frame: &[u8], headers: &Headers) -> bool {
 
 /// Turns a frame into the one of the outer packet, but for the encryption, and returns its number and where the part to encrypt starts.
 /// None: it has no room for it.
-#[inline]
+#[inline(always)]
 fn wrap(
     run: &mut Sealing,
     packet: &mut Packet,
@@ -227,11 +233,10 @@ fn wrap(
         DontFragment::Set => true,
         DontFragment::Clear => false,
     };
-    packet.truncate(headers.end as usize);
-    packet.pop_front(headers.network.into())?;
-    packet.push_back(esp::length(length) - esp::FRONT - length)?;
     let start = run.front.as_ref()?.length();
-    let frame = packet.push_front(start)?;
+    packet.truncate(headers.end as usize);
+    packet.push_back(esp::length(length) - esp::FRONT - length)?;
+    let frame = packet.push_front(start.checked_sub(headers.network.into())?)?;
     let next = match headers.version {
         Version::V4 => protocol::IPV4,
         Version::V6 => protocol::IPV6,

@@ -9,7 +9,7 @@ use nf_packet::MacAddress;
 use nf_runtime::{Batch, Context};
 
 use crate::{
-    keys::Rows,
+    keys::{InboundRow, Rows},
     outer::{Front, Peer},
     selecting::Address,
     sequence::{Lot, Number, Sequence},
@@ -146,6 +146,8 @@ impl<'a> Sealing<'a> {
         (association, sequence): (&'a Protecting, &'a Sequence),
         longest: usize,
     ) -> Self {
+        // One worker gets all numbers back that it does not use.
+        let is_alone = context.workers() <= 1;
         Self {
             rows,
             tunnel,
@@ -156,7 +158,7 @@ impl<'a> Sealing<'a> {
             front: None,
             now: context.now(),
             lot: Lot::default(),
-            next_lot: 1,
+            next_lot: if is_alone { Batch::MAX as u64 } else { 1 },
             tally: Tally::new((rows, context), sequence.row(), &association.life),
         }
     }
@@ -172,7 +174,7 @@ impl<'a> Sealing<'a> {
             return false;
         };
         self.lot = lot;
-        // A run that goes on takes more at a time; one among other tunnels' packets wastes none.
+        // A run that goes on takes more at a time; one among other tunnels' packets wastes none where workers share a key.
         self.next_lot = (2 * self.next_lot).min(Batch::MAX as u64);
         true
     }
@@ -198,6 +200,7 @@ pub struct Opening<'a> {
     pub tunnel: &'a Tunnel,
     pub association: &'a setup::Opening,
     window: &'a Window,
+    row: &'a InboundRow,
     /// The window's lock, if no other worker may wait for it.
     held: Option<MutexGuard<'a, ()>>,
     /// The sender of the latest authentic packet in UDP.
@@ -216,8 +219,8 @@ impl<'a> Opening<'a> {
         (tunnel, association): (&'a Tunnel, &'a setup::Opening),
         window: &'a Window,
     ) -> Option<Self> {
-        let (row, now) = (window.row(), context.now());
-        if association.life.age(rows, row, now) == Age::Over {
+        let (number, now) = (window.row(), context.now());
+        if association.life.age(rows, number, now) == Age::Over {
             return None;
         }
         Some(Self {
@@ -225,11 +228,12 @@ impl<'a> Opening<'a> {
             tunnel,
             association,
             window,
+            row: rows.row(number)?,
             held: (context.workers() <= 1).then(|| window.hold()),
             peer: None,
             next: None,
             has_noted: false,
-            tally: Tally::new((rows, context), row, &association.life),
+            tally: Tally::new((rows, context), number, &association.life),
         })
     }
 
@@ -251,7 +255,7 @@ impl<'a> Opening<'a> {
     #[must_use]
     pub fn number(&self, low: u32) -> u64 {
         match self.association.life.extended {
-            true => self.window.extend(self.rows, low),
+            true => self.window.extend(self.row, low),
             false => low.into(),
         }
     }
@@ -259,7 +263,7 @@ impl<'a> Opening<'a> {
     #[inline]
     #[must_use]
     pub fn look(&self, sequence: u64) -> Seen {
-        self.window.look(self.rows, sequence)
+        self.window.look(self.row, sequence)
     }
 
     /// Judges the number of an authentic packet, and notes it.
@@ -267,8 +271,8 @@ impl<'a> Opening<'a> {
     pub fn accept(&mut self, sequence: u64) -> Seen {
         self.has_noted = true;
         match &self.held {
-            Some(held) => self.window.accept_held(self.rows, sequence, held),
-            None => self.window.accept(self.rows, sequence),
+            Some(held) => self.window.accept_held(self.row, sequence, held),
+            None => self.window.accept(self.row, sequence),
         }
     }
 }

@@ -11,7 +11,12 @@ use crate::config;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     version: Version,
-    bits: u128,
+    /// The high and the low half. A number of 128 bits would be copied as a whole, and a copy waits for both halves to be written.
+    halves: [u64; 2],
+}
+
+const fn halves(bits: u128) -> [u64; 2] {
+    [(bits >> 64) as u64, bits as u64]
 }
 
 impl From<IpAddr> for Address {
@@ -20,11 +25,11 @@ impl From<IpAddr> for Address {
         match address {
             IpAddr::V4(address) => Self {
                 version: Version::V4,
-                bits: address.to_bits().into(),
+                halves: [0, address.to_bits().into()],
             },
             IpAddr::V6(address) => Self {
                 version: Version::V6,
-                bits: address.to_bits(),
+                halves: halves(address.to_bits()),
             },
         }
     }
@@ -33,8 +38,8 @@ impl From<IpAddr> for Address {
 impl From<Address> for IpAddr {
     fn from(address: Address) -> Self {
         match address.version {
-            Version::V4 => Self::V4((address.bits as u32).into()),
-            Version::V6 => Self::V6(address.bits.into()),
+            Version::V4 => Self::V4((address.halves[1] as u32).into()),
+            Version::V6 => Self::V6(address.bits().into()),
         }
     }
 }
@@ -45,7 +50,7 @@ impl Address {
     pub fn v4(octets: [u8; 4]) -> Self {
         Self {
             version: Version::V4,
-            bits: u32::from_be_bytes(octets).into(),
+            halves: [0, u32::from_be_bytes(octets).into()],
         }
     }
 
@@ -54,16 +59,20 @@ impl Address {
     pub fn v6(octets: [u8; 16]) -> Self {
         Self {
             version: Version::V6,
-            bits: u128::from_be_bytes(octets),
+            halves: halves(u128::from_be_bytes(octets)),
         }
+    }
+
+    fn bits(self) -> u128 {
+        u128::from(self.halves[0]) << 64 | u128::from(self.halves[1])
     }
 
     #[inline]
     #[must_use]
     pub fn is_multicast(self) -> bool {
         match self.version {
-            Version::V4 => self.bits >> 28 == 0xe,
-            Version::V6 => self.bits >> 120 == 0xff,
+            Version::V4 => self.halves[1] >> 28 == 0xe,
+            Version::V6 => self.halves[0] >> 56 == 0xff,
         }
     }
 }
@@ -71,7 +80,7 @@ impl Address {
 /// The addresses with a prefix.
 struct Network {
     prefix: Address,
-    mask: u128,
+    mask: [u64; 2],
 }
 
 impl From<Prefix> for Network {
@@ -80,7 +89,7 @@ impl From<Prefix> for Network {
         let host = width - u32::from(prefix.length).min(width);
         Self {
             prefix: prefix.address.into(),
-            mask: u128::MAX.checked_shl(host).unwrap_or(0),
+            mask: halves(u128::MAX.checked_shl(host).unwrap_or(0)),
         }
     }
 }
@@ -88,8 +97,9 @@ impl From<Prefix> for Network {
 impl Network {
     #[inline]
     fn contains(&self, address: Address) -> bool {
-        let differing = (self.prefix.bits ^ address.bits) & self.mask;
-        self.prefix.version == address.version && differing == 0
+        let differ =
+            |half: usize| (self.prefix.halves[half] ^ address.halves[half]) & self.mask[half];
+        self.prefix.version == address.version && differ(0) | differ(1) == 0
     }
 }
 
@@ -117,7 +127,7 @@ impl From<&config::Selector> for Selector {
 
 impl Selector {
     /// Tells whether it covers a packet between these ends. A fragment without ports belongs to no selector with ports.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn covers(&self, headers: &Headers, local: (Address, u16), remote: (Address, u16)) -> bool {
         self.local.contains(local.0)

@@ -191,7 +191,9 @@ impl Setup {
             })
             .collect();
         by_spi.sort_unstable();
-        let prefixes = config.interfaces.iter().flat_map(|each| &each.addresses);
+        // The outer ones first: all packets of the peers have one.
+        let interfaces = config.interfaces.iter().rev();
+        let prefixes = interfaces.flat_map(|each| &each.addresses);
         let own = prefixes.map(|own| own.address.into()).collect();
         Ok(Self {
             config,
@@ -220,7 +222,7 @@ impl Setup {
     }
 
     /// Returns the tunnel for a packet from a protected network: that of the first selector.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn outbound(&self, headers: &Headers, outline: &Outline) -> Option<&Tunnel> {
         let ends = (
@@ -299,7 +301,7 @@ impl Tunnel {
     }
 
     /// Tells whether a selector covers a packet between these ends.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn selects(
         &self,

@@ -1,7 +1,7 @@
 //! The packets of a batch that wait for the ciphers.
 
 use crate::{
-    cipher::{Cipher, Numbers},
+    cipher::{Cipher, Data},
     esp,
     outer::Peer,
 };
@@ -10,7 +10,7 @@ use crate::{
 pub struct ToSeal<'a> {
     pub index: usize,
     pub cipher: &'a Cipher,
-    pub numbers: Numbers,
+    pub data: Data,
     pub iv: [u8; esp::IV],
     /// The start of the part to encrypt.
     pub start: usize,
@@ -26,6 +26,7 @@ pub struct ToOpen {
     /// The start of the ESP packet.
     pub start: usize,
     pub sequence: u64,
+    pub data: Data,
     pub iv: [u8; esp::IV],
     /// The class of the outer packet.
     pub class: u8,

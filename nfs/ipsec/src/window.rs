@@ -7,7 +7,7 @@ use std::sync::{
 
 use crate::keys::{
     inbound::{DISTRUSTED, HIGHEST, WINDOW, WINDOW_WORDS},
-    Rows,
+    InboundRow,
 };
 
 /// The largest window.
@@ -15,7 +15,7 @@ pub const LARGEST: u32 = 4096;
 /// The smallest that RFC 4303 requires.
 pub const SMALLEST: u32 = 32;
 
-/// The window of a key that opens packets.
+/// The window of a key that opens packets. Its numbers are in the key's row of the state, which callers have at hand.
 pub struct Window {
     row: usize,
     size: AtomicU32,
@@ -64,8 +64,8 @@ impl Window {
     /// Returns the whole sequence number of a packet that has its low half (RFC 4303, appendix A2).
     #[inline]
     #[must_use]
-    pub fn extend(&self, rows: &Rows, low: u32) -> u64 {
-        let highest = rows.get(self.row, HIGHEST);
+    pub fn extend(&self, row: &InboundRow, low: u32) -> u64 {
+        let highest = get(row, HIGHEST);
         let (high, top) = (highest >> 32, highest as u32);
         let bottom = top.wrapping_sub(self.size() as u32 - 1);
         let high = if u64::from(top) >= self.size() - 1 {
@@ -82,18 +82,18 @@ impl Window {
     /// Judges a number without noting it: most replays end here, before they cost a decryption.
     #[inline]
     #[must_use]
-    pub fn look(&self, rows: &Rows, sequence: u64) -> Seen {
-        if rows.get(self.row, DISTRUSTED) != 0 {
+    pub fn look(&self, row: &InboundRow, sequence: u64) -> Seen {
+        if get(row, DISTRUSTED) != 0 {
             return Seen::Distrusted;
         }
-        let highest = rows.get(self.row, HIGHEST);
+        let highest = get(row, HIGHEST);
         if sequence > highest {
             return Seen::First { highest: true };
         }
         if sequence == 0 || highest - sequence >= self.size() {
             return Seen::Behind;
         }
-        match rows.get(self.row, word(sequence)) & bit(sequence) {
+        match get(row, word(sequence)) & bit(sequence) {
             0 => Seen::First { highest: false },
             _ => Seen::Before,
         }
@@ -106,34 +106,44 @@ impl Window {
 
     /// Judges the number of an authentic packet, and notes it. The row must be [touched](Rows::touch) afterwards.
     #[inline]
-    pub fn accept(&self, rows: &Rows, sequence: u64) -> Seen {
-        self.accept_held(rows, sequence, &self.hold())
+    pub fn accept(&self, row: &InboundRow, sequence: u64) -> Seen {
+        self.accept_held(row, sequence, &self.hold())
     }
 
     /// Does the same under a hold.
     #[inline]
-    pub fn accept_held(&self, rows: &Rows, sequence: u64, _held: &MutexGuard<'_, ()>) -> Seen {
-        let seen = self.look(rows, sequence);
+    pub fn accept_held(&self, row: &InboundRow, sequence: u64, _held: &MutexGuard<'_, ()>) -> Seen {
+        let seen = self.look(row, sequence);
         if let Seen::First { highest } = seen {
             if highest {
-                self.advance(rows, sequence);
+                advance(row, sequence);
             }
             let word = word(sequence);
-            rows.write(self.row, word, rows.get(self.row, word) | bit(sequence));
+            set(row, word, get(row, word) | bit(sequence));
         }
         seen
     }
+}
 
-    /// Moves the window. After a kill between two writes, some numbers count as seen that were not: never the other way round.
-    #[inline]
-    fn advance(&self, rows: &Rows, sequence: u64) {
-        let before = rows.get(self.row, HIGHEST) >> 6;
-        rows.write(self.row, HIGHEST, sequence);
-        let words = ((sequence >> 6) - before).min(WINDOW_WORDS as u64);
-        for number in 1..=words {
-            rows.write(self.row, ring(before + number), 0);
-        }
+/// Moves the window. After a kill between two writes, some numbers count as seen that were not: never the other way round.
+#[inline]
+fn advance(row: &InboundRow, sequence: u64) {
+    let before = get(row, HIGHEST) >> 6;
+    set(row, HIGHEST, sequence);
+    let words = ((sequence >> 6) - before).min(WINDOW_WORDS as u64);
+    for number in 1..=words {
+        set(row, ring(before + number), 0);
     }
+}
+
+#[inline]
+fn get(row: &InboundRow, word: usize) -> u64 {
+    row[word].load(Ordering::Relaxed)
+}
+
+#[inline]
+fn set(row: &InboundRow, word: usize, value: u64) {
+    row[word].store(value, Ordering::Relaxed);
 }
 
 #[inline]
@@ -160,7 +170,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::keys::inbound;
+    use crate::keys::{inbound, Rows};
 
     fn rows() -> Rows {
         let mut state = StateBuilder::new(ArenaBuilder::fresh("ipsec", 1).unwrap());
@@ -179,6 +189,7 @@ mod tests {
         ) {
             let (rows, window) = (rows(), Window::new(1, size));
             rows.set(1, HIGHEST, start);
+            let row = rows.row(1).unwrap();
             let (mut highest, mut seen) = (start, BTreeSet::new());
             // A number that the window cannot know counts as not seen.
             for (forward, back) in steps {
@@ -193,14 +204,14 @@ mod tests {
                     Seen::First { highest: false }
                 };
                 if !matches!(expected, Seen::Behind) && (sequence >> 32 == highest >> 32 || start > u64::from(size)) {
-                    prop_assert_eq!(window.extend(&rows, sequence as u32), sequence);
+                    prop_assert_eq!(window.extend(row, sequence as u32), sequence);
                 }
-                prop_assert_eq!(window.look(&rows, sequence), expected);
-                prop_assert_eq!(window.accept(&rows, sequence), expected);
+                prop_assert_eq!(window.look(row, sequence), expected);
+                prop_assert_eq!(window.accept(row, sequence), expected);
                 if matches!(expected, Seen::First { .. }) {
                     seen.insert(sequence);
                     highest = highest.max(sequence);
-                    prop_assert_eq!(window.accept(&rows, sequence), Seen::Before);
+                    prop_assert_eq!(window.accept(row, sequence), Seen::Before);
                 }
             }
         }
@@ -210,7 +221,7 @@ mod tests {
     fn used() -> (Rows, Window) {
         let (rows, window) = (rows(), Window::new(0, 256));
         for sequence in (1..=600).filter(|each| each % 7 != 0) {
-            window.accept(&rows, sequence);
+            window.accept(rows.row(0).unwrap(), sequence);
         }
         (rows, window)
     }
@@ -228,7 +239,7 @@ mod tests {
                 }
                 let next = Window::new(0, 256);
                 for sequence in (1..=600).filter(|each| each % 7 != 0) {
-                    let seen = next.accept(&rows, sequence);
+                    let seen = next.accept(rows.row(0).unwrap(), sequence);
                     let is_first = matches!(seen, Seen::First { .. });
                     assert!(!is_first, "{sequence} after {cleared} of {words} words");
                 }
@@ -239,10 +250,16 @@ mod tests {
     #[test]
     fn a_distrusted_window_accepts_nothing() {
         let (rows, window) = (rows(), Window::new(0, 64));
-        assert_eq!(window.accept(&rows, 5), Seen::First { highest: true });
+        assert_eq!(
+            window.accept(rows.row(0).unwrap(), 5),
+            Seen::First { highest: true }
+        );
         rows.set(0, DISTRUSTED, 1);
         for sequence in [1, 5, 6, 1000] {
-            assert_eq!(window.accept(&rows, sequence), Seen::Distrusted);
+            assert_eq!(
+                window.accept(rows.row(0).unwrap(), sequence),
+                Seen::Distrusted
+            );
         }
     }
 }
