@@ -56,7 +56,8 @@ impl Sealed {
     /// If it is too short, or its encrypted part is not a multiple of 4 bytes.
     #[inline]
     pub fn read(packet: &[u8]) -> Result<Self, Fault> {
-        let [spi, sequence, high, low] = words(packet).ok_or(Fault::Truncated)?;
+        let front = packet.first_chunk::<FRONT>().ok_or(Fault::Truncated)?;
+        let [a, b, c, d, e, f, g, h, iv @ ..] = *front;
         let body = packet.len() - FRONT;
         if body < TRAILER + TAG {
             return Err(Fault::Truncated);
@@ -64,21 +65,12 @@ impl Sealed {
         if (body - TAG) % 4 != 0 {
             return Err(Fault::Length);
         }
-        let iv = u64::from(high) << 32 | u64::from(low);
         Ok(Self {
-            spi,
-            sequence,
-            iv: iv.to_be_bytes(),
+            spi: u32::from_be_bytes([a, b, c, d]),
+            sequence: u32::from_be_bytes([e, f, g, h]),
+            iv,
         })
     }
-}
-
-#[inline]
-fn words(packet: &[u8]) -> Option<[u32; 4]> {
-    let front = packet.first_chunk::<FRONT>()?;
-    let word =
-        |at: usize| u32::from_be_bytes([front[at], front[at + 1], front[at + 2], front[at + 3]]);
-    Some([word(0), word(4), word(8), word(12)])
 }
 
 /// Returns the bytes of padding for a payload: the encrypted part is a multiple of 4 bytes.
@@ -105,7 +97,9 @@ pub const fn longest_payload(packet: usize) -> usize {
 #[inline]
 pub fn write_trailer(packet: &mut [u8], payload: usize, next: u8) {
     let count = padding(payload);
-    let behind = packet.get_mut(payload..).unwrap_or_default();
+    let Some(behind) = packet.get_mut(payload..) else {
+        return;
+    };
     // There are at most three bytes of padding; the trailer overwrites the rest.
     if let Some(padding) = behind.first_chunk_mut() {
         *padding = [1_u8, 2, 3];

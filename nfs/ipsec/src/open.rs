@@ -44,10 +44,11 @@ impl<'a> Pass<'a> {
         start: usize,
         peer: Option<Peer>,
     ) -> Result<(), &'static str> {
-        let bytes = packet.bytes().get(start..).unwrap_or_default();
+        let bytes = packet.bytes().get(start..);
+        let bytes = bytes.ok_or(Fault::Truncated.name())?;
         let sealed = Sealed::read(bytes).map_err(Fault::name)?;
         let at = self.opening.of(sealed.spi);
-        let is_same = |run: &mut Opening| run.is_for(sealed.spi, local, peer.is_some());
+        let is_same = |run: &mut Opening| run.is_for(local, peer.is_some());
         if !self.opening.get(at).is_some_and(is_same) {
             self.begin_opening(at, sealed.spi, local, peer.is_some())?;
         }
@@ -80,11 +81,11 @@ impl<'a> Pass<'a> {
     pub(crate) fn open_all(&mut self, packets: &mut [Packet]) {
         let mut waiting = std::mem::take(&mut self.to_open);
         for each in &mut waiting {
-            let Some(run) = self.opening.get(each.at) else {
+            let body = packets[each.index].bytes_mut();
+            let body = body.get_mut(each.start + esp::FRONT..);
+            let (Some(run), Some(body)) = (self.opening.get(each.at), body) else {
                 continue;
             };
-            let body = packets[each.index].bytes_mut();
-            let body = body.get_mut(each.start + esp::FRONT..).unwrap_or_default();
             let cipher = &run.association.life.cipher;
             each.is_authentic = cipher.open(&each.data, each.iv, body);
         }
@@ -118,7 +119,8 @@ impl<'a> Pass<'a> {
         let start = waiting.start + esp::FRONT;
         let frame = packet.bytes();
         let body = frame.get(start..frame.len().saturating_sub(TAG));
-        let (length, next) = esp::payload(body.unwrap_or_default()).map_err(Fault::name)?;
+        let body = body.ok_or(Fault::Truncated.name())?;
+        let (length, next) = esp::payload(body).map_err(Fault::name)?;
         // The Ethernet header is written over the headers that are not needed any more.
         let first = start - ETHERNET;
         packet.truncate(start + length);

@@ -30,6 +30,8 @@ pub struct Runs<R> {
     runs: Vec<(u32, Option<R>)>,
     /// A hash table of their indices, with linear probing. A batch has at most [`Batch::MAX`] keys.
     places: [u8; PLACES],
+    /// The index of the latest packet's key, which the next packet mostly has, too.
+    latest: usize,
 }
 
 impl<R> Runs<R> {
@@ -38,12 +40,22 @@ impl<R> Runs<R> {
         Self {
             runs: Vec::new(),
             places: [FREE; PLACES],
+            latest: 0,
         }
     }
 
     /// Returns where the runs of a key are.
-    #[inline]
+    #[inline(always)]
     pub fn of(&mut self, key: u32) -> usize {
+        let latest = self.runs.get(self.latest);
+        if latest.is_none_or(|(other, _)| *other != key) {
+            self.latest = self.find(key);
+        }
+        self.latest
+    }
+
+    #[inline(never)]
+    fn find(&mut self, key: u32) -> usize {
         let mut place = key as usize % PLACES;
         while self.places[place] != FREE {
             let at = usize::from(self.places[place]);
@@ -237,11 +249,11 @@ impl<'a> Opening<'a> {
         })
     }
 
-    /// Tells whether the run has the packets with this SPI, destination and encapsulation.
+    /// Tells whether the run has the packets of its SPI with this destination and encapsulation.
     #[inline]
     #[must_use]
-    pub fn is_for(&self, spi: u32, local: Address, udp: bool) -> bool {
-        self.association.life.spi == spi && self.tunnel.local == local && self.tunnel.udp == udp
+    pub fn is_for(&self, local: Address, udp: bool) -> bool {
+        self.tunnel.local == local && self.tunnel.udp == udp
     }
 
     #[inline]
