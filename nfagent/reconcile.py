@@ -276,9 +276,12 @@ class Reconciler:
         if serving.phase == "starting":
             return self._go_on(instance, serving)
         if self._starter.find(serving) is None:
-            if time.monotonic() - self._served.get(instance.id, float("-inf")) > _SERVED_S:
-                self._failures.pop(instance.id, None)
-            return self._fail(instance, serving.location, serving, self._starter.ending(serving))
+            ending = self._starter.ending(serving)
+            if time.monotonic() - self._served.get(instance.id, float("-inf")) <= _SERVED_S:
+                return self._fail(instance, serving.location, serving, ending)
+            self._failures.pop(instance.id, None)
+            self._note_failure(instance, serving.location, serving, ending)
+            return 0.0  # packets are lost meanwhile, and only repeated failures need pauses
         if serving.flavor != instance.flavor:
             return self._start(instance, serving.location, self._starter.halt(serving))
         if serving.location != self._wanted(instance, serving):
@@ -517,9 +520,13 @@ class Reconciler:
     # ---- failures
 
     def _fail(self, instance: Instance, location: str, running: Running | None, reason: str) -> float:
+        """Note a failure; return the seconds until the next try."""
+        self._note_failure(instance, location, running, reason)
+        return self._retry(instance)
+
+    def _note_failure(self, instance: Instance, location: str, running: Running | None, reason: str) -> None:
         _log.warning("instance %s (%s) at %s: %s", instance.name, instance.id, location, reason)
         self._starter.fail(instance, location, "serving", running, reason)
-        return self._retry(instance)
 
     def _retry(self, instance: Instance) -> float:
         """Return the seconds until the next try."""

@@ -46,17 +46,29 @@ def test_an_ended_process_is_restarted_with_a_reason(own_world: World) -> None:
     assert failed["reason"] == "its process ended with exit status 4; it said: enough"
 
 
-@pytest.mark.parametrize(("served_s", "failures"), [(0.0, 1), (3600.0, 7)])
-def test_earlier_failures_delay_no_process_that_has_served(
-    own_world: World, monkeypatch: pytest.MonkeyPatch, served_s: float, failures: int
+def test_a_process_that_has_served_is_restarted_at_once(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconcile, "_SERVED_S", 0.0)
+    made = own_world.wait_status(own_world.create("one"), "active")
+    counted = own_world.agent._reconciler._failures
+    counted[made["id"]] = reconcile._Failures(6, time.monotonic())
+    monkeypatch.setattr(reconcile, "_FIRST_RETRY_S", 3600.0)
+    monkeypatch.setattr(reconcile, "_LAST_RETRY_S", 3600.0)
+    os.kill(made["placement"]["pid"], signal.SIGKILL)
+    own_world.wait(lambda: own_world.show("one")["placement"]["pid"] not in (made["placement"]["pid"], None))
+    own_world.wait_status(made, "active")
+    assert made["id"] not in counted
+
+
+def test_a_process_that_has_not_served_for_long_waits_for_its_restart(
+    own_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconcile, "_SERVED_S", served_s)
+    monkeypatch.setattr(reconcile, "_SERVED_S", 3600.0)
     made = own_world.wait_status(own_world.create("one"), "active")
     counted = own_world.agent._reconciler._failures
     counted[made["id"]] = reconcile._Failures(6, time.monotonic())
     os.kill(made["placement"]["pid"], signal.SIGKILL)
     own_world.wait(lambda: made["id"] in counted and counted[made["id"]].count not in (0, 6))
-    assert counted[made["id"]].count == failures
+    assert counted[made["id"]].count == 7
 
 
 @pytest.mark.parametrize("room", ["location", "database", "oneswitchd"])
