@@ -227,7 +227,7 @@ def test_links_that_carry_ids_beside_packets_need_no_more_room_than_these(server
     loaded = ServerConfig.load(server.path)
     ports = {
         "hypervisor": [interface("pcie-snic0", 1500, kind="pcie"), interface("vm1", 1500)],
-        "snic0": [interface("pf0hpf", 1499, kind="pcie")],
+        "snic0": [interface("pf0hpf", 1499, kind="pcie-pmd")],
     }
     made: Any = Described(loaded, ports, server.ports)
     found = bad(wiring.links(made))
@@ -238,6 +238,9 @@ def test_a_link_that_is_down_is_reported(server: DummyServer) -> None:
     loaded = ServerConfig.load(server.path)
     made: Any = Described(loaded, {"snic0": [interface("pf0hpf", 1600, "down")]}, server.ports)
     assert bad(wiring.links(made)) == {"snic0 pf0hpf": "the PCIe port is down"}
+    made = Described(loaded, {"snic0": [interface("pf0hpf", 9216, "down", kind="pcie")]}, server.ports)
+    told = "the PCIe port is down: the other end of its link is not there"
+    assert bad(wiring.links(made)) == {"snic0 pf0hpf": told}
 
 
 def test_problems_of_oneswitchd_are_reported(fake: FakeOneswitchd, facts: Facts) -> None:
