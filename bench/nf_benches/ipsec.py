@@ -3,6 +3,7 @@
 `ratio_64`, `ratio_1400`: throughput for IP packets of 64 and 1,400 bytes, protected and opened, over that of the
 library, which only encrypts and decrypts the same bytes. `protect_ns_...`, `open_ns_...`, `bare_seal_ns_...`,
 `bare_open_ns_...`: the parts. AES-256-GCM with extended sequence numbers, one tunnel, one core.
+`bare_open_separate_ns_...`, `ratio_same_calls_...`: the same with the library's call that the gateway decrypts by.
 `fill_ns_...`: copying a frame into a batch, which is not part of the ratio. `libipsec_speedup`: see ipsec_peers.py;
 `secgw_speedup_64`, `secgw_speedup_1400`: see ipsec_secgw.py.
 """
