@@ -1,14 +1,18 @@
 """Commands to a daemon's control socket: answers are unframed and arrive in pieces of any size."""
 
 import json
+import os
+import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from server.config import SwitchConfig
 from server.errors import ToolError
 from server.openvswitch.unixctl import Unixctl
 
@@ -75,3 +79,35 @@ def test_errors_are_reported(lab_dir: Path) -> None:
         control.call("dance")
     with pytest.raises(ToolError, match="no daemon answers at"):
         Unixctl(lab_dir / "nobody")
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stop a process; what it is asked meanwhile, it finds at once."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.001)
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize(("before", "level"), [(9, "INFO"), (10, "DBG")])
+def test_a_turn_answers_at_most_ten_requests_of_a_connection(
+    switch_config: SwitchConfig, before: int, level: str
+) -> None:
+    """A migration tells turns apart by it (nf_runtime::migration::passing)."""
+    path = Path(switch_config.control or "")
+    with closing(Unixctl(path)) as first:
+        pid = first.peer_pid()
+        first.call("vlog/set", "unixctl:file:info")
+        with closing(Unixctl(path)) as second:
+            second.call("version")
+            with stopped(pid):
+                many = first.begin(*[("version",)] * before, ("vlog/list",))
+                setting = second.begin(("vlog/set", "unixctl:file:dbg"))
+            listed = many()[-1]  # the setting belongs to the turn of the first ten
+            setting()
+    levels = dict(line.split(maxsplit=1) for line in listed.splitlines() if " " in line.strip())
+    assert levels["unixctl"].split()[-1] == level

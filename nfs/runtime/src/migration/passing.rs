@@ -3,9 +3,13 @@
 //! In each turn the main thread of Open vSwitch's `ovs-vswitchd` polls every port, takes up to 32 packets of each, and then accepts connections to its
 //! control socket (`bridge_run`, `unixctl_server_run`). So between the answers on two connections, one after the other, every port was polled. (On one
 //! connection a turn answers several requests.) Ports that are polled by threads of their own (DPDK, AF_XDP) do not let packets wait.
+//!
+//! While packets wait, new connections would take longer than the turns: of each, the daemon accepts it, and has one more turn to notice its end; and
+//! each answer waits for this thread to run. So one is kept from before. A turn answers at most ten requests of a connection (`run_connection`): of
+//! eleven that are sent at once, the last one's answer is of a later turn than the first one's.
 
 use std::{
-    io::{self, BufReader, Write},
+    io::{self, BufReader, ErrorKind, Read, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -29,12 +33,23 @@ const BACKLOG: Duration = Duration::from_secs(1);
 /// The same while packets wait.
 const BACKLOG_FROZEN: Duration = Duration::from_millis(50);
 const STATISTICS: &str = "dpif-netdev/pmd-stats-show";
+/// The command that costs the daemon nothing but a turn.
+const VERSION: &str = "version";
+/// The longest answer to it.
+const LONGEST: usize = 4096;
+/// The requests that one turn does not answer.
+const TOO_MANY: usize = 11;
 
 /// The switches that packets pass, in this order.
 pub(super) struct Passing {
-    sockets: Vec<PathBuf>,
+    switches: Vec<Switch>,
     /// When none had a backlog.
     passed: Option<Instant>,
+}
+
+struct Switch {
+    socket: PathBuf,
+    kept: Option<Line>,
 }
 
 impl Passing {
@@ -47,23 +62,24 @@ impl Passing {
                 all.iter().map(text).collect()
             }),
         };
-        let sockets = named.ok_or_else(|| {
+        let sockets: Vec<PathBuf> = named.ok_or_else(|| {
             let detail = "\"passes\": expected a list of paths of switches' control sockets";
             Refusal::new("malformed", detail)
         })?;
+        let switch = |socket| Switch { socket, kept: None };
         Ok(Self {
-            sockets,
+            switches: sockets.into_iter().map(switch).collect(),
             passed: None,
         })
     }
 
-    /// Waits until no switch has a backlog, as after it has stood still.
+    /// Waits until no switch has a backlog, as after it has stood still, and prepares for `after`.
     ///
     /// # Errors
     /// If a switch does not answer.
     pub(super) fn before(&mut self) -> Result<(), Refusal> {
-        for socket in &self.sockets {
-            empty(socket, BACKLOG).map_err(|error| {
+        for switch in &mut self.switches {
+            switch.prepare().map_err(|error| {
                 let detail = format!("a switch on the way does not answer: {error}");
                 Refusal::new("switch", detail)
             })?;
@@ -75,19 +91,81 @@ impl Passing {
     /// Waits until all packets sent have passed the switches; returns the reason if some may not have.
     pub(super) fn after(&self) -> Option<String> {
         let is_fresh = self.passed.is_some_and(|passed| passed.elapsed() < FRESH);
-        let pass = |socket| {
-            if is_fresh {
-                (0..TURNS).try_for_each(|_| ask(socket, "version").map(drop))
-            } else {
-                empty(socket, BACKLOG_FROZEN)
-            }
+        let pass = |switch: &Switch| match is_fresh {
+            true => switch.turn(),
+            false => empty(&switch.socket, BACKLOG_FROZEN),
         };
-        let failed = self
-            .sockets
-            .iter()
-            .try_for_each(|socket| pass(socket))
-            .err();
+        let failed = self.switches.iter().try_for_each(pass).err();
         failed.map(|error| error.to_string())
+    }
+}
+
+impl Switch {
+    fn prepare(&mut self) -> io::Result<()> {
+        let line = Line::open(&self.socket);
+        self.kept = Some(line.map_err(|error| explained(&self.socket, VERSION, &error))?);
+        empty(&self.socket, BACKLOG)
+    }
+
+    /// Waits until every port was polled once more.
+    fn turn(&self) -> io::Result<()> {
+        match self.kept.as_ref().map(Line::turn) {
+            Some(Ok(())) => return Ok(()),
+            // It hangs: asking in another way would wait as long again.
+            Some(Err(error)) if error.kind() == ErrorKind::WouldBlock => {
+                return Err(explained(&self.socket, VERSION, &error));
+            }
+            // It has been restarted, for example.
+            Some(Err(_)) | None => {}
+        }
+        (0..TURNS).try_for_each(|_| ask(&self.socket, VERSION).map(drop))
+    }
+}
+
+/// A connection to a daemon on which one command is repeated, so that its answers need no parsing.
+struct Line {
+    daemon: UnixStream,
+    requests: Vec<u8>,
+    answers: Vec<u8>,
+}
+
+impl Line {
+    fn open(path: &Path) -> io::Result<Self> {
+        let (mut daemon, request) = (dial(path)?, request(VERSION));
+        daemon.write_all(request.as_bytes())?;
+        let (mut answer, mut part) = (Vec::new(), [0; LONGEST]);
+        loop {
+            match daemon.read(&mut part)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                count => answer.extend_from_slice(&part[..count]),
+            }
+            match serde_json::from_slice::<Value>(&answer) {
+                Ok(_) => break,
+                Err(error) if error.is_eof() && answer.len() < LONGEST => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Self {
+            daemon,
+            requests: request.as_bytes().repeat(TOO_MANY),
+            answers: answer.repeat(TOO_MANY),
+        })
+    }
+
+    /// Asks so often that more than one turn answers, and waits for the same answers as before.
+    fn turn(&self) -> io::Result<()> {
+        (&self.daemon).write_all(&self.requests)?;
+        let (mut rest, mut part) = (&self.answers[..], [0; LONGEST]);
+        while !rest.is_empty() {
+            let count = match (&self.daemon).read(&mut part)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                count => count,
+            };
+            rest = rest.strip_prefix(&part[..count]).ok_or_else(|| {
+                io::Error::new(ErrorKind::InvalidData, "it answers otherwise than before")
+            })?;
+        }
+        Ok(())
     }
 }
 
@@ -108,8 +186,8 @@ fn empty(socket: &Path, longest: Duration) -> io::Result<()> {
 fn received(socket: &Path) -> io::Result<u64> {
     match ask(socket, STATISTICS) {
         Ok(told) => Ok(packets_received(&told).unwrap_or(0)),
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-            ask(socket, "version").map(|_| 0) // it lives, or this fails, too
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            ask(socket, VERSION).map(|_| 0) // it lives, or this fails, too
         }
         Err(error) => Err(error),
     }
@@ -123,77 +201,81 @@ fn packets_received(told: &str) -> Option<u64> {
 
 /// Sends a command on a connection of its own; `Unsupported`: the daemon refused it.
 fn ask(path: &Path, command: &str) -> io::Result<String> {
-    exchange(path, command).map_err(|error| {
-        io::Error::new(
-            error.kind(),
-            format!("{}: {command}: {error}", path.display()),
-        )
-    })
+    exchange(path, command).map_err(|error| explained(path, command, &error))
 }
 
-fn exchange(path: &Path, command: &str) -> io::Result<String> {
+fn explained(path: &Path, command: &str, error: &io::Error) -> io::Error {
+    let told = format!("{}: {command}: {error}", path.display());
+    io::Error::new(error.kind(), told)
+}
+
+fn request(command: &str) -> String {
+    json!({"id": 0, "method": command, "params": []}).to_string()
+}
+
+/// Connects to a daemon; waits for its answers are limited.
+fn dial(path: &Path) -> io::Result<UnixStream> {
     // A connection to a daemon that hangs would wait for room in its queue.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
-    let mut daemon = UnixStream::from(socket);
+    let daemon = UnixStream::from(socket);
     daemon.set_nonblocking(false)?;
     daemon.set_read_timeout(Some(ANSWER))?;
     daemon.set_write_timeout(Some(ANSWER))?;
-    let request = json!({"id": 0, "method": command, "params": []});
-    daemon.write_all(request.to_string().as_bytes())?;
+    Ok(daemon)
+}
+
+fn exchange(path: &Path, command: &str) -> io::Result<String> {
+    let mut daemon = dial(path)?;
+    daemon.write_all(request(command).as_bytes())?;
     // JSON-RPC has no framing here: an answer ends where it parses.
     let mut answers = Deserializer::from_reader(BufReader::new(daemon)).into_iter::<Value>();
     let Some(answer) = answers.next() else {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+        return Err(ErrorKind::UnexpectedEof.into());
     };
     let answer = answer.map_err(io::Error::from)?;
     match answer.get("error") {
         None | Some(Value::Null) => Ok(answer["result"].as_str().unwrap_or_default().into()),
-        Some(refused) => Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            refused.to_string(),
-        )),
+        Some(refused) => Err(io::Error::new(ErrorKind::Unsupported, refused.to_string())),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::{
-        io::Read,
         os::unix::net::UnixListener,
-        sync::{Arc, Mutex},
+        sync::{
+            atomic::{AtomicU64, Ordering},
+            Arc, Mutex,
+        },
         thread,
     };
 
     use super::*;
 
-    /// A daemon that answers commands, one per connection, until its answers are used up.
+    type Log = Arc<Mutex<Vec<(usize, String)>>>;
+
+    /// A daemon that answers commands on any number of connections.
     struct Daemon {
         _directory: tempfile::TempDir,
         socket: PathBuf,
-        asked: Arc<Mutex<Vec<String>>>,
+        /// The connection, by its number, and the command.
+        asked: Log,
     }
 
     impl Daemon {
-        fn answering(answers: Vec<Value>) -> Self {
+        /// `answer`: to a command; `None`: the connection ends.
+        fn answering(answer: impl Fn(&str) -> Option<Value> + Send + Sync + 'static) -> Self {
             let directory = tempfile::tempdir().unwrap();
             let socket = directory.path().join("ctl");
             let listener = UnixListener::bind(&socket).unwrap();
-            let asked = Arc::<Mutex<Vec<String>>>::default();
+            let (asked, answer) = (Log::default(), Arc::new(answer));
             let log = Arc::clone(&asked);
             thread::spawn(move || {
-                for answer in answers {
-                    let (mut client, _) = listener.accept().unwrap();
-                    let mut request = vec![0; 1000];
-                    let count = client.read(&mut request).unwrap();
-                    let request: Value = serde_json::from_slice(&request[..count]).unwrap();
-                    log.lock()
-                        .unwrap()
-                        .push(request["method"].as_str().unwrap().into());
-                    client.write_all(answer.to_string().as_bytes()).unwrap();
-                    // The client closes the connection, not the daemon.
-                    let _ = client.read(&mut [0; 1]);
+                for (number, client) in listener.incoming().enumerate() {
+                    let (log, answer) = (Arc::clone(&log), Arc::clone(&answer));
+                    thread::spawn(move || serve(number, client.unwrap(), &log, answer.as_ref()));
                 }
             });
             Self {
@@ -203,9 +285,43 @@ mod tests {
             }
         }
 
-        fn asked(&self) -> Vec<String> {
+        /// Reports these numbers of packets, one after the other.
+        fn counting(packets: Vec<u64>) -> Self {
+            let next = AtomicU64::new(0);
+            Self::answering(move |command| match command {
+                STATISTICS => {
+                    let next = next.fetch_add(1, Ordering::Relaxed) as usize;
+                    Some(counted(*packets.get(next)?))
+                }
+                _ => Some(version()),
+            })
+        }
+
+        fn asked(&self) -> Vec<(usize, String)> {
             std::mem::take(&mut self.asked.lock().unwrap())
         }
+    }
+
+    fn serve(
+        number: usize,
+        mut client: UnixStream,
+        log: &Log,
+        answer: &dyn Fn(&str) -> Option<Value>,
+    ) {
+        let requests = Deserializer::from_reader(client.try_clone().unwrap()).into_iter::<Value>();
+        for request in requests.map_while(Result::ok) {
+            let command = request["method"].as_str().unwrap();
+            log.lock().unwrap().push((number, command.into()));
+            let Some(answer) = answer(command) else {
+                return;
+            };
+            client.write_all(answer.to_string().as_bytes()).unwrap();
+        }
+    }
+
+    fn asked(commands: &[(usize, &str)]) -> Vec<(usize, String)> {
+        let owned = commands.iter().map(|(number, c)| (*number, (*c).into()));
+        owned.collect()
     }
 
     fn counted(packets: u64) -> Value {
@@ -229,41 +345,83 @@ mod tests {
 
     #[test]
     fn a_backlog_is_awaited_before_and_one_turn_more_after_the_freeze() {
-        let busy = [100, 132, 200, 231].map(counted).to_vec();
-        let busy = Daemon::answering([busy, vec![version(), version()]].concat());
-        let idle = Daemon::answering(vec![counted(5), counted(5), version(), version()]);
+        let busy = Daemon::counting(vec![100, 132, 200, 231]);
+        let idle = Daemon::counting(vec![5, 5]);
         let mut passing = passing(&[&busy, &idle]);
         passing.before().unwrap();
-        assert_eq!(busy.asked(), [STATISTICS; 4]);
-        assert_eq!(idle.asked(), [STATISTICS; 2]);
+        let kept = [(0, VERSION)];
+        let counts = [1, 2, 3, 4].map(|number| (number, STATISTICS));
+        assert_eq!(busy.asked(), asked(&[&kept[..], &counts].concat()));
+        assert_eq!(idle.asked(), asked(&[&kept[..], &counts[..2]].concat()));
         passing.passed = Some(Instant::now());
         assert_eq!(passing.after(), None);
+        let turn = asked(&[(0, VERSION); 11]);
+        assert_eq!((busy.asked(), idle.asked()), (turn.clone(), turn));
+    }
+
+    #[test]
+    fn a_daemon_that_closed_the_kept_connection_is_asked_on_others() {
+        let versions = AtomicU64::new(0);
+        let daemon = Daemon::answering(move |command| match command {
+            STATISTICS => Some(counted(5)),
+            _ if versions.fetch_add(1, Ordering::Relaxed) == 1 => None,
+            _ => Some(version()),
+        });
+        let mut passing = passing(&[&daemon]);
+        passing.before().unwrap();
+        daemon.asked();
+        passing.passed = Some(Instant::now());
+        assert_eq!(passing.after(), None);
+        let turns = [(0, VERSION), (3, VERSION), (4, VERSION)];
+        assert_eq!(daemon.asked(), asked(&turns));
+    }
+
+    #[test]
+    fn a_daemon_that_answers_otherwise_is_asked_on_other_connections() {
+        let versions = AtomicU64::new(0);
+        let daemon = Daemon::answering(move |command| match command {
+            STATISTICS => Some(counted(5)),
+            _ if versions.fetch_add(1, Ordering::Relaxed) == 4 => Some(refused()),
+            _ => Some(version()),
+        });
+        let mut passing = passing(&[&daemon]);
+        passing.before().unwrap();
+        daemon.asked();
+        passing.passed = Some(Instant::now());
+        assert_eq!(passing.after(), None);
+        let others = daemon.asked().into_iter().filter(|(number, _)| *number > 2);
         assert_eq!(
-            (busy.asked(), idle.asked()),
-            (vec!["version".into(); 2], vec!["version".into(); 2])
+            others.collect::<Vec<_>>(),
+            asked(&[(3, VERSION), (4, VERSION)])
         );
     }
 
     #[test]
     fn a_backlog_may_have_come_to_be_since() {
-        let daemon = Daemon::answering([1, 40, 41].map(counted).to_vec());
+        let daemon = Daemon::counting(vec![1, 40, 41]);
         assert_eq!(passing(&[&daemon]).after(), None);
-        assert_eq!(daemon.asked(), [STATISTICS; 3]);
+        let counts = [0, 1, 2].map(|number| (number, STATISTICS));
+        assert_eq!(daemon.asked(), asked(&counts));
     }
 
     #[test]
     fn a_kernel_datapath_has_no_backlog_here() {
-        let daemon = Daemon::answering(vec![refused(), version(), refused(), version()]);
+        let daemon = Daemon::answering(|command| match command {
+            STATISTICS => Some(refused()),
+            _ => Some(version()),
+        });
         passing(&[&daemon]).before().unwrap();
+        let commands: Vec<_> = daemon.asked().into_iter().map(|(_, c)| c).collect();
         assert_eq!(
-            daemon.asked(),
-            [STATISTICS, "version", STATISTICS, "version"]
+            commands,
+            [VERSION, STATISTICS, VERSION, STATISTICS, VERSION]
         );
     }
 
     #[test]
     fn a_switch_that_does_not_answer_is_named() {
-        let daemon = Daemon::answering(vec![json!({"id": 0, "error": "no", "result": null}); 2]);
+        let refuses = |_: &str| Some(json!({"id": 0, "error": "no", "result": null}));
+        let daemon = Daemon::answering(refuses);
         let refusal = passing(&[&daemon]).before().unwrap_err();
         assert_eq!(refusal.code, "switch");
         let missing = Passing::of(&json!({"passes": ["/nonexistent/ctl"]})).unwrap();

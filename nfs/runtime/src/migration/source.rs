@@ -231,6 +231,7 @@ impl Leaving {
                 })?
             }
         };
+        let passed = start.elapsed();
         self.keep()?;
         self.decision.give();
         self.step = Step::Offered;
@@ -247,6 +248,7 @@ impl Leaving {
         Ok(json!({
             "freeze_us": freeze.as_micros() as u64,
             "stopped_us": stopped.as_micros() as u64,
+            "passed_us": passed.as_micros() as u64,
             "bytes": bytes,
             "taken": is_taken,
             "unpassed": unpassed,
