@@ -121,7 +121,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 8192, ..ProptestConfig::default() })]
         /// Whatever is read at once is what the general code reads; packets are wrong in one place, or sound.
         #[test]
         fn it_reads_what_the_general_code_reads(
