@@ -207,8 +207,11 @@ class World:
             if runtime in text and pid != self.agent.pid and f"{runtime}/{key}." not in text:
                 yield f"process {pid} is left over: {text}"
         ours = [pid for pid, words in _commands() if f"{runtime}/{key}.sock" in words]
-        leader = next(each.pid for each in self.rows() if each.own_pid == place["pid"])
-        expected = [leader, *children(leader or 0)]
+        leaders = [each.pid for each in self.rows() if each.own_pid == place["pid"]]
+        if not leaders:
+            yield f"the API tells of process {place['pid']}, the store does not"
+            return
+        expected = [leaders[0], *children(leaders[0] or 0)]
         if place["pid"] not in expected:
             yield f"the API tells of process {place['pid']}, there are {expected}"
         if sorted(ours) != sorted(expected):
