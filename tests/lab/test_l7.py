@@ -13,7 +13,14 @@ from lab.directory import ENVIRONMENT
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(300)]
 
-CODE = "import sys; sys.argv = ['uno-lab', 'l7', '--format=json']; from lab.cli import main; main()"
+# Programs that run in the background pass it on that SIGINT is ignored.
+CODE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv = ['uno-lab', 'l7', '--format=json']
+from lab.cli import main
+main()
+"""
 TITLES = ["web1 is killed", "web1 is back", "every request counted"]
 LIMIT_S = 120
 
