@@ -1,7 +1,7 @@
 """PCIe links between ports of Open vSwitch's type ``pcie``, for Open vSwitch with the patches of ``ovs-patches/``.
 
-Both substrates use them alike: the ports are no devices, but rings in memory that the two ovs-vswitchd share, or the
-ends of a TCP connection between them.
+Both substrates use them alike. A port is not a device: it is an end of rings in memory that the two ovs-vswitchd share,
+or of a TCP connection between them.
 """
 
 from collections.abc import Mapping, Sequence

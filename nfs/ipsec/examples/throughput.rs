@@ -91,12 +91,15 @@ fn nonce(number: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
+#[inline(always)]
+fn body_and_tag(frame: &mut [u8]) -> (&mut [u8], &mut [u8; TAG]) {
+    frame[FRONT..].split_last_chunk_mut().unwrap()
+}
+
 #[inline(never)]
 fn seal(bare: &mut Batch, key: &LessSafeKey, first: u64) {
     for (packet, number) in bare.packets_mut().iter_mut().zip(first..) {
-        let (body, tag) = packet.bytes_mut()[FRONT..]
-            .split_last_chunk_mut::<TAG>()
-            .unwrap();
+        let (body, tag) = body_and_tag(packet.bytes_mut());
         let data = Aad::from([1_u8; 12]);
         let value = key.seal_in_place_separate_tag(nonce(number), data, body);
         tag.copy_from_slice(value.unwrap().as_ref());
@@ -115,9 +118,7 @@ fn open(bare: &mut Batch, key: &LessSafeKey, first: u64) {
 #[inline(never)]
 fn open_separate(bare: &mut Batch, key: &LessSafeKey, first: u64) {
     for (packet, number) in bare.packets_mut().iter_mut().zip(first..) {
-        let (body, tag) = packet.bytes_mut()[FRONT..]
-            .split_last_chunk_mut::<TAG>()
-            .unwrap();
+        let (body, tag) = body_and_tag(packet.bytes_mut());
         let data = Aad::from([1_u8; 12]);
         let opened = key.open_in_place_separate_tag(nonce(number), data, tag, body);
         assert!(opened.is_ok());
