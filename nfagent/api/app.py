@@ -27,7 +27,7 @@ from nfagent.api import (
 )
 from nfagent.api.openstack import routes
 from nfagent.api.services import Services, services
-from nfagent.errors import MediaTypeError
+from nfagent.errors import InvalidError, MediaTypeError
 
 BODY_MAX = 1 << 20
 _OPEN_PATHS = ("/openapi.json",)
@@ -84,6 +84,7 @@ def application(known: Services, page: Blueprint) -> APIFlask:
     app.before_request(partial(_authenticate, page.name))
     problems.install(app)
     native = APIBlueprint("v1", __name__, url_prefix="/api/v1")
+    native.before_request(_refuse_repeated)
     for each in (instances, assets, logs, offer, chains, migrations, load, placement, faults, events):
         native.register_blueprint(each.blueprint)
     app.register_blueprint(native)
@@ -104,3 +105,10 @@ def _authenticate(page: str) -> None:
     if request.url_rule is not None and request.method in _CHANGES and not request.is_json:
         # Pages of any origin may make a browser send other media types without permission.
         raise MediaTypeError(f"Content-Type is {request.content_type or 'missing'}; expected application/json")
+
+
+def _refuse_repeated() -> None:
+    """Refuse a query that names a parameter twice: no parameter is a list, and only one value would count."""
+    for name, values in request.args.lists():
+        if len(values) > 1:
+            raise InvalidError("invalid", f"{name}: given {len(values)} times; expected once", name)

@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 _BOUNDED_QUIESCE_S = 1.0
 _ROUNDS = 2
 _QUIESCE_S = 2.0  # a switch that hangs forwards nothing either
+PAUSES = (("version",), *(("revalidator/pause",), ("revalidator/resume",)) * 2)
+"""Asked by one call, because this process may die and a switch must not stay paused: the next pause would stop it for
+good. A switch that finds that its client has gone cannot answer the first command, and discards the others."""
 _AT_ONCE_S = 0.1  # for an answer that usually takes 1 ms
 _STALL_MS = 5  # for which a switch may stop to look at its caches at once
 _DATAPATH = re.compile(r"^(\w+)@\S+:$", re.MULTILINE)
@@ -308,12 +311,12 @@ def _revalidate_at_once(switches: Sequence[SwitchConfig]) -> list[SwitchConfig]:
         daemons: dict[str, Unixctl] = {}
         for switch in switches:
             with contextlib.suppress(ToolError):
-                daemon = stack.enter_context(contextlib.closing(Unixctl(Path(switch.control or ""), _AT_ONCE_S)))
+                daemon = Unixctl(Path(switch.control or ""), _AT_ONCE_S)
+                stack.callback(daemon.close_when_answered)
                 daemons[switch.name] = daemon
         asked = _asked(daemons, ("upcall/show",), (_STATISTICS,))
         alone = {name: daemons[name] for name, told in asked.items() if _is_alone(*told)}
-        # All by one call: this process may die, and a switch must not stay paused.
-        done = _asked(alone, *(("revalidator/pause",), ("revalidator/resume",)) * 2)
+        done = _asked(alone, *PAUSES)
     return [switch for switch in switches if switch.name not in done]
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class Unixctl:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(answer_s)
         self._id = 0
+        self._unanswered = 0
         self._received = b""
         try:
             self._socket.connect(str(path))
@@ -43,6 +45,23 @@ class Unixctl:
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
+
+    def close_when_answered(self) -> None:
+        """Close the connection once the daemon has answered all commands, or has ended; do not wait for that.
+
+        A daemon that cannot send an answer discards the commands behind it (``run_connection``, lib/unixctl.c).
+        """
+        if self._unanswered:
+            threading.Thread(target=self._close_late, name=f"wait for {self._path}", daemon=True).start()
+        else:
+            self.close()
+
+    def _close_late(self) -> None:
+        self._socket.settimeout(None)
+        with contextlib.suppress(OSError):
+            while self._unanswered:
+                self._answer()
+        self.close()
 
     def peer_pid(self) -> int:
         """Return the process id of the daemon that listens; 0: it is not visible from this process."""
@@ -76,6 +95,7 @@ class Unixctl:
             self._id += 1
             requests.append(json.dumps({"id": self._id, "method": command[0], "params": command[1:]}))
         with self._told(commands):
+            self._unanswered += len(requests)
             self._socket.sendall("".join(requests).encode())
         return lambda: self._answers(commands)
 
@@ -103,6 +123,7 @@ class Unixctl:
                     text = self._received.decode(errors="replace")
                     answer, end = json.JSONDecoder().raw_decode(text)
                     self._received = text[end:].lstrip().encode()
+                    self._unanswered -= 1
                     return answer
             chunk = self._socket.recv(1 << 16)
             if not chunk:

@@ -193,6 +193,8 @@ def test_malformed_queries_of_lists_are_refused(world: World) -> None:
     assert problem["errors"][0]["field"] == "marker"
     for wrong in ({"limit": 0}, {"limit": 1001}, {"limit": "x"}, {"status": "fine"}, {"colour": "red"}):
         refused(world.admin.get(f"{V1}/instances", params=wrong), 422, "invalid", *wrong)
+    problem = refused(world.admin.get(f"{V1}/migrations?limit=4&limit=5"), 422, "invalid", "limit: given 2 times")
+    assert problem["errors"][0]["field"] == "limit"
     # A marker reveals nothing about instances of other projects.
     refused(world.tenant.get(f"{V1}/instances", params={"marker": made["id"]}), 422, "marker-unknown")
 

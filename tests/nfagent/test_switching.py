@@ -120,6 +120,9 @@ class FakeDaemon:
     def close(self) -> None:
         LOG.append(f"close {self.path.stem}")
 
+    def close_when_answered(self) -> None:
+        self.close()
+
 
 LOG: list[str] = []
 ANSWERS: dict[str, Callable[..., str]] = {}
@@ -372,7 +375,7 @@ def test_caches_of_a_switch_with_one_thread_are_made_current_at_once(
     answers = {"upcall/show": shown, "dpif-netdev/pmd-stats-show": statistics}
     ANSWERS["/run/hub.ctl"] = lambda *words: answers.get(words[0], "")
     switches.quiesce([HUB, NIC])
-    pauses = " and ".join(["revalidator/pause", "revalidator/resume"] * 2)
+    pauses = " and ".join(["version", *["revalidator/pause", "revalidator/resume"] * 2])
     assert (f"hub begins {pauses}" in LOG) == is_at_once
     assert any("fdb/add" in each for each in LOG if each.startswith("hub")) != is_at_once
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from nfagent.migrate import switching
 from server.config import SwitchConfig
 from server.errors import ToolError
 from server.openvswitch.unixctl import Unixctl
@@ -111,3 +113,44 @@ def test_a_turn_answers_at_most_ten_requests_of_a_connection(
             setting()
     levels = dict(line.split(maxsplit=1) for line in listed.splitlines() if " " in line.strip())
     assert levels["unixctl"].split()[-1] == level
+
+
+@pytest.fixture
+def datapath(switch_config: SwitchConfig) -> SwitchConfig:
+    """Return a switch with a data path, whose flows a thread revalidates."""
+    add = ["add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy"]
+    subprocess.run(["ovs-vsctl", f"--db={switch_config.ovsdb}", *add], check=True, timeout=30)
+    return switch_config
+
+
+def test_a_switch_whose_client_died_while_it_hung_does_not_stay_paused(datapath: SwitchConfig) -> None:
+    path = Path(datapath.control or "")
+    with closing(Unixctl(path)) as control, stopped(control.peer_pid()):
+        control.begin(*switching.PAUSES)
+        control.close()
+    for _ in range(2):
+        assert switching._revalidate_at_once([datapath]) == []
+        with closing(Unixctl(path, 10.0)) as control:
+            control.call("revalidator/wait")
+
+
+def test_a_connection_is_closed_once_all_commands_are_answered(lab_dir: Path) -> None:
+    path = lab_dir / "daemon.ctl"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        control = Unixctl(path)
+        daemon, _ = listener.accept()
+        with daemon:
+            daemon.settimeout(10)
+            control.begin(("one",), ("two",))
+            asked = daemon.recv(1 << 16)
+            control.close_when_answered()
+            answers = [json.dumps({"id": number, "error": None, "result": ""}).encode() for number in (1, 2)]
+            daemon.sendall(answers[0])
+            daemon.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                daemon.recv(1)
+            daemon.settimeout(10)
+            daemon.sendall(answers[1])
+            assert (b"two" in asked, daemon.recv(1)) == (True, b"")
