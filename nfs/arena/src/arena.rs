@@ -3,7 +3,10 @@
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{atomic::AtomicU64, Arc},
+    time::Duration,
 };
+
+use rustix::fs::{seek, SeekFrom};
 
 use crate::{mapping::Mapping, marks::Marks, memory::Memory, BLOCK_WORDS};
 
@@ -46,16 +49,19 @@ pub struct Region(pub(crate) Arc<RegionInner>);
 
 pub(crate) struct RegionInner {
     pub(crate) name: String,
+    /// As in [`RegionEntry`].
+    pub(crate) offset: u64,
     pub(crate) mapping: Mapping,
     pub(crate) dirty: Marks,
 }
 
 impl Region {
-    pub(crate) fn new(name: &str, mapping: Mapping) -> Self {
+    pub(crate) fn new(name: &str, offset: u64, mapping: Mapping) -> Self {
         let blocks = mapping.words().len().div_ceil(BLOCK_WORDS);
         let dirty = Marks::set(blocks);
         Self(Arc::new(RegionInner {
             name: name.to_owned(),
+            offset,
             mapping,
             dirty,
         }))
@@ -64,6 +70,46 @@ impl Region {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// Sleeps until another thread, of any process, [wakes](Self::wake_waiting) those that wait for the word, or for this long. Returns at once if its lower
+    /// half differs from that of `value`; may return early.
+    ///
+    /// ```
+    /// # use std::{sync::atomic::Ordering, thread, time::Duration};
+    /// # use nf_arena::{ArenaBuilder, Memory};
+    /// let mut builder = ArenaBuilder::fresh("turns", 1)?;
+    /// let turn = builder.region("turn", "u64", 1)?;
+    /// let other = turn.clone();
+    /// thread::spawn(move || {
+    ///     other.words()[0].store(1, Ordering::Release);
+    ///     other.wake_waiting(0);
+    /// });
+    /// while turn.words()[0].load(Ordering::Acquire) == 0 {
+    ///     turn.wait(0, 0, Duration::from_secs(9));
+    /// }
+    /// # Ok::<(), nf_arena::ArenaError>(())
+    /// ```
+    pub fn wait(&self, index: usize, value: u64, longest: Duration) {
+        self.0.mapping.wait(index, value, longest);
+    }
+
+    /// Wakes all threads that [wait](Self::wait) for a word; returns their number. Call it after the change.
+    pub fn wake_waiting(&self, index: usize) -> usize {
+        self.0.mapping.wake(index)
+    }
+
+    /// Maps the pages of this region that hold data now.
+    fn prefault(&self, file: BorrowedFd<'_>) {
+        let start = self.0.offset;
+        let end = start + self.words().len() as u64 * 8;
+        let mut at = start;
+        while let Some(data) = seek(file, SeekFrom::Data(at)).ok().filter(|at| *at < end) {
+            let hole = seek(file, SeekFrom::Hole(data)).map_or(end, |hole| hole.min(end));
+            let bytes = (data - start) as usize..(hole - start) as usize;
+            self.0.mapping.populate(bytes);
+            at = hole;
+        }
     }
 }
 
@@ -115,6 +161,13 @@ impl Arena {
             .iter()
             .map(|region| region.words().len() as u64 * 8)
             .sum()
+    }
+
+    /// Maps all pages that hold data now, so that the first accesses to them do not fault, which takes about a microsecond each. Pages without data stay
+    /// without memory.
+    pub fn prefault(&self) {
+        let regions = self.regions().iter();
+        regions.for_each(|region| region.prefault(self.as_fd()));
     }
 
     pub(crate) fn clock_offset(&self) -> &AtomicU64 {

@@ -182,10 +182,8 @@ impl ArenaBuilder {
         }
         self.hash.update(&entry.identity.to_le_bytes());
         self.hash.update(&entry.words.to_le_bytes());
-        let region = Region::new(
-            name,
-            Mapping::shared(self.file.as_fd(), entry.offset, words)?,
-        );
+        let mapping = Mapping::shared(self.file.as_fd(), entry.offset, words)?;
+        let region = Region::new(name, entry.offset, mapping);
         self.regions.push(region.clone());
         self.entries.push(entry);
         Ok(region)

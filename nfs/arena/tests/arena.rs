@@ -6,10 +6,14 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::Duration,
 };
 
 use nf_arena::{Arena, ArenaBuilder, ArenaError, Clock, Memory, Region, BLOCK_WORDS};
 use proptest::prelude::*;
+
+/// Longer than a test may take.
+const NEVER: Duration = Duration::from_secs(100);
 
 fn build(regions: &[(&str, &str, usize)]) -> (Arena, Vec<Region>) {
     let mut builder = ArenaBuilder::fresh("test", 1).unwrap();
@@ -40,6 +44,54 @@ fn copy_dirty(from: &Arena, to: &Arena) -> usize {
         }
     }
     copied
+}
+
+const PAGE_WORDS: usize = 512;
+
+/// Writes to the first word of each of these pages; returns how many page faults that took.
+fn faults_of_writing(region: &Region, pages: std::ops::Range<usize>) -> u64 {
+    let faults = || {
+        let told = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        // Fields from the state on, the third one, follow the command's name; the tenth is minflt (proc_pid_stat(5)).
+        let (_, fields) = told.rsplit_once(')').unwrap();
+        let field = fields.split_whitespace().nth(7).unwrap();
+        field.parse::<u64>().unwrap()
+    };
+    let before = faults();
+    pages.for_each(|page| put(region, page * PAGE_WORDS, 1));
+    faults() - before
+}
+
+#[test]
+fn prefaulting_maps_the_pages_that_hold_data_and_fills_no_other() {
+    const PAGES: usize = 4096;
+    let (arena, regions) = build(&[("a", "u64", 10), ("b", "u64", PAGES * PAGE_WORDS)]);
+    faults_of_writing(&regions[1], 100..PAGES / 2);
+    let blocks = || rustix::fs::fstat(&arena).unwrap().st_blocks;
+    let before = blocks();
+    let mut builder = ArenaBuilder::adopt(duplicate(&arena), "test", 1).unwrap();
+    builder.region("a", "u64", 10).unwrap();
+    let region = builder.region("b", "u64", PAGES * PAGE_WORDS).unwrap();
+    let adopted = builder.finish().unwrap();
+    adopted.prefault();
+    assert_eq!(blocks(), before);
+    assert!(faults_of_writing(&region, 100..PAGES / 2) < 10);
+    assert_eq!(region.words()[99 * PAGE_WORDS].load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_thread_that_waits_for_a_word_is_woken_through_another_mapping() {
+    let (arena, regions) = build(&[("a", "u64", 10)]);
+    let mut builder = ArenaBuilder::adopt(duplicate(&arena), "test", 1).unwrap();
+    let theirs = builder.region("a", "u64", 10).unwrap();
+    put(&regions[0], 7, 3 << 32 | 1);
+    let waiting = thread::spawn(move || theirs.wait(7, 3 << 32 | 1, NEVER));
+    while regions[0].wake_waiting(7) == 0 {
+        thread::yield_now();
+    }
+    waiting.join().unwrap();
+    assert_eq!(regions[0].wake_waiting(7), 0);
+    regions[0].wait(7, 2, NEVER); // returns at once: it is not 2
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::sync::{
 use arc_swap::{ArcSwap, Guard};
 use nf_balancing::{checks::Checks, link::Upkeep};
 use nf_runtime::{state::StateBuilder, Refusal};
+use nf_tables::Lifetimes;
 
 use crate::{
     check::check, config::Config, offload::Offload, records::RecordTables, rows::Patience,
@@ -77,8 +78,19 @@ impl L4lb {
         now: u64,
         patience: Patience,
     ) -> Result<(), Refusal> {
-        let _changing = self.change();
         let lifetimes = check(&config)?;
+        self.install_checked(config, lifetimes, now, patience)
+    }
+
+    /// Puts a configuration in force that `check` has accepted before.
+    pub(crate) fn install_checked(
+        &self,
+        config: Config,
+        lifetimes: Lifetimes,
+        now: u64,
+        patience: Patience,
+    ) -> Result<(), Refusal> {
+        let _changing = self.change();
         let is_named = |number| self.offload.names(number);
         let rows = self.state.assign(&config, now, patience, is_named)?;
         {

@@ -33,7 +33,7 @@ mod source_nat;
 mod state;
 mod stream;
 
-use std::sync::atomic::Ordering;
+use std::sync::{atomic::Ordering, Arc};
 
 use nf_balancing::{cells::Worker, link::Link};
 use nf_offload::Table;
@@ -137,15 +137,13 @@ impl NetworkFunction for L4lb {
         self.now.store(context.now(), Ordering::Relaxed);
         self.aged.store(context.now(), Ordering::Relaxed);
         self.offload.resume();
-        let config = self.snapshot().wanted.clone();
-        // `create` has checked it; rows can run out only if the previous instance had another configuration.
-        let now = context.now();
-        if self
-            .install(config.clone(), now, Patience::Quarantine)
-            .is_err()
-        {
-            let _ = self.install(config, now, Patience::None);
-        }
+        let created = Arc::clone(&self.snapshot());
+        // `create` has checked it, and packets wait; rows can run out only if the previous instance had another configuration.
+        let install = |patience| {
+            let (config, lifetimes) = (created.wanted.clone(), created.lifetimes);
+            self.install_checked(config, lifetimes, context.now(), patience)
+        };
+        let _ = install(Patience::Quarantine).or_else(|_| install(Patience::None));
     }
 
     fn tick(&self, context: &Context<'_>, out: &mut Batch) {

@@ -82,7 +82,9 @@ impl<N> Slot<N> {
             .clone()
     }
 
-    pub(crate) fn set(&self, loaded: Arc<Loaded<N>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(loaded);
+    /// Returns the function that was there.
+    pub(crate) fn set(&self, loaded: Arc<Loaded<N>>) -> Option<Arc<Loaded<N>>> {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.replace(loaded)
     }
 }

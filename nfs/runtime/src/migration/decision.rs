@@ -9,7 +9,6 @@
 
 use std::{
     sync::atomic::Ordering,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -30,8 +29,8 @@ const TAKEN: u64 = 3;
 /// The old instance has resumed.
 const BACK: u64 = 4;
 
-/// The pause between two looks: a wait is as long as a freeze, and a sleeping thread wakes some 50 us late.
-const LOOK: Duration = Duration::from_micros(10);
+/// The longest sleep between two looks. A process that is killed after its change does not wake the other one.
+const LOOK: Duration = Duration::from_millis(5);
 
 #[derive(Clone)]
 pub(super) struct Decision(Region);
@@ -49,7 +48,7 @@ impl Decision {
     }
 
     pub(super) fn give(&self) {
-        self.word().store(GIVEN, Ordering::Release);
+        self.set(GIVEN);
     }
 
     /// Waits until the new instance processes frames; false: it does not yet.
@@ -58,7 +57,12 @@ impl Decision {
     }
 
     pub(super) fn turn_back(&self) {
-        self.word().store(BACK, Ordering::Release);
+        self.set(BACK);
+    }
+
+    fn set(&self, word: u64) {
+        self.word().store(word, Ordering::Release);
+        self.0.wake_waiting(0);
     }
 
     // ---- the new instance
@@ -88,9 +92,12 @@ impl Decision {
     }
 
     fn replace(&self, from: u64, to: u64) {
-        let _ = self
+        let replaced = self
             .word()
             .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        if replaced.is_ok() {
+            self.0.wake_waiting(0);
+        }
     }
 
     fn word(&self) -> &std::sync::atomic::AtomicU64 {
@@ -100,13 +107,14 @@ impl Decision {
     fn wait(&self, longest: Duration, is_it: impl Fn(u64) -> bool) -> bool {
         let end = Instant::now() + longest;
         loop {
-            if is_it(self.word().load(Ordering::Acquire)) {
+            let word = self.word().load(Ordering::Acquire);
+            if is_it(word) {
                 return true;
             }
-            if Instant::now() >= end {
+            let Some(left) = end.checked_duration_since(Instant::now()) else {
                 return false;
-            }
-            thread::sleep(LOOK);
+            };
+            self.0.wait(0, word, left.min(LOOK));
         }
     }
 }

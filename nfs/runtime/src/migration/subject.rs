@@ -29,6 +29,8 @@ pub(super) trait Subject: Send + Sync {
     fn inherit(&self, secrets: &[u8]) -> Result<(), Refusal>;
     /// Takes over the adopted or copied state.
     fn take_over(&self, repair: bool) -> Result<(), Refusal>;
+    /// Frees the memory of the function that the one with the state has replaced.
+    fn drop_replaced(&self);
     /// Returns the counters of refusals.
     fn refused(&self) -> Arc<Refused>;
     /// Shows the migration in `status`.
@@ -39,6 +41,8 @@ pub(super) trait Subject: Send + Sync {
 pub(super) struct Moving<N: NetworkFunction> {
     instance: Arc<Instance<N>>,
     pending: Mutex<Option<Arc<Loaded<N>>>>,
+    /// The function that the taken-over one has replaced.
+    replaced: Mutex<Option<Arc<Loaded<N>>>>,
 }
 
 impl<N: NetworkFunction> Moving<N> {
@@ -46,11 +50,16 @@ impl<N: NetworkFunction> Moving<N> {
         Self {
             instance: Arc::clone(instance),
             pending: Mutex::new(None),
+            replaced: Mutex::new(None),
         }
     }
 
     fn pending(&self) -> MutexGuard<'_, Option<Arc<Loaded<N>>>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn replaced(&self) -> MutexGuard<'_, Option<Arc<Loaded<N>>>> {
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn loaded(&self) -> Result<Arc<Loaded<N>>, Refusal> {
@@ -92,6 +101,8 @@ impl<N: NetworkFunction> Subject for Moving<N> {
     fn adopt(&self, state: OwnedFd) -> Result<(), Refusal> {
         let arena = ArenaBuilder::adopt(state, N::KIND, N::SCHEMA)?;
         let loaded = Loaded::new(arena, self.instance.config())?;
+        // Now, because packets wait while it takes over.
+        loaded.arena.prefault();
         *self.pending() = Some(Arc::new(loaded));
         Ok(())
     }
@@ -119,8 +130,12 @@ impl<N: NetworkFunction> Subject for Moving<N> {
         if repair {
             loaded.repairs.run();
         }
-        self.instance.install(loaded);
+        *self.replaced() = self.instance.install(loaded);
         Ok(())
+    }
+
+    fn drop_replaced(&self) {
+        *self.replaced() = None;
     }
 
     fn refused(&self) -> Arc<Refused> {

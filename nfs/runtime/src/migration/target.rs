@@ -316,6 +316,7 @@ impl Arriving {
         subject.gate().wait_injected(timeout(arguments)?)?;
         processed_and_left(subject)?;
         subject.gate().order(ORDER_TIMEOUT, |_| vec![Order::Run])?;
+        subject.drop_replaced();
         Ok(
             json!({"relayed": self.taken.load(Ordering::Relaxed), "orphaned": self.orphaned.load(Ordering::Relaxed)}),
         )

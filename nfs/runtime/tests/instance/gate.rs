@@ -84,7 +84,7 @@ fn a_move_under_traffic_keeps_every_packet_in_order() {
             let before = processed();
             let inject = |index: usize| vec![Order::Inject(Box::new(pipes[index].clone()))];
             let loaded = new.instance.loaded().unwrap();
-            new.instance.install(loaded);
+            let _ = new.instance.install(loaded);
             new.instance.gate().order(SOON, inject).unwrap();
             flipped.store(true, Ordering::SeqCst);
             let sent = sender.join().unwrap();

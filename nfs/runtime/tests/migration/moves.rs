@@ -1,6 +1,6 @@
 //! Moves that succeed, and moves that are abandoned.
 
-use std::{thread, time::Duration};
+use std::{sync::Arc, thread, time::Duration};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 
@@ -96,6 +96,22 @@ fn random_moves_keep_every_packet_and_every_change() {
             Ok(())
         })
         .unwrap();
+}
+
+/// Freeing a function's memory takes longer than the rest of a hand-over.
+#[test]
+fn the_replaced_function_is_freed_when_no_packet_waits_any_more() {
+    let (old, new) = (Rig::new(1, false), Rig::new(1, true));
+    let replaced = Arc::downgrade(&new.instance.loaded().unwrap());
+    let mut driver = Driver::new(&old, &new, How::Memfd, 1);
+    driver.give(1 << 20);
+    assert!(!std::ptr::eq(
+        replaced.as_ptr(),
+        &*new.instance.loaded().unwrap()
+    ));
+    assert_eq!(replaced.strong_count(), 1);
+    driver.complete(&Traffic::new(0));
+    assert_eq!(replaced.strong_count(), 0);
 }
 
 /// Moves there and back, repeatedly: an instance that took over can hand over.
