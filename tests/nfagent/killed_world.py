@@ -25,6 +25,7 @@ from lab.processes import children
 from lab.server import Lab
 from nfagent.model import Migration, Running
 from nfagent.store import migrations, processes
+from server.processes import PROC
 from tests.nfagent.kill_plans import Plan
 
 FLOWS = 50
@@ -36,6 +37,7 @@ _SETTINGS = {"memfd": _STAY, "copy": _STAY | {"migrate": {"mode": "copy"}}}
 _SETTLED_S = 60.0
 _FLOWS_AGAIN_S = 60.0
 _POLL_S = 0.001
+_STOPPED_S = 10.0
 _GAPS = 5
 _PAUSE_S = 0.02  # ten times the interval between two packets
 _CERTAIN_S = 0.15  # the machine rarely stalls everything for longer, even while a program starts
@@ -306,6 +308,8 @@ class Fault:
             return False
         if self._plan.how == "stop":
             signal_to(pid, signal.SIGSTOP)
+            # Other threads continue until the one that gets the signal has had the CPU.
+            await_true(lambda: _is_stopped(pid), _STOPPED_S)
             self._undo = lambda: signal_to(pid, signal.SIGCONT)
         elif self._daemon is not None:
             switch, daemon = self._world.lab.switch(self._daemon[0]), self._daemon[1]
@@ -342,6 +346,16 @@ def signal_to(pid: int, number: signal.Signals) -> None:
     """Send a signal if the process still lives."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Tell whether no thread of a process runs on; true if it has ended."""
+    states = []
+    for thread in (PROC / f"{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):
+            # The state follows the command's name (proc_pid_stat(5)).
+            states.append(thread.read_text().rpartition(")")[2].split()[0])
+    return not set(states) - set("TtZX")
 
 
 def _runs(numbers: list[int]) -> list[tuple[int, int]]:
