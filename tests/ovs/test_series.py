@@ -34,4 +34,4 @@ def test_versions_have_the_same_link(programs: Path) -> None:
 
 def test_own_tests(programs: Path) -> None:
     output = build(TESTED, "check", "-k", "pcie")
-    assert output.count(" ok\n") == 11, output
+    assert output.count(" ok\n") == 12, output
