@@ -6,7 +6,7 @@ Each switch is an Open vSwitch of its own, on a core of its own; hosts, which se
 flow-id crosses a link of veth interfaces in a VLAN tag, and one of `pcie` ports beside the packet. `plain`: all
 interfaces are AF_PACKET. `afxdp`: all are AF_XDP. `pcie`: the hosts' are AF_PACKET, polled by the main thread.
 `pcie_afxdp`: the hosts' are AF_XDP, polled by PMD threads. Needs root, for AF_XDP, and the patched Open vSwitch of
-`make ovs` (or that of UNO_OVS_PREFIX), for all four.
+`make ovs` (or that of UNO_OVS_PREFIX), for all four. The share of memory's bandwidth: see copies.py.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.buffers import PortBuffers
-from ovs_benches import stages
+from ovs_benches import copies, stages
 
 ROOT = Path(__file__).parents[2]
 INSIDE = "OVS_BENCH_PCIE_INSIDE"
@@ -90,7 +90,24 @@ def measure(place: Path, kinds: list[str], *, quick: bool) -> dict[str, object]:
             except (RuntimeError, subprocess.CalledProcessError) as error:
                 problems[name] = f"{error} {getattr(error, 'stderr', '')}".strip()
             print(f"... {name} {number + 1}/{rounds}", file=sys.stderr)
-    return report(kinds, samples, delays, problems)
+    figures = report(kinds, samples, delays, problems)
+    return figures | memory_shares(prefix, place, figures, 50 if quick else 200)
+
+
+def memory_shares(prefix: Path, place: Path, figures: dict[str, object], turns: int) -> dict[str, float | None]:
+    """Return the figures of copies.py; none if the build of the patched Open vSwitch is not there."""
+    ovstest = prefix / "build/tests/ovstest"
+    if not ovstest.exists():
+        print(f"... no shares of memory's bandwidth: there is no {ovstest}", file=sys.stderr)
+        return dict.fromkeys(copies.FIGURES)
+    cores = sorted(os.sched_getaffinity(0))
+    rate = figures.get("pcie_afxdp_pps_1500")
+    os.sched_setaffinity(0, cores[:1])
+    try:
+        times = copies.measure(ovstest, place, SIZES[1500], turns)
+    finally:
+        os.sched_setaffinity(0, cores)
+    return copies.shares(times, rate if isinstance(rate, int) else None, 2)
 
 
 def build_wires(place: Path) -> None:
