@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ovs.switch import Switch
+from tests.ovs.switch import FRUGAL, Switch
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = sorted(path.name for path in (ROOT / "ovs-patches").glob("[0-9]*"))
@@ -43,5 +43,13 @@ def programs() -> Path:
 def switch(directory: Path, programs: Path) -> Iterator[Switch]:
     """A switch, which must not have crashed when the test ends."""
     made = Switch(directory, programs)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def frugal_switch(directory: Path, programs: Path) -> Iterator[Switch]:
+    """A switch that gives freed memory back, also with AddressSanitizer."""
+    made = Switch(directory, programs, FRUGAL)
     yield made
     made.stop()

@@ -96,13 +96,13 @@ def reconnect(switch: Switch, times: int) -> None:
     assert switch.resident() < resident + 4 * 2**20 + times * 512
 
 
-def test_reconnects_leave_nothing_behind(switch: Switch) -> None:
-    reconnect(switch, 40)
+def test_reconnects_leave_nothing_behind(frugal_switch: Switch) -> None:
+    reconnect(frugal_switch, 40)
 
 
 @pytest.mark.soak
-def test_a_thousand_reconnects(switch: Switch) -> None:
-    reconnect(switch, 1000)
+def test_a_thousand_reconnects(frugal_switch: Switch) -> None:
+    reconnect(frugal_switch, 1000)
 
 
 def test_peer_that_does_not_read(switch: Switch) -> None:

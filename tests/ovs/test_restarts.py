@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 
 from tests.ovs.peer import Peer
-from tests.ovs.switch import Switch
+from tests.ovs.switch import FRUGAL, Switch
 
 # The first test builds Open vSwitch.
 pytestmark = pytest.mark.timeout(7200)
@@ -25,7 +25,7 @@ class End:
     """A switch and the peer that sends and receives there; port 1 leads to the peer, port 2 to the other switch."""
 
     def __init__(self, folder: Path, programs: Path, link: tuple[str, ...]) -> None:
-        self.switch = Switch(folder, programs)
+        self.switch = Switch(folder, programs, FRUGAL)
         self.path = self.switch.add_port("wire", 1)
         self.switch.vsctl(
             "add-port", "br", "link", "--", "set", "interface", "link", "type=pcie", "ofport_request=2", *link
