@@ -8,6 +8,7 @@ use crate::layout::messages::key_of;
 use crate::layout::translate::instructions_with_floods;
 use crate::model::hidden::HiddenGroups;
 use crate::model::rule::{Counters, Rule, RuleKey};
+use crate::model::tables::Place;
 use crate::switch_set::SwitchSet;
 use crate::switches::reads::{Parts, Shown};
 use foldhash::HashMap;
@@ -40,22 +41,35 @@ impl View<'_> {
         let learns = self.only_learner(answered);
         let mut merged: Vec<FlowStats> = Vec::new();
         let mut copies = Copies::default();
+        let mut place = Place::default();
         for (switch, mut flow) in flows_by_switch(parts) {
             if let Some(place) = copies.next_of(switch, &flow, &merged) {
                 add_counters(&mut merged[place], &flow);
                 continue;
             }
-            let key = key_of(&flow);
-            let is_other = |key: &RuleKey| asked.as_ref().is_some_and(|a| !a.covers(&key.matching));
-            if key.as_ref().is_some_and(is_other) {
-                continue;
-            }
-            let Some(rule) = key.as_ref().and_then(|key| tables.get(key)) else {
-                if learns {
-                    shown.apply_learned(&mut flow, key.as_ref());
-                    merged.push(flow);
+            let next = match asked {
+                None => tables.next(&flow, &mut place),
+                Some(_) => None,
+            };
+            let rule = match next {
+                Some(rule) => rule,
+                None => {
+                    let key = key_of(&flow);
+                    let is_other =
+                        |key: &RuleKey| asked.as_ref().is_some_and(|a| !a.covers(&key.matching));
+                    if key.as_ref().is_some_and(is_other) {
+                        continue;
+                    }
+                    let find = |key| tables.find(key, &mut place);
+                    let Some(rule) = key.as_ref().and_then(find) else {
+                        if learns {
+                            shown.apply_learned(&mut flow, key.as_ref());
+                            merged.push(flow);
+                        }
+                        continue;
+                    };
+                    rule
                 }
-                continue;
             };
             if floods && !crate::model::facts::outputs_to(&rule.instructions, filter.out_port) {
                 continue;

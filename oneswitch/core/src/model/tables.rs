@@ -7,7 +7,9 @@ use crate::model::facts::{self, Facts};
 use crate::model::rule::{size_of_rule, Counters, Rule, RuleKey, CHANGED_COOKIE};
 use crate::model::rule_set::{RuleSet, Totals};
 use foldhash::{HashMap, HashMapExt};
-use openflow13::{group_no, port_no, CanonicalMatch, FlowMod, FlowModCommand, FlowStatsRequest};
+use openflow13::{
+    group_no, port_no, CanonicalMatch, FlowMod, FlowModCommand, FlowStats, FlowStatsRequest,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -149,12 +151,44 @@ pub struct AsOf<'a> {
     changed: HashMap<&'a RuleKey, Option<&'a Arc<Rule>>>,
 }
 
+/// The place behind a rule that was found, where the next one is looked for.
+#[derive(Debug, Default)]
+pub struct Place {
+    table: u8,
+    next: usize,
+}
+
 impl AsOf<'_> {
-    pub fn get(&self, key: &RuleKey) -> Option<&Arc<Rule>> {
-        match self.changed.get(key) {
-            Some(before) => *before,
-            None => self.tables.get(key),
+    /// Returns the rule of a switch's statistics if it stands shortly behind the one before and is spelled as the controller spelled it:
+    /// switches list most rules in the order of their additions, and looking one up means computing its key and some cache misses.
+    pub fn next(&self, flow: &FlowStats, place: &mut Place) -> Option<&Arc<Rule>> {
+        if !self.changed.is_empty() || place.table != flow.table_id {
+            return None;
         }
+        let rules = self.tables.tables.get(&place.table)?;
+        let (found, rule) = rules.near(place.next, |rule| {
+            rule.key.priority == flow.priority && rule.matching == flow.matching
+        })?;
+        place.next = found + 1;
+        Some(rule)
+    }
+
+    /// Returns the rule with a key, and keeps its place.
+    pub fn find(&self, key: &RuleKey, place: &mut Place) -> Option<&Arc<Rule>> {
+        if let Some(before) = self.changed.get(key) {
+            return *before;
+        }
+        let rules = self.tables.tables.get(&key.table)?;
+        let next = match place.table == key.table {
+            true => rules.near(place.next, |rule| rule.key == *key),
+            false => None,
+        };
+        let (found, rule) = next.or_else(|| rules.find(key))?;
+        *place = Place {
+            table: key.table,
+            next: found + 1,
+        };
+        Some(rule)
     }
 
     pub fn select(&self, request: &FlowStatsRequest) -> Vec<Arc<Rule>> {
@@ -367,9 +401,10 @@ impl FlowTables {
         }
         let key = RuleKey::of_flow_mod(request, matching.clone());
         let mut rule = Rule::new(key, request, facts, now);
-        let old = self.get(&rule.key);
-        if let Some(old) = old.filter(|_| request.cookie_mask == CHANGED_COOKIE) {
-            (rule.created, rule.flags) = (old.created, old.flags);
+        if request.cookie_mask == CHANGED_COOKIE {
+            if let Some(old) = self.get(&rule.key) {
+                (rule.created, rule.flags) = (old.created, old.flags);
+            }
         }
         let mut change = self.put(Arc::new(rule));
         // Open vSwitch keeps the counters of a rule that is added again, unless asked to reset them.

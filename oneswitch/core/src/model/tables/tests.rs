@@ -262,7 +262,14 @@ fn what_is_kept_for_answers_under_way_is_bounded_and_given_back() {
             "{kept}"
         );
         let key = tables.iter().next().unwrap().key.clone();
-        assert_eq!(tables.as_of(time).get(&key).unwrap().cookie, before);
+        assert_eq!(
+            tables
+                .as_of(time)
+                .find(&key, &mut Place::default())
+                .unwrap()
+                .cookie,
+            before
+        );
         tables.end_reading();
         assert_eq!((tables.past.changes.capacity(), tables.past.size), (0, 0));
     }
@@ -281,14 +288,25 @@ fn each_reader_sees_its_own_time() {
         apply(&mut tables, &rule);
     }
     for (time, cookie) in &times {
-        let seen = tables.as_of(*time).get(&key).unwrap().cookie;
+        let seen = tables
+            .as_of(*time)
+            .find(&key, &mut Place::default())
+            .unwrap()
+            .cookie;
         assert_eq!(seen, *cookie);
     }
     times.iter().for_each(|_| tables.end_reading());
     // Times go on where nobody reads.
     let later = tables.begin_reading();
     assert!(times.iter().all(|(time, _)| *time < later));
-    assert_eq!(tables.as_of(later).get(&key).unwrap().cookie, 5);
+    assert_eq!(
+        tables
+            .as_of(later)
+            .find(&key, &mut Place::default())
+            .unwrap()
+            .cookie,
+        5
+    );
 }
 
 #[test]
@@ -315,5 +333,79 @@ fn a_rule_whose_cookie_changes_keeps_its_age_and_flags() {
             (rule.created, rule.flags) == (first.created, first.flags),
             is_kept
         );
+    }
+}
+
+#[test]
+fn statistics_find_their_rules_whatever_the_spelling_and_the_order() {
+    let mut tables = FlowTables::default();
+    let tagged = |port: u32| Match::any().with_in_port(port).with_vlan_vid(7);
+    let other_way = |port: u32| Match::any().with_vlan_vid(7).with_in_port(port);
+    assert_ne!(tagged(1), other_way(1));
+    for number in 0..40 {
+        let table = (number % 2) as u8;
+        let rule = flow_mod(FlowModCommand::Add, number.into(), tagged(number), &[1]);
+        let rule = FlowMod {
+            table_id: table,
+            ..rule
+        };
+        apply(&mut tables, &rule);
+    }
+    let numbers = (0..40u32).chain((0..40).rev()).chain((0..40).step_by(9));
+    let spellings: [fn(u32) -> Match; 2] = [tagged, other_way];
+    for spelled in spellings {
+        let mut place = Place::default();
+        let tables = tables.as_of(0);
+        let mut without_key = 0;
+        for number in numbers.clone() {
+            let flow = stats((number % 2) as u8, spelled(number));
+            let matching = flow.matching.canonical().unwrap();
+            let key = RuleKey::of_flow_mod(
+                &FlowMod {
+                    table_id: flow.table_id,
+                    ..flow_mod(FlowModCommand::Add, 0, spelled(number), &[])
+                },
+                matching,
+            );
+            let next = tables.next(&flow, &mut place);
+            without_key += usize::from(next.is_some());
+            let rule = next.or_else(|| tables.find(&key, &mut place)).unwrap();
+            assert_eq!(rule.cookie, u64::from(number));
+        }
+        assert_eq!(without_key > 0, spelled(1) == tagged(1));
+    }
+    let unknown = stats(0, tagged(1));
+    let mut place = Place::default();
+    assert!(tables.as_of(0).next(&unknown, &mut place).is_none());
+    assert!(tables
+        .as_of(0)
+        .next(&stats(0, tagged(0)), &mut place)
+        .is_some());
+    let of_another_priority = FlowStats {
+        priority: 2,
+        ..stats(0, tagged(2))
+    };
+    assert!(tables
+        .as_of(0)
+        .next(&of_another_priority, &mut place)
+        .is_none());
+}
+
+fn stats(table_id: u8, matching: Match) -> FlowStats {
+    FlowStats {
+        table_id,
+        duration_sec: 0,
+        duration_nsec: 0,
+        priority: 1,
+        idle_timeout: 0,
+        hard_timeout: 0,
+        flags: 0,
+        importance: 0,
+        idle_age: 0,
+        cookie: 0,
+        packet_count: 0,
+        byte_count: 0,
+        matching,
+        instructions: Instructions::default(),
     }
 }
