@@ -4,7 +4,8 @@ A flow-mod and its barrier, for a rule on both switches and for one that matches
 enters at a host's interface, goes up as packet-in, down as packet-out, and leaves at another interface. The client is
 the same everywhere. The relay (relay.c) is one process that passes bytes, so it costs what any process between a
 controller and its switch must cost; for the rule on both switches, it writes to two and waits for both. Its Open
-vSwitch have one bridge each; ``two_bridges_relay_...``: each has the two bridges that oneswitchd's have.
+vSwitch have one bridge each; ``two_bridges_relay_...``: each has the two bridges that oneswitchd's have, and a packet
+passes both.
 
 ``..._added_us``: longer than directly (p50); ``relay_..._added_us``: the same through the relay; ``..._relay_ratio``:
 one divided by the other; null where the relay adds less than `LEAST_US`, which says nothing.
@@ -47,6 +48,9 @@ def main() -> None:
     with ExitStack() as stack:
         one, *relayed = [stack.enter_context(Lab(spec.reference()).start()) for _ in range(3)]
         two, bridged = [stack.enter_context(Lab(spec).start()) for _ in range(2)]
+        with Oneswitchd(bridged.server_toml) as first:
+            # Its rules in the bridges of the interfaces stay.
+            first.wait_up()
         virts = [lab.state.switches[0].virt for lab in relayed]
         bridged_virts = [switch.virt for switch in bridged.state.switches]
         behind = (virts[:1], virts, bridged_virts[:1], bridged_virts)
@@ -55,7 +59,8 @@ def main() -> None:
         oneswitchd.wait_up()
         targets = (one.state.switches[0].virt, *relays, oneswitchd.management)
         clients = {way: stack.enter_context(OpenFlowClient(at)) for way, at in zip(WAYS, targets, strict=True)}
-        states = {DIRECT: one.state, RELAYS[0]: relayed[0].state, PROXY: two.state}
+        by_relay = {RELAYS[0]: relayed[0].state, TWO_BRIDGES_RELAYS[0]: bridged.state}
+        states = {DIRECT: one.state, **by_relay, PROXY: two.state}
         wires = {way: host_wires(state) for way, state in states.items()}
         for way in states:
             send_up(clients[way])
@@ -67,6 +72,7 @@ def main() -> None:
             figures |= report(name, "two_bridges_relay", TWO_BRIDGES_RELAYS[number], samples)
         packets = measure(count, tuple(states), lambda way: packet_in_us(clients[way], *wires[way]))
         figures |= report("packetin", "relay", RELAYS[0], packets)
+        figures |= report("packetin", "two_bridges_relay", TWO_BRIDGES_RELAYS[0], packets)
     print(json.dumps({"round_trips": count, "relay_added_us": figures["relay_in_port_barrier_added_us"], **figures}))
 
 
