@@ -4,6 +4,7 @@ use crate::action::{flatten, ActionItem, ActionList, Actions, Strictness};
 use crate::action_check::check;
 use crate::error::{ErrorCode, Refusal};
 use crate::wire::{patch_length, u16_at, u32_at, Put};
+use std::sync::Arc;
 
 const GOTO_TABLE: u16 = 1;
 const WRITE_METADATA: u16 = 2;
@@ -34,9 +35,9 @@ pub enum Instruction<'a> {
     Experimenter(&'a [u8]),
 }
 
-/// Raw instructions of a known structure.
+/// Raw instructions of a known structure, which clones share.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Instructions(Box<[u8]>);
+pub struct Instructions(Arc<[u8]>);
 
 impl Instructions {
     /// Creates an empty list: drop.
@@ -47,7 +48,7 @@ impl Instructions {
     /// Checks instructions as Open vSwitch checks those of a request.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, Refusal> {
         Self::checked(&bytes, Strictness::Request)?;
-        Ok(Self(bytes.into_boxed_slice()))
+        Ok(Self(bytes.into()))
     }
 
     /// Creates one apply-actions instruction; none for an empty list.
@@ -60,7 +61,7 @@ impl Instructions {
         bytes.zeros(6);
         bytes.put(actions.as_bytes());
         patch_length(&mut bytes, 0, 2);
-        Self(bytes.into_boxed_slice())
+        Self(bytes.into())
     }
 
     pub(crate) fn decode(bytes: &[u8], strictness: Strictness) -> Result<Self, Refusal> {
@@ -74,7 +75,7 @@ impl Instructions {
 
     /// Wraps instructions that were checked before.
     pub(crate) fn trusted(bytes: Vec<u8>) -> Self {
-        Self(bytes.into_boxed_slice())
+        Self(bytes.into())
     }
 
     /// Performs the checks of `ofpacts_pull_openflow_instructions`, in its
@@ -154,7 +155,7 @@ impl Instructions {
     /// Returns the bytes, to patch numbers in place; see
     /// [`ActionItem::offset`].
     pub fn as_mut_bytes(&mut self) -> &mut [u8] {
-        &mut self.0
+        Arc::make_mut(&mut self.0)
     }
 
     /// Tells whether the list is empty.

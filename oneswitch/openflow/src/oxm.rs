@@ -5,6 +5,7 @@ use crate::field::class;
 use crate::wire::{padded, Put, Reader};
 use std::fmt;
 use std::net::Ipv6Addr;
+use std::sync::Arc;
 
 /// Bit of a VLAN_VID value that means "tag present" (`OFPVID_PRESENT`).
 pub const VID_PRESENT: u16 = 0x1000;
@@ -133,9 +134,10 @@ impl<'a> Iterator for OxmFields<'a> {
 }
 
 /// The raw OXM TLVs of an `ofp_match` exactly as received, without the match's
-/// header and padding. The TLVs are known to cover the bytes exactly.
+/// header and padding. The TLVs are known to cover the bytes exactly. Clones share
+/// them: a rule has the match of the message that adds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Match(pub(crate) Box<[u8]>);
+pub struct Match(pub(crate) Arc<[u8]>);
 
 impl fmt::Display for Match {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -156,12 +158,12 @@ impl Match {
     }
 
     /// Checks the lengths of TLVs; fields may be unknown.
-    pub fn from_oxm(oxm: Vec<u8>) -> Result<Self, Refusal> {
-        let mut reader = Reader::new(&oxm);
+    pub fn from_oxm(oxm: impl AsRef<[u8]> + Into<Arc<[u8]>>) -> Result<Self, Refusal> {
+        let mut reader = Reader::new(oxm.as_ref());
         while !reader.is_empty() {
             OxmField::pull(&mut reader)?;
         }
-        Ok(Self(oxm.into_boxed_slice()))
+        Ok(Self(oxm.into()))
     }
 
     /// Returns the TLVs.
@@ -219,9 +221,9 @@ impl Match {
     }
 
     fn with_basic(self, field: u8, value: &[u8]) -> Self {
-        let mut oxm = self.0.into_vec();
+        let mut oxm = self.0.to_vec();
         put_basic(&mut oxm, field, value);
-        Self(oxm.into_boxed_slice())
+        Self(oxm.into())
     }
 
     /// Reads the raw TLVs of an `ofp_match` (`oxm_pull_match__`).
@@ -249,7 +251,7 @@ impl Match {
 
     /// Reads the match of a message from a switch, accepting unknown fields.
     pub(crate) fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
-        Self::from_oxm(Self::pull_oxm(reader)?.to_vec())
+        Self::from_oxm(Self::pull_oxm(reader)?)
     }
 
     /// Writes the whole `ofp_match`.

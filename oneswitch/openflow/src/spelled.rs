@@ -48,7 +48,7 @@ impl Match {
             is_layered: false,
         };
         speller.put_all(self);
-        Self(speller.out.into_boxed_slice())
+        Self(speller.out.into())
     }
 }
 

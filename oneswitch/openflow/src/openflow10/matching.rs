@@ -137,7 +137,7 @@ impl Match10 {
             // All fields of a packet, even those that lack a prerequisite, imply Ethernet.
             put_basic(&mut oxm, PACKET_TYPE, &[0; 4]);
         }
-        Match(oxm.into_boxed_slice())
+        Match(oxm.into())
     }
 
     /// Writes all fields, even those that lack a prerequisite.
@@ -163,7 +163,7 @@ impl Match10 {
                 put_basic(&mut oxm, field, &number.to_be_bytes());
             }
         }
-        Match(oxm.into_boxed_slice())
+        Match(oxm.into())
     }
 
     fn put_link_layer(&self, oxm: &mut Vec<u8>) {

@@ -84,7 +84,7 @@ pub(crate) fn matching(matching: &Match) -> Match {
             ),
         }
     }
-    Match(out.into_boxed_slice())
+    Match(out.into())
 }
 
 /// Returns the number of a register of 32 bits.
