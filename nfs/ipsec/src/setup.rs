@@ -229,8 +229,12 @@ impl Setup {
             (outline.source, headers.source_port),
             (outline.destination, headers.destination_port),
         );
-        let mut tunnels = self.tunnels.iter();
-        tunnels.find(|tunnel| tunnel.selects(headers, ends.0, ends.1))
+        for tunnel in &self.tunnels {
+            if tunnel.selects(headers, ends.0, ends.1) {
+                return Some(tunnel);
+            }
+        }
+        None
     }
 }
 
@@ -309,8 +313,13 @@ impl Tunnel {
         local: (Address, u16),
         remote: (Address, u16),
     ) -> bool {
-        let mut selectors = self.selectors.iter();
-        selectors.any(|selector| selector.covers(headers, local, remote))
+        // Not by `any`, which would become a call, for which all of this would be in memory.
+        for selector in &self.selectors {
+            if selector.covers(headers, local, remote) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Returns the association that protects the next packet: the first one within its soft limit, else the first within its hard limit.
