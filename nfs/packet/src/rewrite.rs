@@ -95,18 +95,28 @@ pub fn rewrite_sequence(frame: &mut [u8], headers: &Headers, new: impl FnOnce(u3
 /// Decrements the TTL or hop limit; returns false, without a change, if it would become zero.
 #[inline]
 pub fn decrement_ttl(frame: &mut [u8], headers: &Headers) -> bool {
-    let network = usize::from(headers.network);
-    let at = network + if headers.version == Version::V4 { 8 } else { 7 };
-    let [ttl] = field::get::<1>(frame, at);
-    if ttl <= 1 {
-        return false;
+    let packet = frame.get_mut(headers.network.into()..);
+    match headers.version {
+        Version::V4 => {
+            let header = packet.and_then(<[u8]>::first_chunk_mut::<12>);
+            header.is_some_and(|[.., ttl, _, high, low]| {
+                let alive = *ttl > 1;
+                if alive {
+                    let old = u16::from_be_bytes([*ttl, 0]);
+                    let delta = Delta::default().replace16(old, old - 0x100);
+                    [*high, *low] = delta.apply(u16::from_be_bytes([*high, *low])).to_be_bytes();
+                    *ttl -= 1;
+                }
+                alive
+            })
+        }
+        Version::V6 => {
+            let limit = packet.and_then(|packet| packet.get_mut(7));
+            limit.is_some_and(|limit| {
+                let alive = *limit > 1;
+                *limit -= u8::from(alive);
+                alive
+            })
+        }
     }
-    field::set(frame, at, [ttl - 1]);
-    if headers.version == Version::V4 {
-        let old = u16::from(ttl) << 8;
-        let delta = Delta::default().replace16(old, old - 0x100);
-        let sum = delta.apply(field::get16(frame, network + 10));
-        field::set16(frame, network + 10, sum);
-    }
-    true
 }
