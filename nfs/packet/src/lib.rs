@@ -25,7 +25,7 @@ pub use icmp::{icmp4, icmp6, Icmp};
 pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;
 pub use ndp::{NeighbourAdvertisement, NeighbourMessage, NeighbourSolicitation};
-pub use rewrite::{decrement_ttl, rewrite_address, rewrite_sequence, Side};
+pub use rewrite::{decrement_ttl, decrement_ttl_of, rewrite_address, rewrite_sequence, Side};
 pub use rss::rss_hash;
 pub use tcp::{flags as tcp_flags, Tcp, TcpOption, TcpOptions};
 pub use udp::Udp;

@@ -96,27 +96,31 @@ pub fn rewrite_sequence(frame: &mut [u8], headers: &Headers, new: impl FnOnce(u3
 #[inline]
 pub fn decrement_ttl(frame: &mut [u8], headers: &Headers) -> bool {
     let packet = frame.get_mut(headers.network.into()..);
-    match headers.version {
+    packet.is_some_and(|packet| decrement_ttl_of(packet, headers.version))
+}
+
+/// Does the same to an IP packet.
+#[inline(always)]
+pub fn decrement_ttl_of(packet: &mut [u8], version: Version) -> bool {
+    match version {
         Version::V4 => {
-            let header = packet.and_then(<[u8]>::first_chunk_mut::<12>);
-            header.is_some_and(|[.., ttl, _, high, low]| {
-                let alive = *ttl > 1;
-                if alive {
-                    let old = u16::from_be_bytes([*ttl, 0]);
-                    let delta = Delta::default().replace16(old, old - 0x100);
-                    [*high, *low] = delta.apply(u16::from_be_bytes([*high, *low])).to_be_bytes();
-                    *ttl -= 1;
-                }
-                alive
-            })
+            let Some([.., ttl, _, high, low]) = packet.first_chunk_mut::<12>() else {
+                return false;
+            };
+            let is_alive = *ttl > 1;
+            if is_alive {
+                *ttl -= 1;
+                // One less in the high byte of a word, whatever it was.
+                let sum = Delta::default().replace16(0x100, 0);
+                let sum = sum.apply(u16::from_be_bytes([*high, *low]));
+                [*high, *low] = sum.to_be_bytes();
+            }
+            is_alive
         }
-        Version::V6 => {
-            let limit = packet.and_then(|packet| packet.get_mut(7));
-            limit.is_some_and(|limit| {
-                let alive = *limit > 1;
-                *limit -= u8::from(alive);
-                alive
-            })
-        }
+        Version::V6 => packet.get_mut(7).is_some_and(|limit| {
+            let is_alive = *limit > 1;
+            *limit -= u8::from(is_alive);
+            is_alive
+        }),
     }
 }

@@ -202,6 +202,18 @@ impl Packet {
         Some(self.bytes_mut())
     }
 
+    /// Removes `removed` bytes in front, adds `added` there, and gives the frame a length, all at once; returns the whole frame. The content of new bytes
+    /// is undefined. Returns None, without a change, if there is no room.
+    #[inline]
+    #[must_use]
+    pub fn reframe(&mut self, removed: usize, added: usize, length: usize) -> Option<&mut [u8]> {
+        let start = self.start.checked_add(removed)?.checked_sub(added)?;
+        let end = start.checked_add(length)?;
+        let frame = self.storage.get_mut(start..end)?;
+        (self.start, self.end) = (start, end);
+        Some(frame)
+    }
+
     /// Truncates the frame to `length` bytes; a shorter frame stays unchanged.
     #[inline]
     pub fn truncate(&mut self, length: usize) {
