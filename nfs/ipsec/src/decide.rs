@@ -1,7 +1,7 @@
 //! The decision on a packet: answer, protect, open, or drop.
 
 use nf_balancing::link::{is_to_all, Handled};
-use nf_packet::{dissect, protocol, Fragment, Headers, Outcome, Udp};
+use nf_packet::{dissect, protocol, Fragment, Headers, MacAddress, Outcome, Udp};
 use nf_runtime::Packet;
 
 use crate::{
@@ -12,6 +12,34 @@ use crate::{
     pass::{reason, Pass},
     plain,
 };
+
+/// The destination of a frame as a number. All others have none that a frame has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Station(u64);
+
+impl Station {
+    const NONE: Self = Self(u64::MAX);
+
+    /// Returns a port's own station, if its address is not one of a group.
+    #[must_use]
+    pub fn own(mac: MacAddress) -> Self {
+        let [a, b, c, d, e, f] = mac.0;
+        let is_group = a & 1 != 0;
+        let own = Self(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]));
+        if is_group {
+            Self::NONE
+        } else {
+            own
+        }
+    }
+
+    #[inline(always)]
+    fn of(frame: &[u8]) -> Self {
+        frame.first_chunk().map_or(Self(0), |first| {
+            Self(u64::from_le_bytes(*first) & 0xffff_ffff_ffff)
+        })
+    }
+}
 
 impl Pass<'_> {
     /// Decides on all packets of a batch in stages: what belongs to a stage stays in the processor, and no stage reads at once what the one
@@ -34,26 +62,30 @@ impl Pass<'_> {
             return self.decide_any(index, packet);
         };
         // What most packets need comes first; all others are judged from the start.
-        let is_own = self.setup.is_own(outline.destination);
-        let is_to_me = !is_to_all(packet) && self.link.is_to_me(packet);
-        if is_own && is_to_me && headers.protocol == ESP && packet.port() == self.outside() {
-            packet.truncate(headers.end as usize);
-            let outer = (outline.destination, outline.class);
-            return self.open((index, packet), outer, headers.transport.into(), None);
+        let (port, to) = (packet.port(), Station::of(packet.bytes()));
+        if port == self.outside() && to == self.stations[1] && headers.protocol == ESP {
+            if self.setup.is_own(outline.destination) {
+                packet.truncate(headers.end as usize);
+                let outer = (outline.destination, outline.class);
+                return self.open((index, packet), outer, headers.transport.into(), None);
+            }
+        } else if port == INSIDE && to == self.stations[0] {
+            let destination = outline.destination;
+            let is_other = self.setup.is_own(destination) || destination.is_multicast();
+            if !is_other && !self.is_from_ike(packet, &headers) {
+                return self.protect((index, packet), &headers, &outline);
+            }
         }
-        let is_other = is_own || outline.destination.is_multicast();
-        if !is_other && is_to_me && packet.port() == INSIDE && !self.is_from_ike(packet, &headers) {
-            return self.protect((index, packet), &headers, &outline);
-        }
-        self.ip((index, packet), headers, outline);
+        self.decide_any(index, packet);
     }
 
+    /// Decides on any packet, from the start: plain headers are read a second time.
     #[inline(never)]
     fn decide_any(&mut self, index: usize, packet: &mut Packet) {
         match dissect(packet.bytes()) {
             Ok(Outcome::Ip(headers)) => {
                 let outline = Outline::of(packet.bytes(), &headers);
-                self.ip((index, packet), headers, outline);
+                self.ip((index, packet), &headers, &outline);
             }
             Ok(Outcome::Arp { offset }) => {
                 let handled = self.link.arp(packet, offset);
@@ -64,20 +96,18 @@ impl Pass<'_> {
         }
     }
 
-    /// Decides on an IP packet. Its headers are values, not references, so that plain ones need not be in memory.
-    #[inline(never)]
-    fn ip(&mut self, (index, packet): (usize, &mut Packet), headers: Headers, outline: Outline) {
+    fn ip(&mut self, (index, packet): (usize, &mut Packet), headers: &Headers, outline: &Outline) {
         let destination = outline.destination;
         if self.setup.is_own(destination) || destination.is_multicast() {
-            return self.addressed((index, packet), &headers, &outline);
+            return self.addressed((index, packet), headers, outline);
         }
         if is_to_all(packet) || !self.link.is_to_me(packet) {
             return packet.drop_for(reason::NOT_FOR_GATEWAY);
         }
-        if packet.port() == INSIDE && self.is_from_ike(packet, &headers) {
-            self.pass_to_peer(packet, &headers);
+        if packet.port() == INSIDE && self.is_from_ike(packet, headers) {
+            self.pass_to_peer(packet, headers);
         } else if packet.port() == INSIDE {
-            self.protect((index, packet), &headers, &outline);
+            self.protect((index, packet), headers, outline);
         } else {
             packet.drop_for(reason::UNPROTECTED);
         }

@@ -77,7 +77,7 @@ impl Sealed {
 #[inline]
 #[must_use]
 pub const fn padding(payload: usize) -> usize {
-    (payload + TRAILER).next_multiple_of(4) - payload - TRAILER
+    (payload + TRAILER).wrapping_neg() % 4
 }
 
 /// Returns the length of the ESP packet for a payload.
@@ -96,16 +96,14 @@ pub const fn longest_payload(packet: usize) -> usize {
 /// Writes padding and trailer behind a payload of this length. `packet` has room for them and the check value.
 #[inline]
 pub fn write_trailer(packet: &mut [u8], payload: usize, next: u8) {
-    let count = padding(payload);
-    let Some(behind) = packet.get_mut(payload..) else {
-        return;
-    };
-    // There are at most three bytes of padding; the trailer overwrites the rest.
-    if let Some(padding) = behind.first_chunk_mut() {
-        *padding = [1_u8, 2, 3];
-    }
-    if let Some(trailer) = behind.get_mut(count..).and_then(<[u8]>::first_chunk_mut) {
-        *trailer = [count as u8, next];
+    // All in one piece, as a number whose low bytes come first; the check value comes over the rest of it.
+    let count = padding(payload) as u64;
+    let bits = 8 * count;
+    let trailer = u64::from(next) << 8 | count;
+    let all = 0x03_02_01 & !(u64::MAX << bits) | trailer << bits;
+    let behind = packet.get_mut(payload..);
+    if let Some(behind) = behind.and_then(<[u8]>::first_chunk_mut) {
+        *behind = all.to_le_bytes();
     }
 }
 
@@ -144,7 +142,10 @@ fn is_padding(bytes: &[u8], from: usize) -> bool {
 /// Does the same for up to 255 bytes.
 #[inline(never)]
 fn is_long_padding(padding: &[u8]) -> bool {
-    padding.iter().zip(1..=u8::MAX).all(|(byte, number)| *byte == number)
+    padding
+        .iter()
+        .zip(1..=u8::MAX)
+        .all(|(byte, number)| *byte == number)
 }
 
 #[cfg(test)]

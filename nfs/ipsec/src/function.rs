@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 use crate::{
     checks,
     config::{Config, Tunnel, INSIDE},
+    decide::Station,
     dumps,
     keys::{inbound, outbound, Rows},
     living::{follow_configuration, Living},
@@ -125,6 +126,7 @@ impl Ipsec {
         let inside = link.network.interfaces().get(INSIDE);
         Pass {
             mtu: inside.map_or(0, |each| each.mtu),
+            stations: [INSIDE, setup.outside].map(|port| Station::own(link.mac(port))),
             link,
             setup,
             outbound: &self.outbound,

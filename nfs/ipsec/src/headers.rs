@@ -18,6 +18,8 @@ pub struct Outline {
     /// Of the packet, without padding of the frame.
     pub length: usize,
     pub class: u8,
+    /// The time to live, or the hop limit.
+    pub hops: u8,
     pub dont_fragment: bool,
 }
 
@@ -42,6 +44,7 @@ impl Outline {
             destination: Address::v4([e, f, g, h]),
             length,
             class: header[1],
+            hops: header[8],
             dont_fragment: header[6] & 0x40 != 0,
         }
     }
@@ -56,6 +59,7 @@ impl Outline {
             destination: address(24),
             length,
             class: class(header, Version::V6),
+            hops: header[7],
             dont_fragment: true,
         }
     }

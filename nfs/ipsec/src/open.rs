@@ -57,14 +57,17 @@ impl<'a> Pass<'a> {
         first(run.look(sequence))?;
         // The peer may have moved; packets to it follow.
         let moves = peer.is_some() && run.peer != peer;
-        self.is_due = run.tally.is_over() || moves;
+        let is_last = run.tally.is_over();
+        self.is_due = is_last || moves;
+        let life = &run.association.life;
         let numbers = Numbers {
             spi: sealed.spi,
             sequence,
-            extended: run.association.life.extended,
+            extended: life.extended,
         };
         self.to_open.push(ToOpen {
             index,
+            cipher: &life.cipher,
             at,
             start,
             sequence,
@@ -73,6 +76,7 @@ impl<'a> Pass<'a> {
             class,
             peer,
             is_authentic: false,
+            is_last,
         });
         Ok(())
     }
@@ -82,20 +86,16 @@ impl<'a> Pass<'a> {
         let mut waiting = std::mem::take(&mut self.to_open);
         for each in &mut waiting {
             let body = packets[each.index].bytes_mut();
-            let body = body.get_mut(each.start + esp::FRONT..);
-            let (Some(run), Some(body)) = (self.opening.get(each.at), body) else {
-                continue;
-            };
-            let cipher = &run.association.life.cipher;
-            each.is_authentic = cipher.open(&each.data, each.iv, body);
+            if let Some(body) = body.get_mut(each.start + esp::FRONT..) {
+                each.is_authentic = each.cipher.open(&each.data, each.iv, body);
+            }
         }
         for each in &waiting {
             let packet = &mut packets[each.index];
             if let Err(reason) = self.deliver(packet, each) {
                 packet.drop_for(reason);
             }
-            let run = self.opening.get(each.at);
-            if run.is_some_and(|run| run.tally.is_over()) {
+            if each.is_last {
                 self.opening.end(each.at);
             }
         }
@@ -105,88 +105,89 @@ impl<'a> Pass<'a> {
 
     /// Notes a decrypted packet in the window, and sends its content to the destination.
     #[inline(always)]
-    fn deliver(&mut self, packet: &mut Packet, waiting: &ToOpen) -> Result<(), &'static str> {
+    fn deliver(&mut self, packet: &mut Packet, waiting: &ToOpen<'a>) -> Result<(), &'static str> {
         if !waiting.is_authentic {
             return Err(reason::FORGED);
         }
         let run = self.opening.get(waiting.at);
-        let run = run.ok_or(reason::NO_ASSOCIATION)?;
+        let mut run = run.ok_or(reason::NO_ASSOCIATION)?;
         // Copies may have come before in the batch, or to another worker.
         let seen = first(run.accept(waiting.sequence))?;
         if waiting.peer.is_some() && waiting.peer != run.peer {
             self.moved(seen, waiting);
+            run = self.opening.get(waiting.at).ok_or(reason::NO_ASSOCIATION)?;
         }
-        let start = waiting.start + esp::FRONT;
-        let frame = packet.bytes();
-        let body = frame.get(start..frame.len().saturating_sub(TAG));
-        let body = body.ok_or(Fault::Truncated.name())?;
-        let (length, next) = esp::payload(body).map_err(Fault::name)?;
         // The Ethernet header is written over the headers that are not needed any more.
-        let first = start - ETHERNET;
-        packet.truncate(start + length);
-        let inner = packet.bytes_mut().get_mut(first..);
-        let inner = inner.ok_or(Fault::Truncated.name())?;
+        let frame = packet.pop_front(waiting.start + esp::FRONT - ETHERNET);
+        let (ethernet, body) = frame
+            .and_then(<[u8]>::split_first_chunk_mut::<ETHERNET>)
+            .ok_or(Fault::Truncated.name())?;
+        let (body, _) = body
+            .split_last_chunk_mut::<TAG>()
+            .ok_or(Fault::Truncated.name())?;
+        let (length, next) = esp::payload(body).map_err(Fault::name)?;
         let (version, ethertype) = match next {
             protocol::IPV4 => (Version::V4, ethertype::IPV4),
             _ => (Version::V6, ethertype::IPV6),
         };
-        inner[12..ETHERNET].copy_from_slice(&ethertype.to_be_bytes());
+        [ethernet[12], ethernet[13]] = ethertype.to_be_bytes();
         if changes_congestion(waiting.class) {
-            mark(&mut inner[ETHERNET..], version, waiting.class)?;
+            mark(body, version, waiting.class)?;
         }
-        let run = self.opening.get(waiting.at);
-        let run = run.ok_or(reason::NO_ASSOCIATION)?;
         run.tally.count(length);
-        let at = (waiting.at, first);
+        packet.truncate(ETHERNET + length);
         let is_ipv4 = version == Version::V4;
-        match is_ipv4.then(|| plain::read_ipv4(inner)).flatten() {
-            Some((headers, outline)) => self.forward_opened(packet, at, &headers, &outline),
-            None => self.forward_any(packet, at),
+        let plain = is_ipv4.then(|| plain::read_ipv4(packet.bytes())).flatten();
+        match plain {
+            Some((headers, outline)) => {
+                let next = run.next(&headers, &outline, self.mtu)?;
+                self.forward_opened(packet, (waiting.at, next), &headers, &outline)
+            }
+            None => self.forward_any(packet, waiting.at),
         }
     }
 
     #[inline(never)]
-    fn forward_any(&mut self, packet: &mut Packet, at: (usize, usize)) -> Result<(), &'static str> {
-        let frame = packet.bytes().get(at.1..).unwrap_or_default();
+    fn forward_any(&mut self, packet: &mut Packet, at: usize) -> Result<(), &'static str> {
+        let frame = packet.bytes();
         let headers = match dissect(frame) {
             Ok(Outcome::Ip(headers)) => headers,
             Ok(_) => return Err(reason::NOT_IP),
             Err(fault) => return Err(fault.name()),
         };
         let outline = Outline::of(frame, &headers);
-        self.forward_opened(packet, at, &headers, &outline)
+        let run = self.opening.get(at).ok_or(reason::NO_ASSOCIATION)?;
+        let next = run.next(&headers, &outline, self.mtu)?;
+        self.forward_opened(packet, (at, next), &headers, &outline)
     }
 
-    /// Sends a tunnelled packet to its destination, if the tunnel may carry it. `at`: the place of its run, and where its frame starts.
+    /// Sends a tunnelled packet to its destination. `at`: the place of its run, and the next station if the run knows it.
     #[inline(always)]
     fn forward_opened(
         &mut self,
         packet: &mut Packet,
-        (at, first): (usize, usize),
+        (at, next): (usize, Option<MacAddress>),
         headers: &Headers,
         outline: &Outline,
     ) -> Result<(), &'static str> {
-        let run = self.opening.get(at).ok_or(reason::NO_ASSOCIATION)?;
-        let remote = (outline.source, headers.source_port);
-        let local = (outline.destination, headers.destination_port);
-        if !run.tunnel.selects(headers, local, remote) {
-            return Err(reason::SELECTOR);
-        }
-        if outline.length > self.mtu {
-            return Err(reason::TOO_BIG);
-        }
-        let known = run.next.as_ref().filter(|known| known.0 == local.0);
-        let mac = match known.map(|known| known.1) {
+        let to = match next {
             Some(mac) => mac,
-            None => self.station(local.0, at).ok_or(reason::UNRESOLVED)?,
+            None => self
+                .station(outline.destination, at)
+                .ok_or(reason::UNRESOLVED)?,
         };
-        let inner = packet.pop_front(first).ok_or(Fault::Truncated.name())?;
-        if !decrement_ttl(inner, headers) {
+        let from = self.link.mac(INSIDE);
+        let frame = packet.bytes_mut();
+        if !decrement_ttl(frame, headers) {
             return Err(reason::TIME_TO_LIVE);
+        }
+        if let Some(stations) = frame.first_chunk_mut::<12>() {
+            stations[..6].copy_from_slice(&to.0);
+            stations[6..].copy_from_slice(&from.0);
         }
         // Bytes behind the packet only hid its length.
         packet.truncate(headers.end as usize);
-        self.link.send(packet, INSIDE, mac);
+        packet.send(INSIDE);
         Ok(())
     }
 
@@ -253,7 +254,7 @@ impl<'a> Pass<'a> {
     fn station(&mut self, address: Address, at: usize) -> Option<MacAddress> {
         let mac = self.next(INSIDE, address.into())?;
         if let Some(run) = self.opening.get(at) {
-            run.next = Some((address, mac));
+            run.latest = Some((address, mac));
         }
         Some(mac)
     }

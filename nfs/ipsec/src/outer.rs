@@ -118,6 +118,9 @@ const fn total(is_ipv4: bool, udp: bool) -> usize {
 
 const LONGEST: usize = total(false, true);
 
+/// The length of a frame without its Ethernet header, the traffic class, whether it must not be fragmented, and the number.
+type Fields = (u16, u8, bool, Number);
+
 impl Front {
     /// Prepares the headers of packets from an Ethernet station to another.
     #[must_use]
@@ -157,7 +160,7 @@ impl Front {
     }
 
     /// Writes the headers of a frame whose other bytes are in place, encrypted or not. None: it is too long.
-    #[inline]
+    #[inline(always)]
     pub fn write(
         &self,
         frame: &mut [u8],
@@ -167,7 +170,15 @@ impl Front {
     ) -> Option<()> {
         let length = u16::try_from(frame.len().checked_sub(ETHERNET)?).ok()?;
         let fields = (length, class, dont_fragment, number);
-        // Constant lengths, which are copied without a call.
+        // Constant lengths, which are copied without a call; most frames have the shortest headers.
+        if self.length == total(true, false) {
+            return self.fill::<{ total(true, false) }>(frame, fields);
+        }
+        self.write_long(frame, fields)
+    }
+
+    #[inline(never)]
+    fn write_long(&self, frame: &mut [u8], fields: Fields) -> Option<()> {
         match (self.outer.is_ipv4(), self.outer.udp) {
             (true, false) => self.fill::<{ total(true, false) }>(frame, fields),
             (true, true) => self.fill::<{ total(true, true) }>(frame, fields),
@@ -180,7 +191,7 @@ impl Front {
     fn fill<const COUNT: usize>(
         &self,
         frame: &mut [u8],
-        (length, class, dont_fragment, number): (u16, u8, bool, Number),
+        (length, class, dont_fragment, number): Fields,
     ) -> Option<()> {
         let front = frame.first_chunk_mut::<COUNT>()?;
         *front = *self.bytes.first_chunk()?;
@@ -209,7 +220,7 @@ impl Front {
             packet[4..6].copy_from_slice(&payload.to_be_bytes());
             Ipv6::HEADER
         };
-        if self.outer.udp {
+        if COUNT == total(true, true) || COUNT == total(false, true) {
             let length = length.checked_sub(header as u16)?;
             packet[header + 4..header + 6].copy_from_slice(&length.to_be_bytes());
         }

@@ -6,6 +6,7 @@ use nf_balancing::link::Link;
 use nf_packet::MacAddress;
 
 use crate::{
+    decide::Station,
     keys::Rows,
     runs::{Opening, Runs, Sealing},
     setup::Setup,
@@ -43,6 +44,8 @@ pub mod reason {
 pub struct Pass<'a> {
     pub link: Link<'a>,
     pub setup: &'a Setup,
+    /// The own stations on the inner and on the outer link.
+    pub stations: [Station; 2],
     /// The longest packet on the inner link.
     pub mtu: usize,
     pub outbound: &'a Rows,
@@ -52,7 +55,7 @@ pub struct Pass<'a> {
     pub opening: Runs<Opening<'a>>,
     /// The packets that wait for the ciphers.
     pub to_seal: Vec<ToSeal<'a>>,
-    pub to_open: Vec<ToOpen>,
+    pub to_open: Vec<ToOpen<'a>>,
     /// The next packet must not be decided before these.
     pub is_due: bool,
 }
@@ -60,7 +63,7 @@ pub struct Pass<'a> {
 impl Pass<'_> {
     #[inline]
     pub fn outside(&self) -> usize {
-        self.setup.config.outside()
+        self.setup.outside
     }
 
     /// Returns the MAC address of the next station toward an address behind an interface, and asks for it if it is unknown.

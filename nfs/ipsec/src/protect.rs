@@ -1,7 +1,7 @@
 //! Outbound packets: encrypted, and sent to the peer.
 
 use nf_balancing::frames::Frame;
-use nf_packet::{decrement_ttl, protocol, Fragment, Headers, Icmp, MacAddress, Version};
+use nf_packet::{decrement_ttl_of, protocol, Fragment, Headers, Icmp, MacAddress, Version};
 use nf_runtime::{Batch, Packet};
 
 use crate::{
@@ -35,11 +35,10 @@ impl<'a> Pass<'a> {
             return packet.drop_for(reason::NO_POLICY);
         };
         let at = self.sealing.of(tunnel.number as u32);
-        if let Err(reason) = self.prepare((at, tunnel), (index, packet), headers, outline) {
-            packet.drop_for(reason);
-        }
-        if self.sealing.get(at).is_some_and(|run| run.tally.is_over()) {
-            self.sealing.end(at);
+        match self.prepare((at, tunnel), (index, packet), headers, outline) {
+            Ok(false) => {}
+            Ok(true) => self.sealing.end(at),
+            Err(reason) => packet.drop_for(reason),
         }
     }
 
@@ -62,6 +61,7 @@ impl<'a> Pass<'a> {
         self.to_seal.clear();
     }
 
+    /// Prepares a packet for its encryption, and tells whether its run ends with it.
     #[inline(always)]
     fn prepare(
         &mut self,
@@ -69,14 +69,12 @@ impl<'a> Pass<'a> {
         (index, packet): (usize, &mut Packet),
         headers: &Headers,
         outline: &Outline,
-    ) -> Result<(), &'static str> {
-        let fits = |run: &mut Sealing| {
-            run.has_number() && run.front.is_some() && outline.length <= run.longest
-        };
-        if !self.sealing.get(at).is_some_and(fits) {
+    ) -> Result<bool, &'static str> {
+        let is_ready = |run: &mut Sealing| run.is_ready() && outline.length <= run.longest;
+        if !self.sealing.get(at).is_some_and(is_ready) {
             self.make_ready((at, tunnel), packet, *headers, outline.length)?;
         }
-        if !decrement_ttl(packet.bytes_mut(), headers) {
+        if outline.hops <= 1 {
             self.tell_time_exceeded(packet, *headers);
             return Err(reason::TIME_TO_LIVE);
         }
@@ -96,9 +94,10 @@ impl<'a> Pass<'a> {
             start,
             is_summed: run.front.as_ref().is_some_and(Front::is_summed),
         };
+        let is_over = run.tally.is_over();
         self.to_seal.push(waiting);
         packet.send(self.outside());
-        Ok(())
+        Ok(is_over)
     }
 
     /// Makes a run ready for a packet: with a number, and prepared headers.
@@ -234,14 +233,17 @@ fn wrap(
         DontFragment::Clear => false,
     };
     let start = run.front.as_ref()?.length();
-    packet.truncate(headers.end as usize);
-    packet.push_back(esp::length(length) - esp::FRONT - length)?;
-    let frame = packet.push_front(start.checked_sub(headers.network.into())?)?;
+    let behind = esp::length(length) - esp::FRONT;
+    let frame = packet.reframe(headers.network.into(), start, start + behind)?;
     let next = match headers.version {
         Version::V4 => protocol::IPV4,
         Version::V6 => protocol::IPV6,
     };
-    esp::write_trailer(frame.get_mut(start..)?, length, next);
+    let body = frame.get_mut(start..)?;
+    if !decrement_ttl_of(body, headers.version) {
+        return None;
+    }
+    esp::write_trailer(body, length, next);
     let number = run.number()?;
     let front = run.front.as_ref()?;
     front.write(frame, outline.class, dont_fragment, number)?;

@@ -5,12 +5,14 @@
 
 use std::sync::{atomic::Ordering, MutexGuard};
 
-use nf_packet::MacAddress;
+use nf_packet::{Headers, MacAddress};
 use nf_runtime::{Batch, Context};
 
 use crate::{
+    headers::Outline,
     keys::{InboundRow, Rows},
     outer::{Front, Peer},
+    pass::reason,
     selecting::Address,
     sequence::{Lot, Number, Sequence},
     setup::{self, Age, Life, Protecting, Tunnel},
@@ -176,7 +178,6 @@ impl<'a> Sealing<'a> {
     }
 
     /// Makes sure of a number for the next packet. False: the key has none left.
-    #[inline]
     pub fn has_number(&mut self) -> bool {
         if !self.lot.is_empty() {
             return true;
@@ -189,6 +190,13 @@ impl<'a> Sealing<'a> {
         // A run that goes on takes more at a time; one among other tunnels' packets wastes none where workers share a key.
         self.next_lot = (2 * self.next_lot).min(Batch::MAX as u64);
         true
+    }
+
+    /// Tells whether it has a number and headers for the next packet.
+    #[inline]
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        !self.lot.is_empty() && self.front.is_some()
     }
 
     #[inline]
@@ -218,7 +226,7 @@ pub struct Opening<'a> {
     /// The sender of the latest authentic packet in UDP.
     pub peer: Option<Peer>,
     /// The next station of the latest packet.
-    pub next: Option<(Address, MacAddress)>,
+    pub latest: Option<(Address, MacAddress)>,
     has_noted: bool,
     pub tally: Tally<'a>,
 }
@@ -243,7 +251,7 @@ impl<'a> Opening<'a> {
             row: rows.row(number)?,
             held: (context.workers() <= 1).then(|| window.hold()),
             peer: None,
-            next: None,
+            latest: None,
             has_noted: false,
             tally: Tally::new((rows, context), number, &association.life),
         })
@@ -254,6 +262,26 @@ impl<'a> Opening<'a> {
     #[must_use]
     pub fn is_for(&self, local: Address, udp: bool) -> bool {
         self.tunnel.local == local && self.tunnel.udp == udp
+    }
+
+    /// Checks that the tunnel may carry a packet, and returns the next station if it is that of the latest one.
+    #[inline(always)]
+    pub fn next(
+        &self,
+        headers: &Headers,
+        outline: &Outline,
+        mtu: usize,
+    ) -> Result<Option<MacAddress>, &'static str> {
+        let remote = (outline.source, headers.source_port);
+        let local = (outline.destination, headers.destination_port);
+        if !self.tunnel.selects(headers, local, remote) {
+            return Err(reason::SELECTOR);
+        }
+        if outline.length > mtu {
+            return Err(reason::TOO_BIG);
+        }
+        let latest = self.latest.as_ref();
+        Ok(latest.filter(|each| each.0 == local.0).map(|each| each.1))
     }
 
     #[inline]

@@ -31,6 +31,8 @@ const USUAL_WINDOW: u32 = 1024;
 pub struct Setup {
     pub config: Config,
     pub network: Network,
+    /// The index of the interface toward the peers.
+    pub outside: usize,
     /// The gateway's own addresses. It has few: comparing them costs less than a hash.
     own: Vec<Address>,
     /// Those of the configuration, then the negotiated ones.
@@ -196,6 +198,7 @@ impl Setup {
         let prefixes = interfaces.flat_map(|each| &each.addresses);
         let own = prefixes.map(|own| own.address.into()).collect();
         Ok(Self {
+            outside: config.outside(),
             config,
             network,
             own,
@@ -229,12 +232,8 @@ impl Setup {
             (outline.source, headers.source_port),
             (outline.destination, headers.destination_port),
         );
-        for tunnel in &self.tunnels {
-            if tunnel.selects(headers, ends.0, ends.1) {
-                return Some(tunnel);
-            }
-        }
-        None
+        let mut tunnels = self.tunnels.iter();
+        tunnels.find(|tunnel| tunnel.selects(headers, ends.0, ends.1))
     }
 }
 

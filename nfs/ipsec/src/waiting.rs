@@ -19,8 +19,9 @@ pub struct ToSeal<'a> {
 }
 
 /// A packet that waits for its decryption.
-pub struct ToOpen {
+pub struct ToOpen<'a> {
     pub index: usize,
+    pub cipher: &'a Cipher,
     /// The place of its run.
     pub at: usize,
     /// The start of the ESP packet.
@@ -33,4 +34,6 @@ pub struct ToOpen {
     /// The sender, if it came in UDP.
     pub peer: Option<Peer>,
     pub is_authentic: bool,
+    /// Whether the run ends with it.
+    pub is_last: bool,
 }

@@ -326,6 +326,23 @@ mod tests {
     }
 
     #[test]
+    fn both_ends_of_a_frame_change_at_once() {
+        let mut packet = packet(b"headpayload");
+        let frame = packet.reframe(4, 6, 6 + 7 + 4).unwrap();
+        frame[..6].copy_from_slice(b"longer");
+        frame[13..].copy_from_slice(b"tail");
+        assert_eq!(packet.bytes(), b"longerpayloadtail");
+        assert_eq!(packet.reframe(6, 0, 7).unwrap(), b"payload");
+        let (room, longest) = (packet.headroom(), packet.headroom() + packet.tailroom() + 7);
+        assert!(packet.reframe(0, room + 1, 7).is_none());
+        assert!(packet.reframe(0, room, longest + 1).is_none());
+        assert!(packet.reframe(usize::MAX, 0, 0).is_none());
+        assert!(packet.reframe(0, 0, usize::MAX).is_none());
+        assert_eq!(packet.bytes(), b"payload");
+        assert!(packet.reframe(0, room, longest).is_some());
+    }
+
+    #[test]
     fn growth_beyond_the_room_is_refused_without_a_change() {
         let mut packet = packet(&[7; MAX_FRAME]);
         assert!(packet.headroom() >= HEADROOM);
