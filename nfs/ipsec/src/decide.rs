@@ -1,7 +1,7 @@
 //! The decision on a packet: answer, protect, open, or drop.
 
 use nf_balancing::link::{is_to_all, Handled};
-use nf_packet::{dissect, protocol, Fragment, Headers, MacAddress, Outcome, Udp};
+use nf_packet::{dissect, protocol, Fragment, Headers, Outcome, Udp};
 use nf_runtime::Packet;
 
 use crate::{
@@ -9,37 +9,10 @@ use crate::{
     esp,
     headers::Outline,
     outer::{Peer, ESP},
-    pass::{reason, Pass},
-    plain,
+    pass::Pass,
+    plain, reason,
+    station::Station,
 };
-
-/// The destination of a frame as a number. All others have none that a frame has.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Station(u64);
-
-impl Station {
-    const NONE: Self = Self(u64::MAX);
-
-    /// Returns a port's own station, if its address is not one of a group.
-    #[must_use]
-    pub fn own(mac: MacAddress) -> Self {
-        let [a, b, c, d, e, f] = mac.0;
-        let is_group = a & 1 != 0;
-        let own = Self(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]));
-        if is_group {
-            Self::NONE
-        } else {
-            own
-        }
-    }
-
-    #[inline(always)]
-    fn of(frame: &[u8]) -> Self {
-        frame.first_chunk().map_or(Self(0), |first| {
-            Self(u64::from_le_bytes(*first) & 0xffff_ffff_ffff)
-        })
-    }
-}
 
 impl Pass<'_> {
     /// Decides on all packets of a batch in stages: what belongs to a stage stays in the processor, and no stage reads at once what the one

@@ -3,11 +3,7 @@
 use nf_packet::{dissect_quoted, icmp4, icmp6, protocol, Headers, Icmp, Udp, Version};
 use nf_runtime::Packet;
 
-use crate::{
-    keys::outbound,
-    outer::ESP,
-    pass::{reason, Pass},
-};
+use crate::{keys::outbound, outer::ESP, pass::Pass, reason};
 
 /// The least path MTU that is believed: such a message is not authentic.
 const LEAST_IPV4: usize = 576;

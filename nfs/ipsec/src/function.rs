@@ -20,7 +20,6 @@ use zeroize::Zeroizing;
 use crate::{
     checks,
     config::{Config, Tunnel, INSIDE},
-    decide::Station,
     dumps,
     keys::{inbound, outbound, Rows},
     living::{follow_configuration, Living},
@@ -29,6 +28,7 @@ use crate::{
     report,
     runs::Runs,
     setup::Setup,
+    station::Station,
 };
 
 /// The most neighbours on the links.

@@ -7,7 +7,8 @@ use nf_runtime::Packet;
 
 use crate::{
     config::{INSIDE, KEY_EXCHANGE, NAT_TRAVERSAL},
-    pass::{reason, Pass},
+    pass::Pass,
+    reason,
 };
 
 impl Pass<'_> {

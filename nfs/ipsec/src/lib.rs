@@ -24,12 +24,14 @@ mod outer;
 mod pass;
 mod plain;
 mod protect;
+mod reason;
 mod report;
 mod runs;
 mod secret;
 mod selecting;
 mod sequence;
 mod setup;
+mod station;
 mod waiting;
 mod window;
 

@@ -12,7 +12,7 @@ use crate::{
     headers::Outline,
     keys::{InboundRow, Rows},
     outer::{Front, Peer},
-    pass::reason,
+    reason,
     selecting::Address,
     sequence::{Lot, Number, Sequence},
     setup::{self, Age, Life, Protecting, Tunnel},
