@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import positive_data_acceptance
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from tests.nfagent.world import ADMIN_TOKEN, World
 
@@ -54,7 +55,13 @@ def test_answers_conform_to_the_openapi_document(
     @given(case=operation.as_strategy(mode))
     def check(case: schemathesis.Case) -> None:
         headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
-        answer = case.call_and_validate(base_url=small_world.url, headers=headers, excluded_checks=NOT_PROMISED)
+        answer = case.call(base_url=small_world.url, headers=headers)
+        excluded = NOT_PROMISED
+        sent = parse_qs(urlsplit(str(answer.request.url)).query, keep_blank_values=True)
+        if set(case.query or {}) - set(sent):
+            # A parameter with an empty list as its value is not in the URL, which then has nothing unfit.
+            excluded = [*NOT_PROMISED, negative_data_rejection]
+        case.validate_response(answer, excluded_checks=excluded)
         assert answer.status_code < 500 or (answer.status_code == 503 and path.startswith(UNAVAILABLE))
 
     check()
