@@ -85,14 +85,19 @@ def test_errors_are_reported(lab_dir: Path) -> None:
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Stop a process; what it is asked meanwhile, it finds at once."""
+    """Stop a process between two turns; what it is asked meanwhile, it finds at once."""
+    _await_state(pid, "S")
     os.kill(pid, signal.SIGSTOP)
     try:
-        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-            time.sleep(0.001)
+        _await_state(pid, "T")
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def _await_state(pid: int, state: str) -> None:
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != state:
+        time.sleep(0.001)
 
 
 @pytest.mark.parametrize(("before", "level"), [(9, "INFO"), (10, "DBG")])
