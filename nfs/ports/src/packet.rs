@@ -170,8 +170,8 @@ impl Packet {
         self.storage.len() - self.end
     }
 
-    /// Extends the frame by `count` bytes in front and returns the whole frame; the content of the new bytes is undefined. Returns None, without
-    /// a change, if there is no room.
+    /// Extends the frame by `count` bytes in front and returns the whole frame; the content of the new bytes is undefined. Leaves the
+    /// frame unchanged and returns None if there is no room.
     #[inline]
     #[must_use]
     pub fn push_front(&mut self, count: usize) -> Option<&mut [u8]> {
@@ -179,7 +179,7 @@ impl Packet {
         Some(self.bytes_mut())
     }
 
-    /// Removes `count` bytes in front and returns the rest. Returns None, without a change, if the frame is shorter.
+    /// Removes `count` bytes in front and returns the rest. Leaves the frame unchanged and returns None if it is shorter.
     #[inline]
     #[must_use]
     pub fn pop_front(&mut self, count: usize) -> Option<&mut [u8]> {
@@ -190,8 +190,8 @@ impl Packet {
         Some(self.bytes_mut())
     }
 
-    /// Extends the frame by `count` bytes at its end and returns the whole frame; the content of the new bytes is undefined. Returns None,
-    /// without a change, if there is no room.
+    /// Extends the frame by `count` bytes at its end and returns the whole frame; the content of the new bytes is undefined. Leaves
+    /// the frame unchanged and returns None if there is no room.
     #[inline]
     #[must_use]
     pub fn push_back(&mut self, count: usize) -> Option<&mut [u8]> {
@@ -203,7 +203,7 @@ impl Packet {
     }
 
     /// Removes `removed` bytes in front, adds `added` there, and gives the frame a length, all at once; returns the whole frame. The content of new bytes
-    /// is undefined. Returns None, without a change, if there is no room.
+    /// is undefined. Leaves the frame unchanged and returns None if there is no room.
     #[inline]
     #[must_use]
     pub fn reframe(&mut self, removed: usize, added: usize, length: usize) -> Option<&mut [u8]> {
