@@ -25,7 +25,7 @@ from nfagent.health import Health
 from nfagent.launch import Launcher
 from nfagent.launch.local import LocalLauncher
 from nfagent.launch.ssh import SshLauncher
-from nfagent.locations import Locations
+from nfagent.locations import Locations, Transition
 from nfagent.log_keeper import LogKeeper
 from nfagent.log_reader import LogReader
 from nfagent.migrate.making import make_migrator
@@ -161,8 +161,8 @@ class Agent:
     def _wake(self, instance: str) -> None:
         self._reconciler.wake(instance)
 
-    def _look_at(self, location: str) -> None:
-        self._reconciler.look_at(location)
+    def _look_at(self, location: str, change: Transition) -> None:
+        self._reconciler.look_at(location, change)
 
     def _is_cut_off(self, location: str) -> bool:
         return self._locations.is_cut_off(location)

@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Literal
 
 from nfagent.bulletin import Bulletin
 from server.errors import ServerError
@@ -23,6 +24,8 @@ ONESWITCHD = "oneswitchd"
 
 _STOP_S = 5.0
 
+Transition = Literal["down", "up"]
+
 
 class Locations:
     """Polls oneswitchd from `start` to `stop`; writes the events ``location.down``, ``oneswitchd.down``, and ``up``.
@@ -33,17 +36,23 @@ class Locations:
         bulletin: for the events.
         status: of oneswitchd; raises `ServerError`.
         after_s: how long a location must be disconnected before it counts as down.
-        changed: called with a location that went down or came up, in that location's thread.
+        changed: called with a location and its change, in a thread of that location and change. It must tell by the
+            change, not by `is_down`, which may have changed meanwhile: a return whose handling hangs must not occupy
+            the thread that tells of the next outage.
     """
 
     def __init__(
-        self, bulletin: Bulletin, status: Callable[[], Status], after_s: float, changed: Callable[[str], None]
+        self,
+        bulletin: Bulletin,
+        status: Callable[[], Status],
+        after_s: float,
+        changed: Callable[[str, Transition], None],
     ) -> None:
         self._bulletin = bulletin
         self._status = status
         self._after_s = after_s
         self._changed = changed
-        self._tellers: dict[tuple[str, str], _Teller] = {}
+        self._tellers: dict[tuple[str, Transition], _Teller] = {}
         self._since: dict[str, tuple[float, str]] = {}  # disconnected since (steady clock), and why
         self._down: dict[str, tuple[float, str]] = {}  # seconds since 1970
         self._hub_since: float | None = None  # when the hypervisor's switch stopped answering (steady clock)
@@ -155,11 +164,11 @@ class Locations:
         told.add(name)
         return self._tell(name, "location.down", why)
 
-    def _pass_on(self, location: str, change: str) -> None:
+    def _pass_on(self, location: str, change: Transition) -> None:
         # One thread each: the callback may wait for a machine that does not answer.
         teller = self._tellers.get((location, change))
         if teller is None:
-            teller = self._tellers[location, change] = _Teller(location, self._changed)
+            teller = self._tellers[location, change] = _Teller(location, change, self._changed)
         teller.tell()
 
     def _was_down(self, name: str) -> bool:
@@ -172,14 +181,15 @@ class Locations:
 
 
 class _Teller:
-    """A thread that reports one location's changes; changes during a report are merged."""
+    """A thread that reports one location's outages, or its returns; those during a report are merged."""
 
-    def __init__(self, location: str, changed: Callable[[str], None]) -> None:
+    def __init__(self, location: str, change: Transition, changed: Callable[[str, Transition], None]) -> None:
         self._location = location
+        self._change: Transition = change
         self._changed = changed
         self._pending = threading.Event()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=f"look at {location}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"{location} {change}", daemon=True)
         self._thread.start()
 
     def tell(self) -> None:
@@ -196,9 +206,9 @@ class _Teller:
         while self._pending.wait() and not self._stopping:
             self._pending.clear()
             try:
-                self._changed(self._location)
+                self._changed(self._location, self._change)
             except Exception:  # noqa: BLE001  the next change is to be told all the same
-                _log.exception("handling the outage or return of %s failed", self._location)
+                _log.exception("cannot handle that %s is %s", self._location, self._change)
 
 
 def _hangs(switch: SwitchState) -> str | None:

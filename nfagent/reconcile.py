@@ -22,7 +22,7 @@ from nfagent.errors import (
     UnavailableError,
     WiringError,
 )
-from nfagent.locations import Locations
+from nfagent.locations import Locations, Transition
 from nfagent.migrate.keepers import key_of
 from nfagent.model import Instance, Migration, Mode, Outcome, Running
 from nfagent.protocols import Decider, Migrator
@@ -144,9 +144,9 @@ class Reconciler:
         """Schedule a step for an instance."""
         self._schedule.wake(instance)
 
-    def look_at(self, location: str) -> None:
+    def look_at(self, location: str, change: Transition) -> None:
         """Schedule steps for the instances at a location that went down or came up."""
-        if not self._locations.is_down(location):
+        if change == "up" and not self._locations.is_down(location):
             self._end_strays(location)  # only here: others may be disconnected, and asking them would take long
             self._rewire.update(instances.ids(self._store.read))
         for instance in instances.ids(self._store.read):

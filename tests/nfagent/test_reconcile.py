@@ -333,6 +333,19 @@ def test_an_impossible_pin_is_retried_with_growing_pauses(own_world: World) -> N
     assert reconciler._setbacks[made["id"]].count >= 2  # the pause doubles with this count
 
 
+def test_an_outage_told_late_occupies_no_second_thread_with_the_return(
+    own_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reconciler = own_world.agent._reconciler
+    asked = list[str | None]()
+    monkeypatch.setattr(reconciler, "_end_strays", asked.append)
+    assert not own_world.agent._locations.is_down("snic0")
+    reconciler.look_at("snic0", "down")
+    assert asked == []
+    reconciler.look_at("snic0", "up")
+    assert asked == ["snic0"]
+
+
 def test_orders_are_executed_after_a_disk_error(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     since, failed = events.since, set[str]()
 

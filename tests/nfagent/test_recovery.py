@@ -14,7 +14,7 @@ import pytest
 from nfagent.bulletin import Bulletin
 from nfagent.config import AgentConfig
 from nfagent.errors import DiskFullError, LaunchError, WiringError
-from nfagent.locations import Locations
+from nfagent.locations import Locations, Transition
 from nfagent.store import Store
 from nfagent.wiring import ServerWiring
 from server.errors import DatabaseUnreachableError
@@ -58,9 +58,9 @@ def case(directory: Path) -> Iterator[Case]:
 
 
 def test_a_location_goes_down_after_a_delay_and_up_immediately(directory: Path) -> None:
-    changed: queue.SimpleQueue[str] = queue.SimpleQueue()
+    changed: queue.SimpleQueue[tuple[str, Transition]] = queue.SimpleQueue()
     store = Store(directory / "state")
-    locations = Locations(Bulletin(store), status, 2.0, changed.put)
+    locations = Locations(Bulletin(store), status, 2.0, lambda *seen: changed.put(seen))
     locations.look(status(DOWN), 10.0)
     assert (locations.is_cut_off(TARGET), locations.is_down(TARGET)) == (True, False)
     locations.look(status(), 11.0)
@@ -68,11 +68,11 @@ def test_a_location_goes_down_after_a_delay_and_up_immediately(directory: Path) 
     locations.look(status(DOWN), 13.4)
     assert not locations.is_down(TARGET)
     locations.look(status(link="down"), 13.6)
-    assert (locations.is_down(TARGET), changed.get(timeout=60)) == (True, TARGET)
+    assert (locations.is_down(TARGET), changed.get(timeout=60)) == (True, (TARGET, "down"))
     locations.look(status(DOWN), 20.0)
     locations.look(status(), 20.5)
     assert (locations.is_down(TARGET), locations.is_cut_off(TARGET)) == (False, False)
-    assert changed.get(timeout=60) == TARGET
+    assert changed.get(timeout=60) == (TARGET, "up")
     # The hypervisor's switch reports the links: without it their state is unknown, and no target remains.
     locations.look(status(hub=DOWN, link="down"), 21.0)
     locations.look(status(hub=DOWN, link="down"), 30.0)
@@ -102,9 +102,9 @@ def hung(place: str) -> Status:
 def test_a_hung_switch_is_told_at_once_and_its_instances_stay_until_it_is_disconnected(
     directory: Path, place: str
 ) -> None:
-    changed: queue.SimpleQueue[str] = queue.SimpleQueue()
+    changed: queue.SimpleQueue[tuple[str, Transition]] = queue.SimpleQueue()
     store = Store(directory / "state")
-    locations = Locations(Bulletin(store), status, 2.0, changed.put)
+    locations = Locations(Bulletin(store), status, 2.0, lambda *seen: changed.put(seen))
     down, at = [{"location": place, "reason": HANGS}], 0.0
     for at in (1.0, 9.0):
         locations.look(hung(place), at)
@@ -128,7 +128,7 @@ def test_events_that_a_full_disk_refuses_are_written_once_there_is_room(
     directory: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(directory / "state")
-    locations = Locations(Bulletin(store), status, 2.0, lambda _: None)
+    locations = Locations(Bulletin(store), status, 2.0, lambda *_: None)
     takes, free = MagicMock(side_effect=DiskFullError("no room")), store.change
     for at, found, kind in ((1.0, hung(place), "down"), (5.0, status(), "up")):
         monkeypatch.setattr(store, "change", takes)
@@ -145,7 +145,7 @@ def test_events_that_a_full_disk_refuses_are_written_once_there_is_room(
 
 def test_that_oneswitchd_does_not_answer_is_told_once(directory: Path) -> None:
     store = Store(directory / "state")
-    locations = Locations(Bulletin(store), status, 2.0, lambda _: None)
+    locations = Locations(Bulletin(store), status, 2.0, lambda *_: None)
     locations.miss("refused", 1.0, 1.1)
     locations.look(status(), 2.0)
     locations.miss("refused", 2.5, 2.6)
@@ -154,7 +154,7 @@ def test_that_oneswitchd_does_not_answer_is_told_once(directory: Path) -> None:
     locations.miss("timed out", 4.4, 4.6)
     locations.miss("timed out", 5.0, 7.0)
     locations.stop()
-    again = Locations(Bulletin(store), status, 2.0, lambda _: None)
+    again = Locations(Bulletin(store), status, 2.0, lambda *_: None)
     again.miss("timed out", 1.0, 5.0)
     assert told(store, "oneswitchd.down") == [{"reason": "timed out"}]
     again.look(status(), 6.0)
@@ -172,13 +172,12 @@ def test_handling_one_change_does_not_hide_another(directory: Path) -> None:
         switch = SwitchState(name=other, virt=UP, edge=second, link=LinkState(hypervisor="p", local="q", state="up"))
         return found.model_copy(update={"switches": (*found.switches, switch)})
 
-    changed: queue.SimpleQueue[str] = queue.SimpleQueue()
-    hangs, released = threading.Event(), threading.Event()
+    changed: queue.SimpleQueue[tuple[str, Transition]] = queue.SimpleQueue()
+    released = threading.Event()
 
-    def end_strays(location: str) -> None:
-        changed.put(location)
-        if location == TARGET and not locations.is_down(TARGET):
-            hangs.set()
+    def end_strays(location: str, change: Transition) -> None:
+        changed.put((location, change))
+        if change == "up":
             assert released.wait(60)
 
     store = Store(directory / "state")
@@ -186,12 +185,11 @@ def test_handling_one_change_does_not_hide_another(directory: Path) -> None:
     try:
         for now, first, second in ((0.0, DOWN, UP), (5.0, DOWN, UP), (6.0, UP, UP)):
             locations.look(both(first, second), now)
-        assert hangs.wait(60)
+        assert {changed.get(timeout=60) for _ in range(2)} == {(TARGET, "down"), (TARGET, "up")}
         # While an ssh to the first one hangs, the second one dies, and then the first one again.
         for now in (7.0, 10.0):
             locations.look(both(DOWN, DOWN), now)
-        assert {changed.get(timeout=60) for _ in range(4)} == {TARGET, other}
-        assert locations.is_down(other)
+        assert {changed.get(timeout=60) for _ in range(2)} == {(TARGET, "down"), (other, "down")}
     finally:
         released.set()
         locations.stop()
@@ -199,19 +197,19 @@ def test_handling_one_change_does_not_hide_another(directory: Path) -> None:
 
 
 def test_a_location_that_recovered_without_an_agent_is_reported_up(directory: Path) -> None:
-    changed: queue.SimpleQueue[str] = queue.SimpleQueue()
+    changed: queue.SimpleQueue[tuple[str, Transition]] = queue.SimpleQueue()
     store = Store(directory / "state")
-    before = Locations(Bulletin(store), status, 2.0, changed.put)
+    before = Locations(Bulletin(store), status, 2.0, lambda *seen: changed.put(seen))
     before.look(status(DOWN), 0.0)
     before.look(status(DOWN), 5.0)
-    assert changed.get(timeout=60) == TARGET
+    assert changed.get(timeout=60) == (TARGET, "down")
     before.stop()
     for told_again in (True, False):
-        restarted = Locations(Bulletin(store), status, 2.0, changed.put)
+        restarted = Locations(Bulletin(store), status, 2.0, lambda *seen: changed.put(seen))
         restarted.look(status(), 0.0)
         restarted.look(status(), 1.0)
         if told_again:
-            assert changed.get(timeout=60) == TARGET
+            assert changed.get(timeout=60) == (TARGET, "up")
         restarted.stop()
     assert changed.empty()
     assert [len(told(store, kind)) for kind in ("location.down", "location.up")] == [1, 1]

@@ -332,8 +332,10 @@ class _NoOutage:
 class _NoTeller:
     """Replaces a thread of `nfagent.locations`."""
 
-    def __init__(self, location: str, changed: Callable[[str], None]) -> None:
-        self._tell = lambda: changed(location)
+    def __init__(
+        self, location: str, change: locations.Transition, changed: Callable[[str, locations.Transition], None]
+    ) -> None:
+        self._tell = lambda: changed(location, change)
 
     def tell(self) -> None:
         self._tell()

@@ -14,7 +14,7 @@ from nfagent.config import AgentConfig
 from nfagent.desired import Desired
 from nfagent.errors import UnavailableError
 from nfagent.health import Health
-from nfagent.locations import Locations
+from nfagent.locations import Locations, Transition
 from nfagent.migrate.keepers import Keepers
 from nfagent.migrate.migrator import StateMigrator
 from nfagent.migrate.move import Parts
@@ -182,8 +182,8 @@ class World:
         self.look()
         self.watch()
 
-    def _look_at(self, location: str) -> None:
-        self.reconciler.look_at(location)
+    def _look_at(self, location: str, change: Transition) -> None:
+        self.reconciler.look_at(location, change)
 
     def watch(self) -> None:
         """Run two watching threads of the agent once; skipped while there is nothing to see."""
