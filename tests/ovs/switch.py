@@ -98,7 +98,7 @@ class Switch:
         kind = () if any(setting.startswith("type=") for setting in settings) else ("type=pcie",)
         options = (f"options:path={path}", "options:role=listen", f"ofport_request={number}")
         self.vsctl("add-port", "br", name, "--", "set", "interface", name, *kind, *options, *settings)
-        self.wait(path.exists, f"{path}")
+        self.wait(lambda: listens(path), f"{path} to listen")
         return path
 
     def add_tcp_port(self, name: str, number: int, *settings: str) -> int:
@@ -160,3 +160,13 @@ def accepts(path: Path) -> bool:
     """Tells whether a server accepts connections at a socket; it exists before that."""
     with socket.socket(socket.AF_UNIX) as connection:
         return connection.connect_ex(str(path)) == 0
+
+
+def listens(path: Path) -> bool:
+    """Tells whether a server listens at a unix socket, without connecting: a `pcie` port has one peer."""
+    accepts_connections = 0x10000  # __SO_ACCEPTCON, include/uapi/linux/net.h
+    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+        _, _, _, flags, _, _, _, *name = line.split(maxsplit=7)
+        if name == [str(path)]:
+            return bool(int(flags, 16) & accepts_connections)
+    return False

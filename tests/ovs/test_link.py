@@ -1,5 +1,6 @@
 """A `pcie` port and a peer that keeps the rules, breaks them, or dies."""
 
+import contextlib
 import os
 import socket
 from pathlib import Path
@@ -142,7 +143,9 @@ def test_corrupted_ring(switch: Switch, lie: str) -> None:
             b"\xff" if lie == "padding" else b"\x7f"
         ) * 4
     if lie != "tail":
-        first.message(WAKE)
+        # A switch that does not sleep yet looks by itself, and may have closed the link.
+        with contextlib.suppress(BrokenPipeError):
+            first.message(WAKE)
     assert first.closed()
     first.close()
     second.close()
