@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer round trips")
     arguments = parser.parse_args()
-    count = 1000 if arguments.quick else 5000
+    count = 4000 if arguments.quick else 12_000
     spec = LabSpec.demo(substrate="dummy")
     with ExitStack() as stack:
         one, *relayed = [stack.enter_context(Lab(spec.reference()).start()) for _ in range(3)]

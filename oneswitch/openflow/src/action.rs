@@ -255,18 +255,21 @@ impl<'a> Iterator for ActionIter<'a> {
 /// conntrack actions, outer ones first. Actions that a learn action puts into
 /// future rules do not belong to this list.
 pub fn flatten<'a>(actions: Actions<'a>, visit: &mut dyn FnMut(&ActionItem<'a>)) {
-    let mut lists = vec![actions.iter()];
-    while let Some(list) = lists.last_mut() {
+    let mut list = actions.iter();
+    // Stays without memory unless actions are nested.
+    let mut outer = Vec::new();
+    loop {
         match list.next() {
-            None => {
-                lists.pop();
-            }
             Some(item) => {
                 visit(&item);
                 if let Some(nested) = item.nested() {
-                    lists.push(nested.iter());
+                    outer.push(std::mem::replace(&mut list, nested.iter()));
                 }
             }
+            None => match outer.pop() {
+                Some(rest) => list = rest,
+                None => return,
+            },
         }
     }
 }

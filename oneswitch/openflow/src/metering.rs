@@ -86,6 +86,12 @@ impl ActionList {
 impl Instructions {
     /// Tells whether a meter is not before all actions.
     pub fn have_meter_inside(&self) -> bool {
+        // Actions start at multiples of 8 bytes, also nested ones.
+        let kind = action_kind::METER.to_be_bytes();
+        let mut starts = self.as_bytes().chunks(8);
+        if !starts.any(|start| start.starts_with(&kind)) {
+            return false;
+        }
         let mut found = false;
         self.for_each_action(&mut |item| found |= item.meter().is_some());
         found

@@ -85,6 +85,24 @@ proptest! {
     }
 
     #[test]
+    fn flows_with_the_same_instructions_share_them(mut flows in proptest::collection::vec(flow_stats(), 2..40)) {
+        let shown: Vec<_> = flows.iter().map(|flow| flow.instructions.clone()).collect();
+        flows = flows.into_iter().flat_map(|flow| [flow.clone(), flow]).collect();
+        for (flow, instructions) in flows.iter_mut().skip(1).zip(&shown) {
+            flow.instructions = instructions.clone();
+        }
+        let frames = encode_multipart_reply(7, &MultipartReply::Flow(flows.clone()));
+        let Message::MultipartReply(Multipart { body: MultipartReply::Flow(decoded), .. }) = decode(&frames[0]).unwrap().1 else {
+            panic!("another reply")
+        };
+        prop_assert_eq!(&decoded, &flows);
+        for pair in decoded.windows(2) {
+            let [first, second] = [0, 1].map(|at| pair[at].instructions.as_bytes());
+            prop_assert_eq!(first == second, std::ptr::eq(first, second) || first.is_empty() && second.is_empty());
+        }
+    }
+
+    #[test]
     fn errors_carry_the_offending_message(mut data in proptest::collection::vec(any::<u8>(), 0..200), index in any::<prop::sample::Index>()) {
         let code = ErrorCode::ALL[index.index(ErrorCode::ALL.len())];
         // An error has its message's version, and in 1.0 other numbers.

@@ -70,6 +70,15 @@ pub(crate) trait Body: Sized {
 pub(crate) trait Entry: Sized {
     fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal>;
     fn put(&self, out: &mut Vec<u8>);
+
+    /// Reads all entries of a message.
+    fn pull_all(reader: &mut Reader<'_>) -> Result<Vec<Self>, Refusal> {
+        let mut entries = Vec::new();
+        while !reader.is_empty() {
+            entries.push(Self::pull(reader)?);
+        }
+        Ok(entries)
+    }
 }
 
 pub(crate) fn decode<B: Body>(body: &[u8]) -> Result<Multipart<B>, Refusal> {

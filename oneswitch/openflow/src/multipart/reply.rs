@@ -50,14 +50,6 @@ pub enum MultipartReply {
     Experimenter(Experimenter),
 }
 
-fn pull_all<E: Entry>(reader: &mut Reader<'_>) -> Result<Vec<E>, Refusal> {
-    let mut entries = Vec::new();
-    while !reader.is_empty() {
-        entries.push(E::pull(reader)?);
-    }
-    Ok(entries)
-}
-
 fn put_all<E: Entry>(out: &mut Vec<u8>, entries: &[E]) {
     for entry in entries {
         entry.put(out);
@@ -88,7 +80,7 @@ impl Body for MultipartReply {
     fn pull(kind: u16, reader: &mut Reader<'_>) -> Result<Self, Refusal> {
         Ok(match kind {
             k::DESC => Self::Desc(SwitchDesc::pull(reader)?),
-            k::FLOW => Self::Flow(pull_all(reader)?),
+            k::FLOW => Self::Flow(Entry::pull_all(reader)?),
             k::AGGREGATE => {
                 let reply = Self::Aggregate {
                     packet_count: reader.u64()?,
@@ -98,17 +90,17 @@ impl Body for MultipartReply {
                 reader.skip(4)?;
                 reply
             }
-            k::TABLE => Self::Table(pull_all(reader)?),
-            k::PORT_STATS => Self::PortStats(pull_all(reader)?),
-            k::QUEUE => Self::Queue(pull_all(reader)?),
-            k::GROUP => Self::Group(pull_all(reader)?),
-            k::GROUP_DESC => Self::GroupDesc(pull_all(reader)?),
+            k::TABLE => Self::Table(Entry::pull_all(reader)?),
+            k::PORT_STATS => Self::PortStats(Entry::pull_all(reader)?),
+            k::QUEUE => Self::Queue(Entry::pull_all(reader)?),
+            k::GROUP => Self::Group(Entry::pull_all(reader)?),
+            k::GROUP_DESC => Self::GroupDesc(Entry::pull_all(reader)?),
             k::GROUP_FEATURES => Self::GroupFeatures(GroupFeatures::pull(reader)?),
-            k::METER => Self::Meter(pull_all(reader)?),
-            k::METER_CONFIG => Self::MeterConfig(pull_all(reader)?),
+            k::METER => Self::Meter(Entry::pull_all(reader)?),
+            k::METER_CONFIG => Self::MeterConfig(Entry::pull_all(reader)?),
             k::METER_FEATURES => Self::MeterFeatures(MeterFeatures::pull(reader)?),
             k::TABLE_FEATURES => Self::TableFeatures(reader.rest().into()),
-            k::PORT_DESC => Self::PortDesc(pull_all(reader)?),
+            k::PORT_DESC => Self::PortDesc(Entry::pull_all(reader)?),
             k::EXPERIMENTER => Self::Experimenter(Experimenter::pull(reader)?),
             _ => {
                 return Err(Refusal::new(
@@ -292,7 +284,10 @@ impl<E> Iterator for EntryMessages<E> {
         if std::mem::replace(&mut self.finished, true) {
             return None;
         }
-        let mut message = self.head.clone();
+        // Most entries are longer than this.
+        let room = (self.head.len() + self.held.len() + 64 * self.entries.len()).min(MAX_MESSAGE);
+        let mut message = Vec::with_capacity(room);
+        message.extend_from_slice(&self.head);
         message.append(&mut self.held);
         for entry in self.entries.by_ref() {
             let before = message.len();

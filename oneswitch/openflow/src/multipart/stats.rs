@@ -97,8 +97,38 @@ pub struct FlowStats {
     pub instructions: Instructions,
 }
 
-impl Entry for FlowStats {
-    fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
+/// Instructions of the last entries of a message, by a hash of their bytes. Entries with the same instructions share them: a table has
+/// few different ones, and comparing costs less than decoding.
+#[derive(Default)]
+struct Recent<'a>([(&'a [u8], Instructions); 16]);
+
+impl<'a> Recent<'a> {
+    fn decode(&mut self, bytes: &'a [u8]) -> Result<Instructions, Refusal> {
+        let decode = || Instructions::decode(bytes, Strictness::Reply);
+        let Some(slot) = self.0.get_mut(Self::place(bytes)) else {
+            return decode();
+        };
+        if slot.0 != bytes {
+            *slot = (bytes, decode()?);
+        }
+        Ok(slot.1.clone())
+    }
+
+    /// Returns the upper four bits of a multiplicative hash (Knuth, The Art of Computer Programming, vol. 3, section 6.4).
+    fn place(bytes: &[u8]) -> usize {
+        let hash = bytes.chunks_exact(8).fold(0u64, |hash, word| {
+            let word = word.try_into().map_or(0, u64::from_le_bytes);
+            (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        });
+        (hash >> 60) as usize
+    }
+}
+
+impl FlowStats {
+    /// Bytes of an entry without match and instructions.
+    const HEADER: usize = 48;
+
+    fn pull_sharing<'a>(reader: &mut Reader<'a>, recent: &mut Recent<'a>) -> Result<Self, Refusal> {
         let mut entry = sized_entry(reader)?;
         entry.skip(2)?;
         let [table_id, _] = entry.array()?;
@@ -124,8 +154,25 @@ impl Entry for FlowStats {
             packet_count: entry.u64()?,
             byte_count: entry.u64()?,
             matching: Match::pull(&mut entry)?,
-            instructions: Instructions::decode(entry.rest(), Strictness::Reply)?,
+            instructions: recent.decode(entry.rest())?,
         })
+    }
+}
+
+impl Entry for FlowStats {
+    fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
+        Self::pull_sharing(reader, &mut Recent::default())
+    }
+
+    fn pull_all(reader: &mut Reader<'_>) -> Result<Vec<Self>, Refusal> {
+        // Most are as long as the first.
+        let length = u16_at(reader.peek(), 0).map_or(0, usize::from);
+        let mut flows = Vec::with_capacity(reader.len() / length.max(Self::HEADER));
+        let mut recent = Recent::default();
+        while !reader.is_empty() {
+            flows.push(Self::pull_sharing(reader, &mut recent)?);
+        }
+        Ok(flows)
     }
 
     fn put(&self, out: &mut Vec<u8>) {
