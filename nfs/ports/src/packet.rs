@@ -171,7 +171,7 @@ impl Packet {
     }
 
     /// Extends the frame by `count` bytes in front and returns the whole frame; the content of the new bytes is undefined. Leaves the
-    /// frame unchanged and returns None if there is no room.
+    /// frame unchanged and returns None if the buffer has fewer free bytes in front of it.
     #[inline]
     #[must_use]
     pub fn push_front(&mut self, count: usize) -> Option<&mut [u8]> {
@@ -191,7 +191,7 @@ impl Packet {
     }
 
     /// Extends the frame by `count` bytes at its end and returns the whole frame; the content of the new bytes is undefined. Leaves
-    /// the frame unchanged and returns None if there is no room.
+    /// the frame unchanged and returns None if the buffer has fewer free bytes behind it.
     #[inline]
     #[must_use]
     pub fn push_back(&mut self, count: usize) -> Option<&mut [u8]> {
@@ -203,7 +203,7 @@ impl Packet {
     }
 
     /// Removes `removed` bytes in front, adds `added` there, and gives the frame a length, all at once; returns the whole frame. The content of new bytes
-    /// is undefined. Leaves the frame unchanged and returns None if there is no room.
+    /// is undefined. Leaves the frame unchanged and returns None if the buffer is too short for the new one.
     #[inline]
     #[must_use]
     pub fn reframe(&mut self, removed: usize, added: usize, length: usize) -> Option<&mut [u8]> {
