@@ -25,7 +25,7 @@ CONSTANTS = Path(__file__).with_name("constants.toml")
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer packets: done in 50 s, after the build")
+    parser.add_argument("--quick", action="store_true", help="fewer packets: about a minute, after the build")
     options = parser.parse_args()
     constants = tomllib.loads(CONSTANTS.read_text())
     measured = functions.costs()
