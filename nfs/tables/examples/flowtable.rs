@@ -5,7 +5,7 @@
 //! | `keys N` | makes N keys and a table for them | bytes of the table |
 //! | `fill THREADS` | empties the table, inserts all keys | operations per microsecond of all threads; inserted |
 //! | `lookup THREADS MILLIS` | looks up all keys in random order, in bulks of 32 | ns per lookup; found; looked up |
-//! | `lines MILLIS` | reads two random cache lines per key, prefetched in bulks of 32, from as much memory as the table's: no table with two buckets per key can be faster | ns per key; 1; 1 |
+//! | `lines MILLIS` | reads the keys in that order, and two random cache lines for each, prefetched in bulks of 32, from as much memory as the table's: no table with two buckets per key can be faster | ns per key; 1; 1 |
 //! | `beside MILLIS` | as `lookup` on one thread, while another removes and inserts other keys | as `lookup`, and that thread's operations per microsecond |
 //! | `mixed MILLIS` | nine bulks of lookups, then 32 keys removed and inserted | ns per operation; found; looked up |
 //!
@@ -166,18 +166,21 @@ impl Bench {
             word.store(1, Ordering::Relaxed);
         }
         let lines = (words.len() / LINE_WORDS) as u64;
-        let (mut state, mut keys, mut sum) = (1, 0_u64, 0);
+        let (mut keys, mut sum) = (0_u64, 0);
+        let mut bulks = self.shuffled.chunks_exact(BULK).cycle();
         let deadline = Instant::now() + Duration::from_millis(millis);
         let begin = cpu_nanos();
         while Instant::now() < deadline {
-            for _ in 0..64 {
-                let places: [[usize; 2]; BULK] = std::array::from_fn(|_| {
-                    let random = mix(&mut state);
-                    [random >> 32, random & 0xffff_ffff]
-                        .map(|random| ((random * lines) >> 32) as usize * LINE_WORDS)
-                });
-                for place in places.as_flattened() {
-                    nf_arena::prefetch(words, *place);
+            for bulk in bulks.by_ref().take(64) {
+                let mut places = [[0; 2]; BULK];
+                for (place, key) in places.iter_mut().zip(bulk) {
+                    let random =
+                        u64::from(u32::from(key.source)) | u64::from(key.source_port) << 32;
+                    let random = random.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    *place = [random >> 32, random & 0xffff_ffff]
+                        .map(|random| ((random * lines) >> 32) as usize * LINE_WORDS);
+                    nf_arena::prefetch(words, place[0]);
+                    nf_arena::prefetch(words, place[1]);
                 }
                 for place in places.as_flattened() {
                     sum += words[*place].load(Ordering::Relaxed);

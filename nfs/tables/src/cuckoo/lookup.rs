@@ -4,7 +4,7 @@ use crate::{Entry, Key, Now};
 
 use super::{
     place::Place,
-    record::{self, Renewal},
+    record::{self, Fresh, Renewal},
     slots::{Core, Found},
     words::Words,
 };
@@ -39,18 +39,19 @@ impl<K: Key, W: Words> Core<K, W> {
     pub(super) fn lookup_bulk(&self, keys: &[K], now: &Now, found: &mut [Option<Entry>]) {
         let count = keys.len().min(found.len());
         let (keys, found) = (&keys[..count], &mut found[..count]);
+        let fresh = Fresh::at(now);
         let mut bulks = keys.chunks_exact(BULK);
         let mut found_bulks = found.chunks_exact_mut(BULK);
         for (keys, found) in bulks.by_ref().zip(found_bulks.by_ref()) {
             if let (Ok(keys), Ok(found)) = (keys.try_into(), found.try_into()) {
-                self.lookup_chunk::<BULK>(keys, now, found);
+                self.lookup_chunk::<BULK>(keys, now, &fresh, found);
             }
         }
         let mut bulks = bulks.remainder().chunks_exact(SMALL_BULK);
         let mut found_bulks = found_bulks.into_remainder().chunks_exact_mut(SMALL_BULK);
         for (keys, found) in bulks.by_ref().zip(found_bulks.by_ref()) {
             if let (Ok(keys), Ok(found)) = (keys.try_into(), found.try_into()) {
-                self.lookup_chunk::<SMALL_BULK>(keys, now, found);
+                self.lookup_chunk::<SMALL_BULK>(keys, now, &fresh, found);
             }
         }
         for (key, found) in bulks.remainder().iter().zip(found_bulks.into_remainder()) {
@@ -65,35 +66,31 @@ impl<K: Key, W: Words> Core<K, W> {
         &self,
         keys: &[K; N],
         now: &Now,
+        fresh: &Fresh,
         found: &mut [Option<Entry>; N],
     ) {
-        let places: [Place<K::Lanes>; N] = std::array::from_fn(|index| {
-            let place = self.place(&keys[index]);
+        // Filled in place: an array of `from_fn` would be copied, right after its parts have been written.
+        let mut places = [Place::<K::Lanes>::default(); N];
+        for (place, key) in places.iter_mut().zip(keys) {
+            *place = self.place(key);
             self.prefetch_bucket(place.first());
             self.prefetch_bucket(place.second());
-            place
-        });
-        // A count apart from its array stays in a register.
-        let (mut rest, mut rest_count) = ([0_u8; N], 0);
-        for (index, place) in places.iter().enumerate() {
-            let (data, doubt) = self.glance(place.first(), place.pattern, &place.lanes);
-            found[index] = Some(record::entry(data));
-            // Always written; the next key overwrites it if it does not count.
-            rest[rest_count % N] = index as u8;
-            rest_count += usize::from(doubt | record::staleness(data, now) != 0);
         }
-        let (mut hard, mut hard_count) = ([0_u8; N], 0);
-        for index in &rest[..rest_count.min(N)] {
-            let index = usize::from(*index) % N;
+        let mut rest = 0;
+        for (place, found) in places.iter().zip(found.iter_mut()) {
+            let (data, doubt) = self.glance(place.first(), place.pattern, &place.lanes);
+            *found = Some(record::entry(data));
+            rest = rest + rest + u32::from((doubt != 0) | !fresh.contains(data));
+        }
+        let mut hard = 0;
+        while let Some((bit, index)) = take_first::<N>(&mut rest) {
             let place = &places[index];
             let pattern = place.pattern | record::SECOND;
             let (data, doubt) = self.glance(place.second(), pattern, &place.lanes);
             found[index] = Some(record::entry(data));
-            hard[hard_count % N] = index as u8;
-            hard_count += usize::from(doubt | record::staleness(data, now) != 0);
+            hard |= u32::from((doubt != 0) | !fresh.contains(data)) << bit;
         }
-        for index in &hard[..hard_count.min(N)] {
-            let index = usize::from(*index) % N;
+        while let Some((_, index)) = take_first::<N>(&mut hard) {
             found[index] = self.lookup_placed(&places[index], now);
         }
     }
@@ -134,3 +131,13 @@ impl<K: Key, W: Words> Core<K, W> {
 
 /// The record was moved or removed.
 pub(super) struct Gone;
+
+/// Takes the first of N keys from a set of them; returns its bit and its index. The first key's bit is the highest, so that doubling the set and
+/// adding a bit, a single instruction, adds the next key.
+#[inline(always)]
+fn take_first<const N: usize>(keys: &mut u32) -> Option<(u32, usize)> {
+    const { assert!(N <= u32::BITS as usize) }
+    let bit = keys.checked_ilog2()?;
+    *keys ^= 1 << bit;
+    Some((bit, (N - 1 - bit as usize) % N))
+}

@@ -76,28 +76,28 @@ impl Shape {
         // The product of the mixed tail, a number below 2^TAIL_BITS, and the number of buckets: a bucket's number, then the tag and some
         // redundant bits.
         let product = (tail ^ mixed >> (64 - K::TAIL_BITS)) * self.buckets;
-        let first = product >> K::TAIL_BITS;
+        let first = (product >> K::TAIL_BITS) as u32;
         Place {
             lanes,
             pattern: self.fields.pattern(product << (64 - K::TAIL_BITS)),
-            first: first as u32,
-            second: self.opposite(mixed, first) as u32,
+            first,
+            second: self.opposite(mixed, first),
         }
     }
 
     /// Returns the other possible bucket of a record with these lanes.
     #[inline(always)]
     pub(super) fn other<L: AsRef<[u64]>>(&self, secrets: &Secrets, lanes: &L, bucket: u64) -> u64 {
-        self.opposite(round_of_lanes(secrets, lanes.as_ref()), bucket)
+        self.opposite(round_of_lanes(secrets, lanes.as_ref()), bucket as u32)
+            .into()
     }
 
     #[inline(always)]
-    fn opposite(&self, mixed: u64, bucket: u64) -> u64 {
-        let sum = (u64::from(mixed as u32) * self.buckets) >> 32;
+    fn opposite(&self, mixed: u64, bucket: u32) -> u32 {
+        let sum = ((u64::from(mixed as u32) * self.buckets) >> 32) as u32;
         // A subtraction modulo the number of buckets. A comparison would become a branch that is mispredicted half of the time.
-        let difference = sum.wrapping_sub(bucket);
-        let is_negative = (difference as i64 >> 63) as u64;
-        difference.wrapping_add(is_negative & self.buckets)
+        let (difference, borrows) = sum.overflowing_sub(bucket);
+        difference.wrapping_add(u32::from(borrows).wrapping_neg() & self.buckets as u32)
     }
 
     /// Reconstructs the key of a record whose first bucket is known.

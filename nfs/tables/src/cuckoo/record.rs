@@ -143,13 +143,34 @@ pub(super) fn has_expired(data: u64, now: &Now) -> bool {
     left(data, now) >= lifetime::LIVING_TICKS
 }
 
-/// Returns zero if a record is alive and needs no renewal. Has no branches.
-#[inline(always)]
-pub(super) fn staleness(data: u64, now: &Now) -> u64 {
-    let left = left(data, now);
-    let enough = now.enough_of(data >> CLASS_SHIFT);
-    // If not, one of the differences is negative.
-    (left.wrapping_sub(enough) | (lifetime::LIVING_TICKS - 1).wrapping_sub(left)) >> 63
+/// The expiries of records that are alive and need no renewal, for each class, prepared for many comparisons.
+pub(super) struct Fresh {
+    /// The earliest one, in the leading bits.
+    from: [u64; 4],
+    /// The number of them, in the leading bits.
+    span: [u64; 4],
+}
+
+impl Fresh {
+    /// Moves an expiry to the leading bits, so that subtracting wraps around as expiries do.
+    const LEAD: u32 = 64 - (lifetime::EXPIRY_SPAN.ilog2() + EXPIRY_SHIFT);
+
+    #[inline]
+    pub(super) fn at(now: &Now) -> Self {
+        let lead = |ticks: u64| ticks << (Self::LEAD + EXPIRY_SHIFT);
+        let enough: [u64; 4] = std::array::from_fn(|class| now.enough_of(class as u64));
+        Self {
+            from: enough.map(|enough| lead(now.tick() + enough)),
+            span: enough.map(|enough| lead(lifetime::LIVING_TICKS - enough)),
+        }
+    }
+
+    /// Tells whether a record is alive and needs no renewal. Has no branches.
+    #[inline(always)]
+    pub(super) fn contains(&self, data: u64) -> bool {
+        let class = (data >> CLASS_SHIFT) as usize % 4;
+        (data << Self::LEAD).wrapping_sub(self.from[class]) < self.span[class]
+    }
 }
 
 /// Tells whether `data` expires later than `other`.

@@ -114,10 +114,15 @@ impl<K: Key, W: Words> Core<K, W> {
     #[inline(always)]
     pub(super) fn glance(&self, bucket: u64, pattern: u64, lanes: &K::Lanes) -> (u64, u64) {
         let words = self.words.window(self.base(bucket), bucket_words::<K>());
-        let data = std::array::from_fn(|slot| words.load(slot, Ordering::Acquire));
-        // If none may match, any will do: it is in doubt.
-        let candidates = self.candidates(data, pattern) | 1 << (SLOTS - 1);
-        let slot = candidates.trailing_zeros() as usize % SLOTS;
+        // If none may match, the last one will do: it is in doubt.
+        let slot = (0..SLOTS - 1).rev().fold(SLOTS - 1, |found, slot| {
+            let data = words.load(slot, Ordering::Acquire);
+            if self.shape.fields.matches(data, pattern) {
+                slot
+            } else {
+                found
+            }
+        });
         let before = words.load(slot, Ordering::Acquire);
         let mut doubt = self.shape.fields.mismatch(before, pattern);
         let base = lanes_offset::<K>() + slot * size_of::<K::Lanes>() / 8;
