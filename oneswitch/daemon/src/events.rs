@@ -6,10 +6,11 @@ mod status;
 mod writers;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::BytesMut;
 use oneswitch_core::{Bridge, OffloadError, OffloadHello, OffloadRequest, SwitchIndex};
+use socket2::Socket;
 use tokio::sync::{mpsc, oneshot};
 
 pub use problem::Problem;
@@ -187,15 +188,37 @@ impl Backlog {
 pub struct Handle {
     commands: mpsc::UnboundedSender<Command>,
     backlog: Arc<Backlog>,
+    /// The session's socket while the session lives, if bytes can be written to it as they are.
+    socket: Weak<Socket>,
 }
 
 impl Handle {
-    pub fn new(commands: mpsc::UnboundedSender<Command>, backlog: Arc<Backlog>) -> Self {
-        Self { commands, backlog }
+    pub fn new(
+        commands: mpsc::UnboundedSender<Command>,
+        backlog: Arc<Backlog>,
+        socket: Weak<Socket>,
+    ) -> Self {
+        Self {
+            commands,
+            backlog,
+            socket,
+        }
     }
 
-    /// Queues complete messages; returns the number of bytes waiting to be written.
-    pub fn write(&self, bytes: Vec<u8>) -> usize {
+    /// Writes complete messages, or queues what the socket does not take at once; returns the number of bytes waiting to be written.
+    pub fn write(&self, mut bytes: Vec<u8>) -> usize {
+        if self.backlog.bytes() == 0 {
+            // Nothing waits, so nothing is overtaken, and the session need not wake up for it. The session finds errors.
+            let sent = self
+                .socket
+                .upgrade()
+                .and_then(|socket| socket.send(&bytes).ok());
+            match sent {
+                Some(count) if count == bytes.len() => return 0,
+                Some(count) => drop(bytes.drain(..count)),
+                None => {}
+            }
+        }
         let backlog = self.backlog.add(bytes.len());
         self.send(Command::Write(bytes));
         backlog

@@ -6,6 +6,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
 use std::pin::Pin;
@@ -62,6 +63,12 @@ impl QuietUnixStream {
             self.full = Some(full);
         }
         result
+    }
+}
+
+impl AsFd for QuietUnixStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

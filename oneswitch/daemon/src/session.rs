@@ -2,11 +2,13 @@
 //!
 //! A session is one task. It hands chunks of complete messages to the engine as [`Event::Frames`] and resumes reading on
 //! [`Command::Resume`](crate::events::Command::Resume): at most one chunk per connection is in flight, so a busy engine slows its peers down instead of filling memory. The
-//! engine's output arrives as [`Command::Write`](crate::events::Command::Write).
+//! engine writes to the socket itself while it takes everything; the rest arrives as [`Command::Write`](crate::events::Command::Write).
 
 mod frames;
 mod hello;
 mod pump;
+#[cfg(test)]
+mod socket_tests;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +21,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::events::{Backlog, Event, Handle, Peer};
+use crate::stream::Transport;
 pub use frames::{is_echo, is_private, messages};
 pub use pump::Timing;
 
@@ -39,7 +42,7 @@ pub async fn run<S>(
     events: &mpsc::UnboundedSender<Event>,
 ) -> Ended
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: Transport,
 {
     let mut buffer = BytesMut::new();
     let versions = hello::supported(&peer);
@@ -62,7 +65,9 @@ where
     };
     let (sender, commands) = mpsc::unbounded_channel();
     let backlog = Arc::<Backlog>::default();
-    let handle = Handle::new(sender, Arc::clone(&backlog));
+    let socket = stream.socket().map(Arc::new);
+    let weak = socket.as_ref().map(Arc::downgrade).unwrap_or_default();
+    let handle = Handle::new(sender, Arc::clone(&backlog), weak);
     let is_switch = matches!(peer, Peer::Switch(..));
     let up = Event::Up {
         connection,
@@ -77,6 +82,8 @@ where
             .run(stream, buffer, commands)
             .await
     };
+    // The stream is dropped already, so this closes the connection, before the engine learns of its end.
+    drop(socket);
     // The engine may have stopped; then the result does not matter.
     let _ = events.send(Event::Down {
         connection,

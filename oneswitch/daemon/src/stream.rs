@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, IoSlice};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,12 @@ use tokio_rustls::TlsStream;
 use crate::endpoint::{Active, Passive};
 use crate::quiet_unix::QuietUnixStream;
 use crate::tls::Tls;
+
+/// The bytes of a connection.
+pub trait Transport: AsyncRead + AsyncWrite + Unpin {
+    /// Returns its socket once more, if bytes are written to it as they are.
+    fn socket(&self) -> Option<socket2::Socket>;
+}
 
 /// A connection, ready for OpenFlow.
 pub enum Stream {
@@ -70,6 +76,18 @@ macro_rules! each {
             Stream::Tls($stream) => $call,
         }
     };
+}
+
+impl Transport for Stream {
+    /// Returns `None` with TLS, and without a free file descriptor.
+    fn socket(&self) -> Option<socket2::Socket> {
+        let socket = match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tls(_) => return None,
+        };
+        socket.try_clone_to_owned().ok().map(Into::into)
+    }
 }
 
 impl AsyncRead for Stream {

@@ -6,6 +6,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::quiet_unix::QuietUnixStream;
+use crate::stream::Stream;
 
 /// HELLO of a peer that offers version 1.3 only in its header.
 const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 9];
@@ -18,6 +20,12 @@ fn peer_on(target: &str) -> Peer {
         target: Arc::from(target),
         dialled: None,
         address: String::new(),
+    }
+}
+
+impl Transport for DuplexStream {
+    fn socket(&self) -> Option<socket2::Socket> {
+        None
     }
 }
 
@@ -459,7 +467,16 @@ async fn what_a_peer_said_before_it_left_is_heard() {
     let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
     let (sender, mut events) = mpsc::unbounded_channel();
     let peer = peer_on("unix:/x");
-    let ended = tokio::spawn(async move { run(ours, 7, peer, Timing::LOCAL, &sender).await });
+    let ended = tokio::spawn(async move {
+        run(
+            Stream::Unix(QuietUnixStream::new(ours).unwrap()),
+            7,
+            peer,
+            Timing::LOCAL,
+            &sender,
+        )
+        .await
+    });
     let mut theirs = theirs;
     theirs.write_all(&HELLO).await.unwrap();
     let Some(Event::Up { handle, .. }) = events.recv().await else {
