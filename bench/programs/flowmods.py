@@ -3,6 +3,7 @@
 Pipelined additions; one deletion of all rules; and additions by ``ovs-ofctl add-flows``, which waits for each rule.
 ``relay_...``: the same through a bare relay (relay.c), to one Open vSwitch or, for ``replicated_...``, to two, which
 have the bridges of oneswitchd's: what any process between a controller and the same switches costs on these cores.
+Each way starts when the switches of the one before have freed what it deleted, so that none pays for another.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.control_plane import Oneswitchd
+from lab.ovs import VSWITCHD
 from lab.server import Lab
 from lab.spec import LabSpec
 from programs.openflow import OpenFlowClient, add_flow
@@ -25,6 +27,8 @@ from programs.relay import Relay
 PORTS = 4
 # An ``ovs-ofctl`` that waits longer than this for its flows hangs.
 OFCTL_LIMIT_S = 120
+# A process that takes less than a clock tick of CPU time (10 ms) in this time rests.
+REST_S, REST_LIMIT_S = 0.05, 2.0
 
 
 @dataclass(frozen=True)
@@ -80,15 +84,25 @@ class OneByOne:
 
 @dataclass(frozen=True)
 class Ways:
-    """Ways to switches: directly to one, through a relay, and through oneswitchd."""
+    """Ways to switches: directly to one, through a relay, and through oneswitchd; and the processes of all switches."""
 
     direct: str
     relay: str
     oneswitchd: Oneswitchd
+    switches: tuple[int, ...]
 
     def targets(self) -> tuple[str, str, str]:
         """Return where controllers connect."""
         return self.direct, self.relay, self.oneswitchd.management
+
+    def rest(self) -> None:
+        """Return when the switches and oneswitchd rest."""
+        pids = (*self.switches, self.oneswitchd.pid)
+        before = None
+        deadline = time.monotonic() + REST_LIMIT_S
+        while (now := [cpu_s(pid) for pid in pids]) != before and time.monotonic() < deadline:
+            before = now
+            time.sleep(REST_S)
 
 
 def main() -> None:
@@ -107,7 +121,8 @@ def main() -> None:
         relay, relay_to_both = (stack.enter_context(Relay(*targets)) for targets in (virts[:1], virts))
         oneswitchd.wait_up()
         direct = one.state.switches[0].virt
-        by_port, by_both = (Ways(direct, each.target, oneswitchd) for each in (relay, relay_to_both))
+        pids = tuple(switch.processes[VSWITCHD] for lab in (one, two, relayed) for switch in lab.state.switches)
+        by_port, by_both = (Ways(direct, each.target, oneswitchd, pids) for each in (relay, relay_to_both))
         matching = [measure(by_port, arguments.rules, matches_in_port=True) for _ in range(repetitions)]
         others = [measure(by_both, arguments.rules, matches_in_port=False) for _ in range(repetitions)]
         waiting = arguments.one_by_one
@@ -127,10 +142,13 @@ def measure(ways: Ways, rules: int, *, matches_in_port: bool) -> Sample:
     pid = ways.oneswitchd.pid
     with ExitStack() as stack:
         one, relay, two = (stack.enter_context(OpenFlowClient(target)) for target in ways.targets())
+        ways.rest()
         direct_s = install(one, messages)
         delete_direct_s = delete(one)
+        ways.rest()
         relay_s = install(relay, messages)
         delete(relay)
+        ways.rest()
         before = cpu_s(pid)
         proxy_s = install(two, messages)
         between = cpu_s(pid)
@@ -176,8 +194,11 @@ def one_by_one(ways: Ways, rules: int, *, matches_in_port: bool) -> OneByOne:
         file.writelines(lines)
         file.flush()
         direct, relay, proxy = ways.targets()
+        ways.rest()
         direct_s = ofctl("add-flows", direct, file.name)
+        ways.rest()
         relay_s = ofctl("add-flows", relay, file.name)
+        ways.rest()
         before = cpu_s(ways.oneswitchd.pid)
         proxy_s = ofctl("add-flows", proxy, file.name)
         spent = cpu_s(ways.oneswitchd.pid) - before
