@@ -1,6 +1,8 @@
 """Flow-mods through oneswitchd to two Open vSwitch, compared with the same sender at one Open vSwitch.
 
 Pipelined additions; one deletion of all rules; and additions by ``ovs-ofctl add-flows``, which waits for each rule.
+Rules match in_port, each time the next one, so that both switches get some, in turns; ``one_switch_...``: all match the
+same one, so that one switch gets all, as directly; ``replicated_...``: they match none, so that both switches get all.
 ``relay_...``: the same through a bare relay (relay.c), to one Open vSwitch or, for ``replicated_...``, to two, which
 have the bridges of oneswitchd's: what any process between a controller and the same switches costs on these cores.
 Each way starts when the switches of the one before have freed what it deleted, so that none pays for another.
@@ -13,6 +15,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,9 +129,13 @@ def main() -> None:
         matching = [measure(by_port, arguments.rules, matches_in_port=True) for _ in range(repetitions)]
         others = [measure(by_both, arguments.rules, matches_in_port=False) for _ in range(repetitions)]
         waiting = arguments.one_by_one
-        matching_one = [one_by_one(by_port, waiting, matches_in_port=True) for _ in range(repetitions)]
-        others_one = [one_by_one(by_both, waiting, matches_in_port=False) for _ in range(repetitions)]
-    figures = report(arguments.rules, matching, others) | report_one_by_one(waiting, matching_one, others_one)
+        figures = report(arguments.rules, matching, others) | {"one_by_one_rules": waiting}
+        for prefix, ways, in_ports in (
+            ("one_by_one_", by_port, range(1, PORTS + 1)),
+            ("one_switch_one_by_one_", by_port, (1,)),
+            ("replicated_one_by_one_", by_both, ()),
+        ):
+            figures |= report_one_by_one(prefix, [one_by_one(ways, waiting, in_ports) for _ in range(repetitions)])
     print(json.dumps(figures))
 
 
@@ -183,13 +190,12 @@ def delete(client: OpenFlowClient) -> float:
     return time.perf_counter() - start
 
 
-def one_by_one(ways: Ways, rules: int, *, matches_in_port: bool) -> OneByOne:
-    """Send the same rules on all ways, each added when the previous one is confirmed."""
+def one_by_one(ways: Ways, rules: int, in_ports: Sequence[int]) -> OneByOne:
+    """Send the same rules on all ways, each added when the last one is confirmed; they match these ports in turns."""
     lines = []
     for number in range(rules):
-        port = 1 + number % PORTS
-        match = f"in_port={port},ip,metadata={number}" if matches_in_port else f"ip,metadata={number}"
-        lines.append(f"priority=10,{match},actions=output:{port}\n")
+        match = f"in_port={in_ports[number % len(in_ports)]}," if in_ports else ""
+        lines.append(f"priority=10,{match}ip,metadata={number},actions=output:{1 + number % PORTS}\n")
     with tempfile.NamedTemporaryFile("w", suffix=".flows") as file:
         file.writelines(lines)
         file.flush()
@@ -209,8 +215,10 @@ def one_by_one(ways: Ways, rules: int, *, matches_in_port: bool) -> OneByOne:
 
 def ofctl(*arguments: str) -> float:
     """Run ``ovs-ofctl`` and measure its seconds."""
+    # A limit of Python's own would look every 50 ms whether it has ended.
+    limited = ["timeout", str(OFCTL_LIMIT_S), "ovs-ofctl", "-O", "OpenFlow13", *arguments]
     start = time.perf_counter()
-    subprocess.run(["ovs-ofctl", "-O", "OpenFlow13", *arguments], check=True, timeout=OFCTL_LIMIT_S)
+    subprocess.run(limited, check=True)
     return time.perf_counter() - start
 
 
@@ -225,16 +233,15 @@ def median(values: list[float]) -> float:
     return round(statistics.median(values), 3)
 
 
-def report_one_by_one(rules: int, matching: list[OneByOne], others: list[OneByOne]) -> dict[str, float | int]:
+def report_one_by_one(prefix: str, samples: list[OneByOne]) -> dict[str, float]:
     """Return medians of ``ovs-ofctl``'s time per rule."""
-    figures: dict[str, float | int] = {"one_by_one_rules": rules}
-    for prefix, samples in (("one_by_one_", matching), ("replicated_one_by_one_", others)):
-        figures[f"{prefix}direct_us"] = median([s.direct_us for s in samples])
-        figures[f"{prefix}proxy_us"] = median([s.proxy_us for s in samples])
-        figures[f"{prefix}ratio"] = median([s.ratio for s in samples])
-        figures[f"relay_{prefix}ratio"] = median([s.relay_ratio for s in samples])
-        figures[f"{prefix}proxy_cpu_us"] = median([s.proxy_cpu_us for s in samples])
-    return figures
+    return {
+        f"{prefix}direct_us": median([s.direct_us for s in samples]),
+        f"{prefix}proxy_us": median([s.proxy_us for s in samples]),
+        f"{prefix}ratio": median([s.ratio for s in samples]),
+        f"relay_{prefix}ratio": median([s.relay_ratio for s in samples]),
+        f"{prefix}proxy_cpu_us": median([s.proxy_cpu_us for s in samples]),
+    }
 
 
 def report(rules: int, matching: list[Sample], others: list[Sample]) -> dict[str, float | int | str]:
