@@ -198,6 +198,8 @@ fn a_closure_that_calls_its_slab_is_found() {
 fn workers_share_a_slab() {
     const CAPACITY: usize = 40;
     let (slab, _arena) = slab::<[u64; 20]>(CAPACITY);
+    // The rest is less than one worker wants: the slab becomes full even if the workers run one after the other.
+    let held: Vec<SlabId> = (0..30).filter_map(|_| slab.insert([7; 20])).collect();
     let full = AtomicUsize::new(0);
     thread::scope(|scope| {
         for worker in 0..4_u64 {
@@ -236,7 +238,10 @@ fn workers_share_a_slab() {
         }
     });
     assert!(full.into_inner() > 0, "the slab was never full");
-    assert_eq!(slab.len(), 0);
+    assert_eq!(slab.len(), held.len());
+    for id in held {
+        assert_eq!(slab.remove(id), Some([7; 20]));
+    }
     let all: HashSet<_> = (0..CAPACITY).map(|_| slab.insert([0; 20])).collect();
     assert!(all.len() == CAPACITY && !all.contains(&None));
     assert_eq!(slab.insert([0; 20]), None);
