@@ -38,14 +38,14 @@ def main() -> None:
     repetitions = 5 if arguments.quick else 15
     single, server = LabSpec.star(snics=0, substrate="dummy"), LabSpec.demo(substrate="dummy")
     with ExitStack() as stack:
-        one, two, relayed = (stack.enter_context(Lab(spec).start()) for spec in (single, server, server))
+        labs = one, two, relayed = tuple(stack.enter_context(Lab(spec).start()) for spec in (single, server, server))
         oneswitchd = stack.enter_context(Oneswitchd(two.server_toml))
         virts = [switch.virt for switch in relayed.state.switches]
         oneswitchd.wait_up()
         direct, samples = one.state.switches[0].virt, []
         for matches, targets in ((True, virts[:1]), (False, virts)):
             with Relay(*targets) as relay:
-                ways = Ways(direct, relay.target, oneswitchd)
+                ways = Ways(direct, relay.target, oneswitchd, labs)
                 samples.append(measure(ways, arguments.flows, repetitions, matches_in_port=matches))
     print(json.dumps(report(arguments.flows, *samples)))
 
@@ -60,6 +60,7 @@ def measure(ways: Ways, flows: int, repetitions: int, *, matches_in_port: bool) 
             client.delete_all()
             client.send(messages)
             client.barrier()
+        ways.rest()
         samples = []
         for _ in range(repetitions):
             direct_s, relay_s = (seconds(client, flows) for client in clients[:2])

@@ -87,12 +87,12 @@ class OneByOne:
 
 @dataclass(frozen=True)
 class Ways:
-    """Ways to switches: directly to one, through a relay, and through oneswitchd; and the processes of all switches."""
+    """Ways to switches: directly to one, through a relay, and through oneswitchd; and the labs of all switches."""
 
     direct: str
     relay: str
     oneswitchd: Oneswitchd
-    switches: tuple[int, ...]
+    labs: tuple[Lab, ...]
 
     def targets(self) -> tuple[str, str, str]:
         """Return where controllers connect."""
@@ -100,7 +100,8 @@ class Ways:
 
     def rest(self) -> None:
         """Return when the switches and oneswitchd rest."""
-        pids = (*self.switches, self.oneswitchd.pid)
+        switches = [switch.processes[VSWITCHD] for lab in self.labs for switch in lab.state.switches]
+        pids = (*switches, self.oneswitchd.pid)
         before = None
         deadline = time.monotonic() + REST_LIMIT_S
         while (now := [cpu_s(pid) for pid in pids]) != before and time.monotonic() < deadline:
@@ -118,14 +119,13 @@ def main() -> None:
     repetitions = 3 if arguments.quick else 9
     single, server = LabSpec.star(snics=0, substrate="dummy"), LabSpec.demo(substrate="dummy")
     with ExitStack() as stack:
-        one, two, relayed = (stack.enter_context(Lab(spec).start()) for spec in (single, server, server))
+        labs = one, two, relayed = tuple(stack.enter_context(Lab(spec).start()) for spec in (single, server, server))
         oneswitchd = stack.enter_context(Oneswitchd(two.server_toml))
         virts = [switch.virt for switch in relayed.state.switches]
         relay, relay_to_both = (stack.enter_context(Relay(*targets)) for targets in (virts[:1], virts))
         oneswitchd.wait_up()
         direct = one.state.switches[0].virt
-        pids = tuple(switch.processes[VSWITCHD] for lab in (one, two, relayed) for switch in lab.state.switches)
-        by_port, by_both = (Ways(direct, each.target, oneswitchd, pids) for each in (relay, relay_to_both))
+        by_port, by_both = (Ways(direct, each.target, oneswitchd, labs) for each in (relay, relay_to_both))
         matching = [measure(by_port, arguments.rules, matches_in_port=True) for _ in range(repetitions)]
         others = [measure(by_both, arguments.rules, matches_in_port=False) for _ in range(repetitions)]
         waiting = arguments.one_by_one
