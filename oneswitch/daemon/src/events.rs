@@ -188,7 +188,7 @@ impl Backlog {
 pub struct Handle {
     commands: mpsc::UnboundedSender<Command>,
     backlog: Arc<Backlog>,
-    /// The session's socket while the session lives, if bytes can be written to it as they are.
+    /// The session's socket while bytes may be written to it directly.
     socket: Weak<Socket>,
 }
 
@@ -208,7 +208,8 @@ impl Handle {
     /// Writes complete messages, or queues what the socket does not take at once; returns the number of bytes waiting to be written.
     pub fn write(&self, mut bytes: Vec<u8>) -> usize {
         if self.backlog.bytes() == 0 {
-            // Nothing waits, so nothing is overtaken, and the session need not wake up for it. The session finds errors.
+            // The queue is empty, so writing here keeps the order and spares the session a wake-up. The session runs on this thread, so it
+            // cannot queue anything before `add`. After an error the message is queued, and the session's own write fails.
             let sent = self
                 .socket
                 .upgrade()

@@ -2,7 +2,7 @@
 //!
 //! A session is one task. It hands chunks of complete messages to the engine as [`Event::Frames`] and resumes reading on
 //! [`Command::Resume`](crate::events::Command::Resume): at most one chunk per connection is in flight, so a busy engine slows its peers down instead of filling memory. The
-//! engine writes to the socket itself while it takes everything; the rest arrives as [`Command::Write`](crate::events::Command::Write).
+//! engine writes to the socket itself while nothing is queued; the rest, and everything over TLS, arrives as [`Command::Write`](crate::events::Command::Write).
 
 mod frames;
 mod hello;
@@ -66,8 +66,8 @@ where
     let (sender, commands) = mpsc::unbounded_channel();
     let backlog = Arc::<Backlog>::default();
     let socket = stream.socket().map(Arc::new);
-    let weak = socket.as_ref().map(Arc::downgrade).unwrap_or_default();
-    let handle = Handle::new(sender, Arc::clone(&backlog), weak);
+    let shared = socket.as_ref().map(Arc::downgrade).unwrap_or_default();
+    let handle = Handle::new(sender, Arc::clone(&backlog), shared);
     let is_switch = matches!(peer, Peer::Switch(..));
     let up = Event::Up {
         connection,
@@ -78,12 +78,12 @@ where
     let reason = if events.send(up).is_err() {
         "the engine has stopped".to_owned()
     } else {
-        pump::Pump::new(connection, version, is_switch, timing, backlog, events)
-            .run(stream, buffer, commands)
-            .await
+        pump::Pump::new(
+            connection, version, is_switch, timing, backlog, socket, events,
+        )
+        .run(stream, buffer, commands)
+        .await
     };
-    // The stream is dropped already, so this closes the connection, before the engine learns of its end.
-    drop(socket);
     // The engine may have stopped; then the result does not matter.
     let _ = events.send(Event::Down {
         connection,

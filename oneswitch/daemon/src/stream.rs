@@ -17,9 +17,9 @@ use crate::endpoint::{Active, Passive};
 use crate::quiet_unix::QuietUnixStream;
 use crate::tls::Tls;
 
-/// The bytes of a connection.
+/// A byte stream to a peer.
 pub trait Transport: AsyncRead + AsyncWrite + Unpin {
-    /// Returns its socket once more, if bytes are written to it as they are.
+    /// Returns a duplicate of its socket; `None` if the stream transforms its bytes.
     fn socket(&self) -> Option<socket2::Socket>;
 }
 
@@ -79,7 +79,7 @@ macro_rules! each {
 }
 
 impl Transport for Stream {
-    /// Returns `None` with TLS, and without a free file descriptor.
+    /// Returns `None` for TLS, and if no file descriptor is free.
     fn socket(&self) -> Option<socket2::Socket> {
         let socket = match self {
             Self::Tcp(stream) => stream.as_fd(),

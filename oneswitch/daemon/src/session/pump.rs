@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use openflow13::kind;
+use socket2::Socket;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::{sleep_until, Instant};
@@ -81,6 +82,8 @@ pub struct Pump<'a> {
     events: &'a mpsc::UnboundedSender<Event>,
     /// Bytes in `unsent` and on their way to it; shared with the engine.
     backlog: Arc<Backlog>,
+    /// While it is here, the engine writes to it if nothing is queued.
+    socket: Option<Arc<Socket>>,
     unsent: VecDeque<Vec<u8>>,
     /// Bytes of the first of `unsent` that are written.
     sent: usize,
@@ -112,6 +115,7 @@ impl<'a> Pump<'a> {
         is_switch: bool,
         timing: Timing,
         backlog: Arc<Backlog>,
+        socket: Option<Arc<Socket>>,
         events: &'a mpsc::UnboundedSender<Event>,
     ) -> Self {
         let now = Instant::now();
@@ -122,6 +126,7 @@ impl<'a> Pump<'a> {
             timing,
             events,
             backlog,
+            socket,
             unsent: VecDeque::new(),
             sent: 0,
             unflushed: false,
@@ -309,6 +314,8 @@ impl<'a> Pump<'a> {
     /// everything.
     fn fall_mute(&mut self) {
         self.mute = true;
+        // The engine must not write either: the last message may be half written.
+        self.socket = None;
         self.unflushed = false;
         let unsent: usize = self.unsent.drain(..).map(|bytes| bytes.len()).sum();
         self.backlog.remove(unsent - std::mem::take(&mut self.sent));

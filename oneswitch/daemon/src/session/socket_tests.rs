@@ -1,9 +1,13 @@
 //! Writing to a session whose transport is a bare socket.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use socket2::Socket;
+use tokio::io::ReadBuf;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -15,16 +19,23 @@ use crate::stream::Stream;
 const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 9];
 const OUR_HELLO: usize = 16;
 
-/// A session after the handshake: the peer's end, the engine's, and the result.
-async fn established() -> (
+/// The peer's end, the engine's, its events, and the result.
+type Established = (
     StdUnixStream,
     Handle,
     mpsc::UnboundedReceiver<Event>,
     JoinHandle<Ended>,
-) {
+);
+
+/// Creates a session with a completed handshake.
+async fn established() -> Established {
+    established_over(|stream| stream).await
+}
+
+async fn established_over<T: Transport + Send + 'static>(over: fn(Stream) -> T) -> Established {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut theirs = theirs.into_std().unwrap();
-    let stream = Stream::Unix(QuietUnixStream::new(ours).unwrap());
+    let stream = over(Stream::Unix(QuietUnixStream::new(ours).unwrap()));
     let peer = Peer::Controller {
         target: Arc::from("punix:/c"),
         dialled: None,
@@ -88,4 +99,65 @@ async fn a_peer_that_has_left_ends_the_session_whatever_is_written() {
     assert_eq!(handle.backlog(), 0);
     // The socket is closed: a write afterwards goes nowhere and harms nothing.
     handle.write(b"later".to_vec());
+}
+
+/// A socket of which the session's own writes fail, as without a free file descriptor to wait with, while its duplicate works.
+struct Broken(Stream);
+
+impl Transport for Broken {
+    fn socket(&self) -> Option<Socket> {
+        self.0.socket()
+    }
+}
+
+impl AsyncRead for Broken {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Broken {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        // The session's HELLO.
+        match bytes.len() {
+            OUR_HELLO => Pin::new(&mut self.0).poll_write(cx, bytes),
+            _ => Poll::Ready(Err(io::ErrorKind::Other.into())),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[tokio::test]
+async fn no_message_follows_half_of_one() {
+    let (mut peer, handle, _events, _ended) = established_over(Broken).await;
+    while handle.write(vec![1; 100_000]) == 0 {}
+    // The session fails to write the rest.
+    while handle.backlog() > 0 {
+        tokio::task::yield_now().await;
+    }
+    peer.set_nonblocking(true).unwrap();
+    let mut drain = || {
+        let mut found = Vec::new();
+        assert!(peer.read_to_end(&mut found).is_err(), "closed");
+        found
+    };
+    assert!(drain().len() % 100_000 != 0, "no message was cut");
+    handle.write(vec![2; 100]);
+    tokio::task::yield_now().await;
+    assert_eq!(drain(), b"");
 }
