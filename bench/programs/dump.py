@@ -60,7 +60,7 @@ def measure(ways: Ways, flows: int, repetitions: int, *, matches_in_port: bool) 
             client.delete_all()
             client.send(messages)
             client.barrier()
-        ways.rest()
+        ways.wait_idle()
         samples = []
         for _ in range(repetitions):
             direct_s, relay_s = (seconds(client, flows) for client in clients[:2])

@@ -1,11 +1,12 @@
 """Flow-mods through oneswitchd to two Open vSwitch, compared with the same sender at one Open vSwitch.
 
 Pipelined additions; one deletion of all rules; and additions by ``ovs-ofctl add-flows``, which waits for each rule.
-Rules match in_port, each time the next one, so that both switches get some, in turns; ``one_switch_...``: all match the
-same one, so that one switch gets all, as directly; ``replicated_...``: they match none, so that both switches get all.
+Rules match four in_ports in turns, so that one switch gets two rules, and then the other; ``one_switch_...``: all match
+the same one, so that one switch gets all, as directly; ``replicated_...``: they match none, so that both get all.
 ``relay_...``: the same through a bare relay (relay.c), to one Open vSwitch or, for ``replicated_...``, to two, which
 have the bridges of oneswitchd's: what any process between a controller and the same switches costs on these cores.
-Each way starts when the switches of the one before have freed what it deleted, so that none pays for another.
+Before each way, the program waits until all switches are idle; otherwise a way would pay for freeing the rules of the
+previous one.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -30,8 +32,8 @@ from programs.relay import Relay
 PORTS = 4
 # An ``ovs-ofctl`` that waits longer than this for its flows hangs.
 OFCTL_LIMIT_S = 120
-# A process that takes less than a clock tick of CPU time (10 ms) in this time rests.
-REST_S, REST_LIMIT_S = 0.05, 2.0
+# A process is idle if its CPU time stays within one clock tick (10 ms) for IDLE_S.
+IDLE_S, IDLE_LIMIT_S = 0.05, 2.0
 
 
 @dataclass(frozen=True)
@@ -98,15 +100,18 @@ class Ways:
         """Return where controllers connect."""
         return self.direct, self.relay, self.oneswitchd.management
 
-    def rest(self) -> None:
-        """Return when the switches and oneswitchd rest."""
+    def wait_idle(self) -> None:
+        """Wait until the switches and oneswitchd are idle; warn if they still work after `IDLE_LIMIT_S`."""
         switches = [switch.processes[VSWITCHD] for lab in self.labs for switch in lab.state.switches]
         pids = (*switches, self.oneswitchd.pid)
-        before = None
-        deadline = time.monotonic() + REST_LIMIT_S
-        while (now := [cpu_s(pid) for pid in pids]) != before and time.monotonic() < deadline:
+        before: list[float] = []
+        deadline = time.monotonic() + IDLE_LIMIT_S
+        while (now := [cpu_s(pid) for pid in pids]) != before:
+            if time.monotonic() > deadline:
+                print(f"... the switches still work after {IDLE_LIMIT_S:g} s", file=sys.stderr)
+                return
             before = now
-            time.sleep(REST_S)
+            time.sleep(IDLE_S)
 
 
 def main() -> None:
@@ -149,13 +154,13 @@ def measure(ways: Ways, rules: int, *, matches_in_port: bool) -> Sample:
     pid = ways.oneswitchd.pid
     with ExitStack() as stack:
         one, relay, two = (stack.enter_context(OpenFlowClient(target)) for target in ways.targets())
-        ways.rest()
+        ways.wait_idle()
         direct_s = install(one, messages)
         delete_direct_s = delete(one)
-        ways.rest()
+        ways.wait_idle()
         relay_s = install(relay, messages)
         delete(relay)
-        ways.rest()
+        ways.wait_idle()
         before = cpu_s(pid)
         proxy_s = install(two, messages)
         between = cpu_s(pid)
@@ -200,11 +205,11 @@ def one_by_one(ways: Ways, rules: int, in_ports: Sequence[int]) -> OneByOne:
         file.writelines(lines)
         file.flush()
         direct, relay, proxy = ways.targets()
-        ways.rest()
+        ways.wait_idle()
         direct_s = ofctl("add-flows", direct, file.name)
-        ways.rest()
+        ways.wait_idle()
         relay_s = ofctl("add-flows", relay, file.name)
-        ways.rest()
+        ways.wait_idle()
         before = cpu_s(ways.oneswitchd.pid)
         proxy_s = ofctl("add-flows", proxy, file.name)
         spent = cpu_s(ways.oneswitchd.pid) - before
@@ -215,7 +220,7 @@ def one_by_one(ways: Ways, rules: int, in_ports: Sequence[int]) -> OneByOne:
 
 def ofctl(*arguments: str) -> float:
     """Run ``ovs-ofctl`` and measure its seconds."""
-    # A limit of Python's own would look every 50 ms whether it has ended.
+    # subprocess's own timeout polls every 50 ms, which is too coarse.
     limited = ["timeout", str(OFCTL_LIMIT_S), "ovs-ofctl", "-O", "OpenFlow13", *arguments]
     start = time.perf_counter()
     subprocess.run(limited, check=True)

@@ -10,9 +10,9 @@ passes both.
 ``..._added_us``: longer than directly (p50); ``relay_..._added_us``: the same through the relay; ``..._relay_ratio``:
 one divided by the other; null where the relay adds less than `LEAST_US`, which says nothing.
 
-``one_core_...``: the same again, half as often, with all processes on one core. Otherwise, where the kernel places them
-decides more than what they do: waking a core that halts takes longer than passing a message. On one core, a round trip
-is the CPU time of all that takes part in it.
+``one_core_...``: the same again, half as often, with all processes on one core. Otherwise, the kernel's choice of cores
+matters more than the processes' own work: waking a halted core takes longer than passing a message. On one core, a
+round trip is the CPU time of all that takes part in it.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measure_all(count: int) -> dict[str, float | None]:
-    """Start all switches and what is before them, and measure ``count`` round trips of each kind on each way."""
+    """Start all switches, relays and oneswitchd, and measure ``count`` round trips of each kind on each way."""
     spec = LabSpec.demo(substrate="dummy")
     with ExitStack() as stack:
         one, *relayed = [stack.enter_context(Lab(spec.reference()).start()) for _ in range(3)]
