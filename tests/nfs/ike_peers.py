@@ -7,6 +7,7 @@
 
 import json
 import os
+import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -243,7 +244,16 @@ class Peers:
         )
 
     def pings(self, host: str, count: int) -> subprocess.Popen[str]:
-        """Start pinging the other site every 5 ms."""
+        """Start pinging the other site every 5 ms, until as many answers have come; see `all_return`."""
         ends = {"west": (WEST, EAST), "east": (EAST, WEST)}[host]
-        command = ["ping", "-q", "-i", "0.005", "-c", str(count), "-W", "10", "-I", *ends]
+        # Without -w, ping does not wait longer than 5 ms for the last answer.
+        command = ["ping", "-i", "0.005", "-c", str(count), "-w", "60", "-I", *ends]
         return self.hosts.popen(host, command, stdout=subprocess.PIPE, text=True)
+
+    def all_return(self, pings: subprocess.Popen[str], count: int) -> None:
+        """Check that each ping was answered once; otherwise tell what the function dropped, and how the logs end."""
+        said, _ = pings.communicate(timeout=90)
+        answered = re.findall(r"bytes from .*icmp_seq=(\d+)", said)
+        if sorted(map(int, answered)) != list(range(1, count + 1)):
+            logs = "".join(f"\n{host}: {charon.log()[-2000:]}" for host, charon in self.charons.items())
+            raise AssertionError(f"{said}dropped: {self.ask('status')['packets_dropped']}{logs}")

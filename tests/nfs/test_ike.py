@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,11 +28,6 @@ def peers(directory: Path) -> Iterator[Peers]:
         yield peers
 
 
-def all_returned(pings: subprocess.Popen[str], count: int) -> None:
-    said, _ = pings.communicate(timeout=60)
-    assert f"{count} packets transmitted, {count} received" in said, said
-
-
 def test_packets_pass_a_nat_both_ways_while_both_sides_change_keys(peers: Peers) -> None:
     first = peers.spis("outbound")
     pings = [peers.pings("west", 300), peers.pings("east", 300)]
@@ -44,7 +38,7 @@ def test_packets_pass_a_nat_both_ways_while_both_sides_change_keys(peers: Peers)
         await_that(lambda before=before: peers.spis("outbound")[:1] not in ([], before[:1]))
         rekeyings += 1
     for each in pings:
-        all_returned(each, 300)
+        peers.all_return(each, 300)
     assert first[0] not in peers.spis("outbound")
     dropped = peers.ask("status")["packets_dropped"]
     assert not [reason for reason in dropped if reason.startswith("esp") or "association" in reason], dropped
@@ -53,10 +47,10 @@ def test_packets_pass_a_nat_both_ways_while_both_sides_change_keys(peers: Peers)
 
 def test_the_gateway_and_its_daemon_follow_a_new_mapping_of_the_nat(peers: Peers) -> None:
     peers.translate("meta l4proto udp masquerade to :7000-7010")
-    all_returned(peers.pings("east", 20), 20)
+    peers.all_return(peers.pings("east", 20), 20)
     port = peers.tunnel()["port"]
     assert 7000 <= port <= 7010
-    all_returned(peers.pings("west", 20), 20)
+    peers.all_return(peers.pings("west", 20), 20)
     await_that(lambda: f"192.0.2.254[{port}]" in peers.swanctl("west", "--list-sas"))
 
 
@@ -66,14 +60,14 @@ def test_a_lifetime_in_packets_leads_to_new_keys_without_loss(peers: Peers) -> N
     await_that(lambda: not peers.tunnel())
     peers.connect()
     before = peers.spis("outbound")
-    all_returned(peers.pings("west", 150), 150)
+    peers.all_return(peers.pings("west", 150), 150)
     await_that(lambda: peers.spis("outbound")[:1] not in ([], before[:1]))
     # More than the old keys may protect.
-    all_returned(peers.pings("west", 350), 350)
+    peers.all_return(peers.pings("west", 350), 350)
 
 
 def test_another_instance_gets_the_tunnels_and_new_keys(peers: Peers) -> None:
-    all_returned(peers.pings("west", 10), 10)
+    peers.all_return(peers.pings("west", 10), 10)
     before = peers.spis("outbound")
     peers.nf.kill()
     peers.nf.wait()
@@ -82,7 +76,7 @@ def test_another_instance_gets_the_tunnels_and_new_keys(peers: Peers) -> None:
     # The peer has seen the numbers of the old keys already.
     await_that(lambda: peers.spis("outbound")[:1] not in ([], before[:1]))
     peers.await_path()
-    all_returned(peers.pings("west", 20), 20)
+    peers.all_return(peers.pings("west", 20), 20)
 
 
 def test_another_instance_need_not_wait_until_the_plugin_looks(directory: Path) -> None:
@@ -97,20 +91,20 @@ def test_another_instance_need_not_wait_until_the_plugin_looks(directory: Path) 
 
 
 def test_tunnels_follow_the_state_to_another_instance_and_keep_their_keys(peers: Peers) -> None:
-    all_returned(peers.pings("west", 10), 10)
+    peers.all_return(peers.pings("west", 10), 10)
     before = peers.tunnel()["associations"]
     peers.move()
     after = await_that(lambda: peers.tunnel().get("associations", []))
     for old, new in zip(before, after, strict=True):
         assert old["spi"] == new["spi"]
         assert old["sequence"] <= new["sequence"]
-    all_returned(peers.pings("east", 20), 20)
-    all_returned(peers.pings("west", 20), 20)
+    peers.all_return(peers.pings("east", 20), 20)
+    peers.all_return(peers.pings("west", 20), 20)
     assert [each["spi"] for each in peers.tunnel()["associations"]] == [each["spi"] for each in before]
 
 
 def test_charon_knows_the_use_of_a_tunnel_and_its_end_removes_it(peers: Peers) -> None:
-    all_returned(peers.pings("east", 10), 10)
+    peers.all_return(peers.pings("east", 10), 10)
     packets = peers.tunnel()["associations"][0]["packets"]
     assert packets >= 10
     assert re.search(rf" {packets} packets, +\d+s ago", peers.swanctl("west", "--list-sas"))
@@ -154,19 +148,19 @@ def test_two_gateways_have_extended_sequence_numbers_and_ipv6_outside_without_a_
         for host in ("west", "east"):
             peers.load(host, proposals="aes128gcm16-esn")
         peers.connect()
-        all_returned(peers.pings("east", 20), 20)
+        peers.all_return(peers.pings("east", 20), 20)
         tunnel = peers.tunnel()
         assert (tunnel["peer"], tunnel["port"]) == ("198.51.100.7", None)
         assert {(each["esn"], each["bits"]) for each in tunnel["associations"]} == {(True, 128)}
         before = peers.spis("outbound")
         peers.swanctl("west", "--rekey", "--child=net")
         await_that(lambda: peers.spis("outbound")[:1] not in ([], before[:1]))
-        all_returned(peers.pings("west", 20), 20)
+        peers.all_return(peers.pings("west", 20), 20)
         peers.swanctl("west", "--terminate", "--ike=peer")
         for host in ("west", "east"):
             peers.load(host, ends=ENDS_IPV6)
         peers.connect()
-        all_returned(peers.pings("west", 20), 20)
+        peers.all_return(peers.pings("west", 20), 20)
         assert (peers.tunnel()["peer"], peers.tunnel()["port"]) == ("2001:db8:2::7", None)
 
 
@@ -176,7 +170,7 @@ def test_the_example_of_the_documentation_makes_a_tunnel(directory: Path) -> Non
         peers.charons["east"].load_text(exchanged(EXAMPLE.read_text()))
         await_that(lambda: peers.spis("outbound"))
         peers.await_path()
-        all_returned(peers.pings("west", 20), 20)
+        peers.all_return(peers.pings("west", 20), 20)
         assert peers.tunnel()["associations"][0]["esn"]
 
 

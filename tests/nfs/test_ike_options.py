@@ -1,7 +1,6 @@
 """What charon offers beside keys, with the function `ipsec` at one end and strongSwan's libipsec at the other."""
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,9 +42,7 @@ def connect(peers: Peers, west: str = "", **both: Any) -> None:
 
 def pass_both_ways(peers: Peers) -> None:
     for host in ("west", "east"):
-        pings: subprocess.Popen[str] = peers.pings(host, 10)
-        said, _ = pings.communicate(timeout=60)
-        assert "10 packets transmitted, 10 received" in said, said
+        peers.all_return(peers.pings(host, 10), 10)
 
 
 def test_certificates_replace_preshared_keys(peers: Peers) -> None:
@@ -85,8 +82,7 @@ def test_rekeying_starts_by_bytes_and_by_time(peers: Peers) -> None:
         before = peers.spis("outbound")
         pings = peers.pings("west", 100)
         await_that(lambda before=before: peers.spis("outbound")[:1] not in ([], before[:1]))
-        said, _ = pings.communicate(timeout=60)
-        assert "100 packets transmitted, 100 received" in said, said
+        peers.all_return(pings, 100)
         peers.swanctl("west", "--terminate", "--ike=peer")
         await_that(lambda: not peers.tunnel())
 
