@@ -93,7 +93,7 @@ def crossings(nfs: int, offload: bool) -> float:
     return counted / (packets * FRAME_BYTES)
 
 
-def filtering(offloaded: float, flows: int, rounds: int, rules: int = RULES) -> dict[str, float]:
+def filtering(offloaded: float, flows: int, rules: int, rounds: int) -> dict[str, float]:
     """Filter traffic by rules, a part of which is on the sNIC; return the hypervisor switch's CPU time.
 
     A packet is dropped where its rule is. All that the sNIC does not filter crosses PCIe.
