@@ -38,7 +38,8 @@ def main() -> None:
     repetitions = 5 if arguments.quick else 15
     single, server = LabSpec.star(snics=0, substrate="dummy"), LabSpec.demo(substrate="dummy")
     with ExitStack() as stack:
-        labs = one, two, relayed = tuple(stack.enter_context(Lab(spec).start()) for spec in (single, server, server))
+        labs = tuple(stack.enter_context(Lab(spec).start()) for spec in (single, server, server))
+        one, two, relayed = labs
         oneswitchd = stack.enter_context(Oneswitchd(two.server_toml))
         virts = [switch.virt for switch in relayed.state.switches]
         oneswitchd.wait_up()

@@ -124,7 +124,8 @@ def main() -> None:
     repetitions = 3 if arguments.quick else 9
     single, server = LabSpec.star(snics=0, substrate="dummy"), LabSpec.demo(substrate="dummy")
     with ExitStack() as stack:
-        labs = one, two, relayed = tuple(stack.enter_context(Lab(spec).start()) for spec in (single, server, server))
+        labs = tuple(stack.enter_context(Lab(spec).start()) for spec in (single, server, server))
+        one, two, relayed = labs
         oneswitchd = stack.enter_context(Oneswitchd(two.server_toml))
         virts = [switch.virt for switch in relayed.state.switches]
         relay, relay_to_both = (stack.enter_context(Relay(*targets)) for targets in (virts[:1], virts))

@@ -94,7 +94,7 @@ async fn bytes_that_a_socket_does_not_take_follow_in_order() {
 async fn a_peer_that_has_left_ends_the_session_whatever_is_written() {
     let (peer, handle, _events, ended) = established().await;
     drop(peer);
-    handle.write(b"to nobody".to_vec());
+    handle.write(b"unread".to_vec());
     assert_eq!(ended.await.unwrap().reason, "closed by the peer");
     assert_eq!(handle.backlog(), 0);
     // The socket is closed: a write afterwards goes nowhere and harms nothing.
