@@ -12,7 +12,7 @@ from lab.programs import environment
 from lab.server import Lab
 
 _POLL_S = 0.005
-_LOOK_S = 0.05  # at a migration, which shares the agent's CPU with the answers
+_WAIT_S = 10.0  # in a request for the end of a migration
 _APPLIED_S = 10.0
 _INSTANCES = "/api/v1/instances"
 
@@ -96,11 +96,17 @@ class Function:
             TimeoutError: it has not ended.
         """
         deadline = time.monotonic() + timeout_s
-        while (shown := self.client.get(f"/api/v1/migrations/{epoch}").json())["outcome"] is None:
-            if time.monotonic() > deadline:
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            shown = self._look(epoch, min(left, _WAIT_S))
+            if shown["outcome"] is not None:
+                return shown
+            if not left:
                 raise TimeoutError(f"migration {epoch} is still at {shown['step']!r} after {timeout_s:g} s")
-            time.sleep(_LOOK_S)
-        return shown
+
+    def _look(self, epoch: int, wait_s: float) -> dict[str, Any]:
+        """Return a migration at its end, or after ``wait_s``. Asking often would take CPU time from it."""
+        return self.client.get(f"/api/v1/migrations/{epoch}", params={"wait_s": wait_s}).json()
 
     def move(self, target: str) -> dict[str, Any]:
         """Move it, and wait until it is active there; return the migration.

@@ -130,7 +130,8 @@ class ApiConfig(_Section):
         certificate, key: PEM files for addresses ``tls:HOST:PORT``.
         tokens: file of tokens; see `nfagent.api.access`.
         anonymous: rights of clients without a token over TCP.
-        streams: how many clients may follow events or the dashboard at the same time; each takes a thread.
+        streams: how many clients may follow events or the dashboard, or wait for migrations, at the same time; each
+            takes a thread.
     """
 
     listen: Annotated[list[Listen], Field(min_length=1)] = ["unix:/run/nfagent/nfagent.sock"]

@@ -15,6 +15,7 @@ _log = logging.getLogger(__name__)
 _EVERY_S = 30.0
 _NAMES_S = 2.0  # at most this often: each start and end is an event
 _STOP_S = 5.0
+_NAMING = ("instance.", "process.", "migration.ended")  # events after which a log may need another name
 
 
 class LogKeeper:
@@ -86,7 +87,7 @@ class LogKeeper:
     def _run(self) -> None:
         looked, seen = time.monotonic(), -1
         while not self._stopping.wait(_NAMES_S):
-            if not self._store.wait(seen, _EVERY_S) and self._store.is_ending:
+            if not self._store.wait(seen, _EVERY_S, _NAMING) and self._store.is_ending:
                 return
             seen = self._store.last_event
             try:

@@ -188,7 +188,7 @@ class Reconciler:
                         self._causes[woken] = event.payload.get("traceparent")
                     self._schedule.wake(woken)
             if len(found) < _BATCH:
-                self._store.wait(last, _FOLLOW_S)
+                self._store.wait(last, _FOLLOW_S, (*WAKING, *_RETURNS))
 
     def _is_slow(self, key: str) -> bool:
         """Return whether an instance's next step starts or deletes it: slow, and without waiting packets."""

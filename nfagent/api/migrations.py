@@ -1,15 +1,23 @@
 """``/api/v1/migrations``; administrators only."""
 
-from apiflask import APIBlueprint
+import time
+from collections.abc import Callable
 
-from nfagent.api.schemas import MigrationOrder, MigrationOut, MigrationPage, MigrationQuery
+from apiflask import APIBlueprint
+from flask import request
+
+from nfagent.api.bridge import IS_GONE
+from nfagent.api.schemas import MigrationLook, MigrationOrder, MigrationOut, MigrationPage, MigrationQuery
 from nfagent.api.services import client, services
+from nfagent.api.streams import is_still
 from nfagent.errors import UnknownError
-from nfagent.store import migrations
+from nfagent.model import Migration
+from nfagent.store import Store, migrations
 
 blueprint = APIBlueprint("migrations", __name__, tag="migrations")
 
 _EPOCH_MAX = 2**63 - 1
+_LOOK_S = 1.0  # interval of checking that a waiting client is connected and still authorised
 
 
 @blueprint.post("/migrations")
@@ -49,12 +57,45 @@ def _id(reference: str | None) -> str | None:
 
 
 @blueprint.get("/migrations/<int:epoch>")
+@blueprint.input(MigrationLook, location="query")
 @blueprint.output(MigrationOut)
-@blueprint.doc(responses=[403])
-def show_migration(epoch: int) -> MigrationOut:
-    """Show a migration."""
-    client().require_admin("migrations")
-    found = migrations.find(services().desired.store.read, epoch) if epoch <= _EPOCH_MAX else None
+@blueprint.doc(responses=[403, 503])
+def show_migration(epoch: int, query_data: MigrationLook) -> MigrationOut:
+    """Show a migration, at once or at its end.
+
+    A client that waits for the end by ``wait_s`` takes no CPU time from the migration; one that asks again and again
+    does, and packets wait longer for it. It counts as one that follows events.
+    """
+    known, who = services(), client()
+    who.require_admin("migrations")
+    store, found = known.desired.store, None
+    if epoch <= _EPOCH_MAX:
+        found = migrations.find(store.read, epoch)
+    if found is not None and found.ended is None and query_data.wait_s:
+        environ = request.environ
+        is_gone = environ.get(IS_GONE) or (lambda: False)
+        give_back = known.streams.take(who)
+        try:
+            found = _await_end(
+                store,
+                epoch,
+                query_data.wait_s,
+                lambda: not is_gone() and is_still(who, lambda: known.access.client(environ)),
+            )
+        finally:
+            give_back()
     if found is None:
         raise UnknownError("migration-unknown", f"unknown migration epoch {epoch}")
     return MigrationOut.of(found)
+
+
+def _await_end(store: Store, epoch: int, wait_s: float, may_go_on: Callable[[], bool]) -> Migration | None:
+    """Return a migration once it has ended, after ``wait_s``, or when the wait may not go on."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        seen = store.last_event  # before reading, so that an end meanwhile is not missed
+        found = migrations.find(store.read, epoch)
+        left = deadline - time.monotonic()
+        if found is None or found.ended is not None or left <= 0 or store.is_ending or not may_go_on():
+            return found
+        store.wait(seen, min(left, _LOOK_S), ("migration.ended",))

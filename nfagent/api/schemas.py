@@ -344,6 +344,14 @@ class MigrationQuery(Page):
     outcome: Literal["none", "done", "rolled-back", "failed", "cancelled"] | None = None
 
 
+class MigrationLook(In):
+    """How to look at a migration."""
+
+    wait_s: Annotated[
+        float, Field(strict=False, ge=0, le=60, description="Answer when it has ended, or after this many seconds")
+    ] = 0.0
+
+
 class MigrationOut(Out):
     """A migration; ``outcome`` null: not ended."""
 

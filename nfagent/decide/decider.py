@@ -231,7 +231,7 @@ class PlacementDecider:
             left = due - time.monotonic()
             if left <= 0:
                 return False, last
-            self._store.wait(last, left)
+            self._store.wait(last, left, _URGENT)
         return False, last
 
     def _is_ending(self) -> bool:

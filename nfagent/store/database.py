@@ -31,11 +31,14 @@ class Change:
 
     Attributes:
         db: the connection, for the modules beside this one.
+        last_event: the id of its newest event; 0: it has none.
+        newest: the same for each type of event.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
         self.last_event = 0
+        self.newest: dict[str, int] = {}
 
     def event(
         self, kind: str, subject: str, project: str | None, payload: dict[str, Any], *, at: float | None = None
@@ -55,7 +58,7 @@ class Change:
         cursor = self.db.execute(
             "INSERT INTO event (time, type, subject, project, payload) VALUES (?, ?, ?, ?, ?)", row
         )
-        self.last_event = cursor.lastrowid or 0
+        self.last_event = self.newest[kind] = cursor.lastrowid or 0
 
 
 class Store:
@@ -80,6 +83,8 @@ class Store:
         self._connecting = threading.Lock()
         self._writing = threading.Lock()
         self._changed = threading.Condition()
+        # By type, since the store was opened; the types of events up to `_first_event` are not known.
+        self._newest: dict[str, int] = {}
         self._ending = False
         self._waiting_since: float | None = None
         try:
@@ -90,7 +95,7 @@ class Store:
         try:
             self._take(directory)
             _upgrade(self.read, self._path)
-            self._last_event = _last_event(self.read)
+            self._last_event = self._first_event = _last_event(self.read)
         except BaseException:
             self.close()
             raise
@@ -167,6 +172,7 @@ class Store:
         if change.last_event:
             with self._changed:
                 self._last_event = max(self._last_event, change.last_event)
+                self._newest |= change.newest
                 self._changed.notify_all()
 
     @contextlib.contextmanager
@@ -199,11 +205,22 @@ class Store:
         """Return the id of the newest event; 0 if there is none yet."""
         return self._last_event
 
-    def wait(self, after: int, timeout_s: float) -> bool:
-        """Wait for an event newer than ``after`` (return True), for the time limit, or for the store's end."""
+    def wait(self, after: int, timeout_s: float, kinds: tuple[str, ...] = ("",)) -> bool:
+        """Wait for an event newer than ``after`` (return True), for the time limit, or for the store's end.
+
+        Args:
+            after: an id.
+            timeout_s: the limit.
+            kinds: prefixes of the types that matter. A thread that names them is not woken by others: each wake-up
+                takes a core from packets that wait.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._last_event > after or self._ending, timeout_s)
-            return self._last_event > after
+            self._changed.wait_for(lambda: self._ending or self._has_newer(after, kinds), timeout_s)
+            return self._has_newer(after, kinds)
+
+    def _has_newer(self, after: int, kinds: tuple[str, ...]) -> bool:
+        known = self._newest.items()
+        return self._first_event > after or any(newest > after and kind.startswith(kinds) for kind, newest in known)
 
     @property
     def is_ending(self) -> bool:

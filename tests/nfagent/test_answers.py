@@ -2,12 +2,15 @@
 
 import json
 import re
+import threading
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from nfagent.api.discretion import GENERIC
+from nfagent.api.migrations import _await_end
+from nfagent.clients import Client
 from nfagent.measurement import Load, Rate
 from nfagent.store import chains, database, instances, migrations, processes
 from server.oneswitchd.answers import BridgeState, Controller, LinkState, Status, SwitchState
@@ -359,6 +362,47 @@ def test_a_migration_has_all_its_members(api: Api, monkeypatch: pytest.MonkeyPat
     for epoch in (3, 2**63 - 1, 2**63):
         detail = f"unknown migration epoch {epoch}"
         problem(api.ask("GET", f"/migrations/{epoch}"), 404, "migration-unknown", "Not Found", detail)
+
+
+def test_a_migration_is_shown_at_its_end(api: Api) -> None:
+    api.fill()
+    with api.store.change() as change:
+        moving = migrations.request(change, LB, "snic0", "hypervisor", "state")
+    assert api.get("/migrations/1", wait_s=0.01)["outcome"] is None
+    shown: list[Any] = []
+    client = threading.Thread(target=lambda: shown.append(api.get("/migrations/1", wait_s=60)))
+    client.start()
+    with api.store.change() as change:
+        moving = migrations.step(change, moving, "prepare")
+    client.join(0.05)
+    assert client.is_alive()
+    with api.store.change() as change:
+        migrations.end(change, moving, "done", None, {})
+    client.join(30)
+    assert [each["outcome"] for each in shown] == ["done"]
+    assert api.streams._taken == 0
+
+
+def test_clients_that_wait_for_migrations_are_limited(api: Api) -> None:
+    api.fill()
+    with api.store.change() as change:
+        migrations.request(change, LB, "snic0", "hypervisor", "state")
+    admin = Client("acme", admin=True)
+    for _ in range(3):
+        api.streams.take(admin)
+    detail = "the limit of 3 clients is reached ([api] streams)"
+    refused = api.ask("GET", "/migrations/1", query_string={"wait_s": 1})
+    problem(refused, 503, "too-many-streams", "Service Unavailable", detail)
+    assert api.get("/migrations/1")["outcome"] is None
+
+
+def test_a_wait_for_a_migration_ends_with_the_agent_or_the_clients_rights(api: Api) -> None:
+    api.fill()
+    with api.store.change() as change:
+        migrations.request(change, LB, "snic0", "hypervisor", "state")
+    assert _await_end(api.store, 1, 60, lambda: False) == migrations.find(api.store.read, 1)
+    api.store.end_waits()
+    assert api.get("/migrations/1", wait_s=60)["outcome"] is None
 
 
 def test_a_fault_has_all_its_members(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,6 +143,30 @@ def test_an_event_is_published_after_its_commit(store: Store) -> None:
     assert store.wait(before, 0)
 
 
+def test_those_who_wait_for_types_of_events_ignore_others(store: Store) -> None:
+    def happen(kind: str) -> None:
+        with store.change() as change:
+            change.event(kind, "it", None, {})
+
+    before = store.last_event
+    happen("migration.step")
+    assert not store.wait(before, 0, ("migration.ended", "process."))
+    assert store.wait(before, 0, ("migration.",))
+    happen("process.active")
+    assert store.wait(before, 0, ("migration.ended", "process."))
+    assert not store.wait(store.last_event, 0, ("process.",))
+
+
+def test_types_of_events_before_the_store_was_opened_are_unknown(store: Store, tmp_path: Path) -> None:
+    with store.change() as change:
+        change.event("migration.step", "it", None, {})
+    store.close()
+    again = Store(tmp_path / "store")
+    assert again.wait(0, 0, ("process.",))
+    assert not again.wait(again.last_event, 0, ("process.",))
+    again.close()
+
+
 def test_waiting_for_events_ends_with_the_event_or_the_store(store: Store) -> None:
     assert not store.wait(store.last_event, 0)
     done: list[bool] = []

@@ -9,11 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from server.errors import ApiNoAnswerError, UsageError
+from server.errors import ApiNoAnswerError, ApiUnreachableError, UsageError
 from unoctl.command import Globals, carry_out
 from unoctl.nf import finding
 from unoctl.nf.client import Json, NfClient
 from unoctl.render import Format, Output, View
+
+_WAIT_S = 1.0  # in a request for the end of a migration
 
 AgentOption = Annotated[
     str | None,
@@ -46,7 +48,24 @@ def until(client: NfClient, look: Callable[[], Any]) -> Any:
         found = look()
         if found is not None:
             return found
-    raise ApiNoAnswerError("nfagent ended while unoctl waited; accepted requests continue when it is back", "nfagent")
+    raise _left()
+
+
+def until_moved(client: NfClient, epoch: int, tell: Callable[[str], None]) -> Json:
+    """Wait for the end of a migration, and tell of its steps meanwhile if it takes long.
+
+    Each step is an event, so following these would take CPU time from nfagent while packets wait.
+    """
+    try:
+        while (found := client.migration(epoch, _WAIT_S))["outcome"] is None:
+            tell(f"migration {epoch}: {found['step']}")
+    except (ApiUnreachableError, ApiNoAnswerError) as error:
+        raise _left() from error
+    return found
+
+
+def _left() -> ApiNoAnswerError:
+    return ApiNoAnswerError("nfagent ended while unoctl waited; accepted requests continue when it is back", "nfagent")
 
 
 def configuration(path: Path) -> Json:

@@ -121,9 +121,9 @@ class NfClient:
         order = {"instance": reference} | ({"target": target} if target else {})
         return self._rest.ask(Json, "POST", "/api/v1/migrations", order)
 
-    def migration(self, epoch: int) -> Json:
-        """One migration."""
-        return self._get(f"migrations/{epoch}")
+    def migration(self, epoch: int, wait_s: float = 0) -> Json:
+        """Return a migration, at its end or after ``wait_s``, which is less than a request's time limit."""
+        return self._get(f"migrations/{epoch}?{urlencode({'wait_s': wait_s})}")
 
     def migrations(self, instance: str | None, most: int) -> list[Json]:
         """Return migrations, newest first; ``instance``: its id."""

@@ -11,7 +11,7 @@ import typer
 from server.errors import ApiRefusedError
 from unoctl.command import FormatOption, Globals, PrettyOption
 from unoctl.nf import chains, finding, views
-from unoctl.nf.asking import AgentOption, NoWaitOption, configuration, run, until
+from unoctl.nf.asking import AgentOption, NoWaitOption, configuration, run, until, until_moved
 from unoctl.nf.client import Json, NfClient
 from unoctl.render import Output, Progress, View
 
@@ -159,7 +159,7 @@ def migrate(
         if no_wait:
             return views.migrations([asked], {asked["instance"]: reference})
         with output.progress(f"moving {reference} to {asked['target']}") as progress:
-            return views.migration(until(client, lambda: _ended(client, asked["epoch"], progress)))
+            return views.migration(until_moved(client, asked["epoch"], progress.update))
 
     run(ctx, agent, chosen, pretty, work)
 
@@ -320,12 +320,6 @@ def _is_gone(client: NfClient, instance: str, progress: Progress) -> bool | None
         raise
     progress.update(f"{found['name']}: {found['reason'] or found['status']}")
     return None
-
-
-def _ended(client: NfClient, epoch: int, progress: Progress) -> Json | None:
-    found = client.migration(epoch)
-    progress.update(f"migration {epoch}: {found['step']}")
-    return found if found["outcome"] is not None else None
 
 
 def _names(client: NfClient) -> dict[str, str]:
