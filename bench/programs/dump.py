@@ -12,9 +12,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from lab.control_plane import Oneswitchd
+from lab.processes import cpu_s
 from lab.server import Lab
 from lab.spec import LabSpec
-from programs.flowmods import PORTS, Ways, cpu_s
+from programs.flowmods import PORTS, Ways
 from programs.openflow import OpenFlowClient, add_flow
 from programs.relay import Relay
 

@@ -34,10 +34,10 @@ from lab.directory import ENVIRONMENT
 from lab.flow_stream import FlowStream
 from lab.flow_tally import FlowTally
 from lab.offload_writer import Writer, writing
+from lab.processes import cpu_s
 from lab.server import Lab
 from lab.spec import LabSpec
 from nfagent.control import Control
-from programs.flowmods import cpu_s
 from programs.openflow import OpenFlowClient
 from server.config import ServerConfig
 

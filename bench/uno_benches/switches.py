@@ -4,7 +4,6 @@ A dummy device drops what exceeds 100 waiting frames, so frames go in by bursts,
 """
 
 import itertools
-import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -14,13 +13,13 @@ from pathlib import Path
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
+from lab.processes import cpu_s
 from lab.unixctl import unixctl
 from tests.unoctl.dummy_ovs import DummySwitch
 
 BURST = 32
 FRAME_BYTES = 1280
 RULES = 65_536
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Pair:
@@ -108,10 +107,10 @@ def filtering(offloaded: float, flows: int, rules: int, rounds: int) -> dict[str
         if there:
             switches.host.add_flows("br", there)
         frames = [frame(n) for n in range(0, rules, step)]
-        before = _cpu(switches.host.vswitchd_pid)
+        before = cpu_s(switches.host.vswitchd_pid)
         for _ in range(rounds):
             switches.inject("eth", frames)
-        spent = _cpu(switches.host.vswitchd_pid) - before
+        spent = cpu_s(switches.host.vswitchd_pid) - before
         crossed = _count(switches.host, "pcie", "pkts")
     return {"offloaded": offloaded, "cpu_s": spent, "crossed": crossed, "packets": len(frames) * rounds}
 
@@ -120,8 +119,3 @@ def _count(switch: DummySwitch, port: str, what: str) -> int:
     """Sum a port's counters of both directions: ``pkts`` or ``bytes``."""
     told = switch.ofctl("dump-ports", "br", port)
     return sum(int(each) for each in re.findall(rf"{what}=(\d+)", told))
-
-
-def _cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
