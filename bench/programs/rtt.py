@@ -1,11 +1,12 @@
 """Round trips through oneswitchd to two Open vSwitch, compared with those through a bare relay and without either.
 
-A flow-mod and its barrier, for a rule on both switches and for one that matches in_port and is on one; and a frame that
-enters at a host's interface, goes up as packet-in, down as packet-out, and leaves at another interface. The client is
-the same everywhere. The relay (relay.c) is one process that passes bytes, so it costs what any process between a
-controller and its switch must cost; for the rule on both switches, it writes to two and waits for both. Its Open
-vSwitch have one bridge each; ``two_bridges_relay_...``: each has the two bridges that oneswitchd's have, and a packet
-passes both.
+A flow-mod and its barrier, for a rule on both switches, for one that matches in_port and is on one, and for such rules
+in turns (``turns_...``: two for one switch, two for the other; directly and through relays on a connection to each);
+and a frame that enters at a host's interface, goes up as packet-in, down as packet-out, and leaves at another
+interface. The client is the same everywhere. The relay (relay.c) is one process that passes bytes, so it costs what any
+process between a controller and its switch must cost; for the rule on both switches, it writes to two and waits for
+both. Its Open vSwitch have one bridge each; ``two_bridges_relay_...``: each has the two bridges that oneswitchd's have,
+and a packet passes both.
 
 ``..._added_us``: longer than directly (p50); ``relay_..._added_us``: the same through the relay; ``..._relay_ratio``:
 one divided by the other; null where the relay adds less than `LEAST_US`, which says nothing.
@@ -24,6 +25,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import cycle
 
 from lab.control_plane import Oneswitchd
 from lab.server import Lab
@@ -83,6 +85,7 @@ def measure_all(count: int) -> dict[str, float | None]:
             samples = measure(count, ways, lambda way, in_port=in_port: barrier_us(clients[way], in_port))
             figures |= report(name, "relay", RELAYS[number], samples)
             figures |= report(name, "two_bridges_relay", TWO_BRIDGES_RELAYS[number], samples)
+        figures |= report("turns", "relay", RELAYS[0], measure_turns(count, virts, oneswitchd.management))
         packets = measure(count, tuple(states), lambda way: packet_in_us(clients[way], *wires[way]))
         figures |= report("packetin", "relay", RELAYS[0], packets)
         figures |= report("packetin", "two_bridges_relay", TWO_BRIDGES_RELAYS[0], packets)
@@ -116,6 +119,17 @@ def measure(count: int, ways: Sequence[str], round_trip: Callable[[str], float])
         for way in ways[:: 1 if turn % 2 else -1]:
             samples[way] += [round_trip(way) for _ in range(BLOCK)]
     return samples
+
+
+def measure_turns(count: int, virts: Sequence[str], oneswitchd: str) -> dict[str, list[float]]:
+    """Measure rules for two switches in turns: two for one of them, which then sleeps while the other gets two."""
+    with ExitStack() as stack:
+        relays = [stack.enter_context(Relay(virt)).target for virt in virts]
+        turns: dict[str, Iterator[tuple[OpenFlowClient, int]]] = {}
+        for way, targets in ((DIRECT, virts), (RELAYS[0], relays), (PROXY, [oneswitchd])):
+            clients = [stack.enter_context(OpenFlowClient(target)) for target in targets]
+            turns[way] = cycle([(clients[n // 2 % len(clients)], 1 + n) for n in range(4)])
+        return measure(count, tuple(turns), lambda way: barrier_us(*next(turns[way])))
 
 
 def barrier_us(client: OpenFlowClient, in_port: int | None) -> float:
