@@ -37,7 +37,7 @@ def test_every_path_is_on_the_page() -> None:
         if not path.startswith("/api/v1/"):
             continue
         pattern = re.sub(r"\\{\w+\\}", r"[$\\w-]+", re.escape(path.removeprefix("/api/v1/")))
-        found = [text for text in asked if re.search(rf"(api |v1/)'?{pattern}(?![\w/-])", text)]
+        found = [text for text in asked if re.search(rf"(api |v1/)[\"']?{pattern}(?![\w/-])", text)]
         assert found, f"{path} is not on the page"
         for method in set(methods) & {"patch", "delete"}:
             assert any(f"-X {method.upper()}" in text for text in found), f"{method} {path} is not on the page"
