@@ -5,9 +5,9 @@
 //! connection a turn answers several requests.) Ports that are polled by threads of their own (DPDK, AF_XDP) do not let packets wait.
 //!
 //! While packets wait, new connections would take longer than the turns: of each, the daemon accepts it, and has one more turn to notice its end; and
-//! each answer waits for this thread to run. So one is kept from before. A turn answers at most ten requests of a connection (`run_connection`): of
+//! each answer waits for this thread to run. So they are kept from before. A turn answers at most ten requests of a connection (`run_connection`): of
 //! eleven that are sent at once, the last one's answer is of a later turn than the first one's. A thread that waited for the first ten would be woken
-//! ten times, which costs the daemon as much as answering does; so it waits on a second connection, whose turn comes after theirs.
+//! ten times, which costs the daemon as much as answering does; so it waits on a second kept connection, whose turn comes after theirs.
 
 use std::{
     io::{self, BufReader, ErrorKind, Read, Write},
