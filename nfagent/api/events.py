@@ -8,10 +8,9 @@ from apiflask import APIBlueprint
 from flask import Response, json, request
 from flask.typing import ResponseReturnValue
 
-from nfagent.api.bridge import IS_GONE
 from nfagent.api.schemas import EventQuery, iso
 from nfagent.api.services import client, services
-from nfagent.api.streams import is_still
+from nfagent.api.streams import is_served
 from nfagent.errors import InvalidError
 from nfagent.model import Event
 from nfagent.store import Store, events
@@ -45,10 +44,7 @@ def follow_events(query_data: EventQuery) -> ResponseReturnValue:
     give_back = known.streams.take(who)
     response = Response(content_type=_TYPE, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
     response.call_on_close(give_back)
-    is_gone = environ.get(IS_GONE) or (lambda: False)
-
-    def may_go_on() -> bool:
-        return not is_gone() and is_still(who, lambda: known.access.client(environ))
+    may_go_on = is_served(who, environ, lambda: known.access.client(environ))
 
     def told(event: Event) -> dict[str, Any]:
         return known.discretion.event(event, admin=who.admin)

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from apiflask import APIBlueprint
 from flask import request
 
-from nfagent.api.bridge import IS_GONE
 from nfagent.api.schemas import MigrationLook, MigrationOrder, MigrationOut, MigrationPage, MigrationQuery
 from nfagent.api.services import client, services
-from nfagent.api.streams import is_still
+from nfagent.api.streams import is_served
 from nfagent.errors import UnknownError
 from nfagent.model import Migration
 from nfagent.store import Store, migrations
@@ -68,20 +67,13 @@ def show_migration(epoch: int, query_data: MigrationLook) -> MigrationOut:
     """
     known, who = services(), client()
     who.require_admin("migrations")
-    store, found = known.desired.store, None
-    if epoch <= _EPOCH_MAX:
-        found = migrations.find(store.read, epoch)
+    store, environ = known.desired.store, request.environ
+    found = migrations.find(store.read, epoch) if epoch <= _EPOCH_MAX else None
     if found is not None and found.ended is None and query_data.wait_s:
-        environ = request.environ
-        is_gone = environ.get(IS_GONE) or (lambda: False)
         give_back = known.streams.take(who)
         try:
-            found = _await_end(
-                store,
-                epoch,
-                query_data.wait_s,
-                lambda: not is_gone() and is_still(who, lambda: known.access.client(environ)),
-            )
+            may_go_on = is_served(who, environ, lambda: known.access.client(environ))
+            found = _await_end(store, epoch, query_data.wait_s, may_go_on)
         finally:
             give_back()
     if found is None:

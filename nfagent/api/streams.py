@@ -2,8 +2,10 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from nfagent.api.bridge import IS_GONE
 from nfagent.clients import Client
 from nfagent.errors import RefusedError, UnavailableError
 
@@ -49,10 +51,21 @@ class Streams:
                 self._tenants -= Counter([client.project])
 
 
-def is_still(client: Client, ask: Callable[[], Client]) -> bool:
-    """Tell whether a client would still be admitted as the same; its token may have been revoked."""
+def is_served(client: Client, environ: Mapping[str, Any], admit: Callable[[], Client]) -> Callable[[], bool]:
+    """Return a function that tells whether the sender of a request is connected and still has its rights.
+
+    Args:
+        client: the sender.
+        environ: of WSGI.
+        admit: admits it again; its token may have been revoked.
+    """
+    is_gone = environ.get(IS_GONE) or (lambda: False)
+    return lambda: not is_gone() and _is_still(client, admit)
+
+
+def _is_still(client: Client, admit: Callable[[], Client]) -> bool:
     try:
-        return ask() == client
+        return admit() == client
     except RefusedError:
         return False
 

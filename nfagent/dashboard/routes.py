@@ -7,9 +7,8 @@ from typing import Any
 from flask import Blueprint, Response, g, json, redirect, request
 from flask.typing import ResponseReturnValue
 
-from nfagent.api.bridge import IS_GONE
 from nfagent.api.services import Services
-from nfagent.api.streams import is_still
+from nfagent.api.streams import is_served
 from nfagent.clients import Client
 from nfagent.dashboard import render, snapshot
 from nfagent.dashboard.board import TICK_S, Board
@@ -75,11 +74,7 @@ class _Views:
         )
         response.call_on_close(give_back)
         seen = request.headers.get("Last-Event-ID") or request.args.get("seen", "")
-        is_gone = environ.get(IS_GONE) or (lambda: False)
-
-        def may_go_on() -> bool:
-            return not is_gone() and is_still(who, lambda: self._known.access.visitor(environ, badge))
-
+        may_go_on = is_served(who, environ, lambda: self._known.access.visitor(environ, badge))
         response.response = _changes(self._board, self._known.desired.store, seen, may_go_on)
         return response
 

@@ -364,22 +364,33 @@ def test_a_migration_has_all_its_members(api: Api, monkeypatch: pytest.MonkeyPat
         problem(api.ask("GET", f"/migrations/{epoch}"), 404, "migration-unknown", "Not Found", detail)
 
 
-def test_a_migration_is_shown_at_its_end(api: Api) -> None:
+def test_a_migration_is_shown_at_its_end(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     api.fill()
     with api.store.change() as change:
         moving = migrations.request(change, LB, "snic0", "hypervisor", "state")
     assert api.get("/migrations/1", wait_s=0.01)["outcome"] is None
+    waits, waiting, wait = list[bool](), threading.Event(), api.store.wait
+
+    def observed(*given: Any) -> bool:
+        waiting.set()
+        waits.append(wait(*given))
+        return waits[-1]
+
+    # Only the event of the end is to wake it.
+    monkeypatch.setattr("nfagent.api.migrations._LOOK_S", 60.0)
+    monkeypatch.setattr(api.store, "wait", observed)
     shown: list[Any] = []
-    client = threading.Thread(target=lambda: shown.append(api.get("/migrations/1", wait_s=60)))
+    client = threading.Thread(target=lambda: shown.append(api.get("/migrations/1", wait_s=60)), daemon=True)
     client.start()
+    assert waiting.wait(30)
+    assert api.streams._taken == 1
     with api.store.change() as change:
         moving = migrations.step(change, moving, "prepare")
-    client.join(0.05)
-    assert client.is_alive()
     with api.store.change() as change:
         migrations.end(change, moving, "done", None, {})
     client.join(30)
     assert [each["outcome"] for each in shown] == ["done"]
+    assert waits == [True]
     assert api.streams._taken == 0
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from nfagent.api import serving, tokens
 from nfagent.api.access import LOCAL, Access
+from nfagent.api.bridge import IS_GONE
 from nfagent.api.serving import Serving, ServingError
-from nfagent.api.streams import Streams, is_still
+from nfagent.api.streams import Streams, is_served
 from nfagent.api.tokens import Tokens, digest
 from nfagent.clients import Client
 from nfagent.errors import ForbiddenError, RefusedError, UnauthorizedError, UnavailableError
@@ -263,9 +264,11 @@ def test_a_changed_or_revoked_token_ends_the_access() -> None:
     def refuse() -> Client:
         raise UnauthorizedError("token-unknown", "x")
 
-    assert is_still(ACME, lambda: ACME)
-    assert not is_still(ACME, lambda: Client("acme", admin=True))
-    assert not is_still(ACME, refuse)
+    assert is_served(ACME, {}, lambda: ACME)()
+    assert not is_served(ACME, {}, lambda: Client("acme", admin=True))()
+    assert not is_served(ACME, {}, refuse)()
+    assert is_served(ACME, {IS_GONE: lambda: False}, lambda: ACME)()
+    assert not is_served(ACME, {IS_GONE: lambda: True}, lambda: ACME)()
 
 
 # ---- listeners

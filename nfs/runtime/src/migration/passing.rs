@@ -129,8 +129,8 @@ struct Line {
     daemon: UnixStream,
     /// Tells that a turn has answered what it could.
     bell: UnixStream,
-    request: Vec<u8>,
-    answer: Vec<u8>,
+    requests: Vec<u8>,
+    answers: Vec<u8>,
 }
 
 impl Line {
@@ -141,17 +141,17 @@ impl Line {
         Ok(Self {
             daemon,
             bell,
-            request,
-            answer,
+            requests: request.repeat(TOO_MANY),
+            answers: answer.repeat(TOO_MANY),
         })
     }
 
     /// Asks so often that more than one turn answers, and waits for the same answers as before.
     fn turn(&self) -> io::Result<()> {
-        (&self.daemon).write_all(&self.request.repeat(TOO_MANY))?;
-        (&self.bell).write_all(&self.request)?;
-        expect(&self.bell, &self.answer)?;
-        expect(&self.daemon, &self.answer.repeat(TOO_MANY))
+        (&self.daemon).write_all(&self.requests)?;
+        (&self.bell).write_all(&self.requests[..self.requests.len() / TOO_MANY])?;
+        expect(&self.bell, &self.answers[..self.answers.len() / TOO_MANY])?;
+        expect(&self.daemon, &self.answers)
     }
 }
 
