@@ -35,6 +35,7 @@ disk = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
 while not ending and os.getppid() == parent:
     fcntl.ioctl(disk, freeze, 0)
     try:
+        os.write(sys.stdout.fileno(), b".")
         deadline = time.monotonic() + stall_s
         while not ending and os.getppid() == parent and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, 0.1))
@@ -93,15 +94,22 @@ class Disk:
         self._filler.unlink(missing_ok=True)
 
     def stall(self, stall_s: float) -> None:
-        """Let all writes wait for that long, again and again."""
+        """Let all writes wait for that long, again and again; return once they do.
+
+        Raises:
+            StartError: the file system cannot be frozen; standard error has the reason.
+        """
         argv = [sys.executable, "-I", "-S", "-c", _STALLER, str(self._place), str(stall_s), str(_SPARE_S)]
-        self._staller = subprocess.Popen(argv, start_new_session=True)
+        self._staller = subprocess.Popen(argv, start_new_session=True, stdout=subprocess.PIPE)
+        assert self._staller.stdout is not None
+        if not self._staller.stdout.read(1):
+            raise StartError(f"cannot freeze the file system {self._place}")
 
     def flow(self) -> None:
         """Stop stalling."""
         if self._staller is not None:
             self._staller.send_signal(signal.SIGTERM)
-            self._staller.wait(_END_S)
+            self._staller.communicate(timeout=_END_S)
             self._staller = None
 
     def close(self) -> None:

@@ -149,8 +149,7 @@ class Store:
             StoreError: it changed something without appending an event.
             DiskFullError: the disk has no room.
         """
-        db = self.read
-        with self._writing, self._timed(), _synchronous(db, outlives):
+        with self._writing, self._timed(), self._synchronous(outlives) as db:
             db.execute("BEGIN IMMEDIATE")
             try:
                 before = db.total_changes
@@ -169,11 +168,24 @@ class Store:
                         f"the disk of {self._path} is full, so nothing was changed; free some space"
                     ) from error
                 raise
+            _mark_for_readers(db)
         if change.last_event:
             with self._changed:
                 self._last_event = max(self._last_event, change.last_event)
                 self._newest |= change.newest
                 self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def _synchronous(self, outlives: Outlives) -> Iterator[sqlite3.Connection]:
+        db = self.read
+        if outlives == "machine":
+            yield db
+            return
+        db.execute("PRAGMA synchronous = NORMAL")
+        try:
+            yield db
+        finally:
+            db.execute("PRAGMA synchronous = FULL")
 
     @contextlib.contextmanager
     def _timed(self) -> Iterator[None]:
@@ -241,16 +253,14 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-@contextlib.contextmanager
-def _synchronous(db: sqlite3.Connection, outlives: Outlives) -> Iterator[None]:
-    if outlives == "machine":
-        yield
-        return
-    db.execute("PRAGMA synchronous = NORMAL")
-    try:
-        yield
-    finally:
-        db.execute("PRAGMA synchronous = FULL")
+def _mark_for_readers(db: sqlite3.Connection) -> None:
+    """Read once, so that readers do not have to write.
+
+    The first to read a new transaction writes its number into the log's index, a mapped file: if the disk stalls, that
+    waits (SQLite's walTryBeginRead; a frozen file system's page faults). Later ones find the number there.
+    """
+    with contextlib.suppress(sqlite3.Error):  # the transaction is on disk
+        db.execute("SELECT 1 FROM event LIMIT 0")
 
 
 def _upgrade(db: sqlite3.Connection, path: Path) -> None:
