@@ -31,8 +31,9 @@ _MARKER_MS = 50  # packets wait while a marker is lost
 _FLIP_S = 0.02  # usually enough for a flip
 _SOON_S = 0.003  # usually enough for what follows a flip
 _FIT_BYTES = 1 << 20
-_HAND_OVER = 2  # version of the processes' hand-over
+_HAND_OVER = 3  # version of the processes' hand-over
 _PAUSE_S = 0.05
+_TRIES, _TRY_MS = 10, 100  # a switch that stands still for a second ends the migration
 
 
 @contextlib.contextmanager
@@ -102,10 +103,7 @@ def _passed_on(move: RunningMigration, prepared: dict[str, Any]) -> dict[str, An
 
     ``sealed`` is encrypted with the migration's secret; it must not be written to the disk, which has that secret.
     """
-    passed: dict[str, Any] = {"rings": prepared["rings"]}
-    if (sealed := prepared.get("sealed")) is not None:
-        passed |= {"secret": move.journal.secret, "sealed": sealed}
-    return passed
+    return {"rings": prepared["rings"], "secret": move.journal.secret, "sealed": prepared.get("sealed")}
 
 
 def copy(move: RunningMigration, old: Peer, new: Peer, prepared: dict[str, Any]) -> None:
@@ -116,8 +114,7 @@ def copy(move: RunningMigration, old: Peer, new: Peer, prepared: dict[str, Any])
     if move.parts.rate_mbps is not None:
         report.rate_mbps = arguments["rate_mbps"] = move.parts.rate_mbps
     with move.journal.timed("hold"):
-        passed = {**_passed_on(move, prepared), "secret": move.journal.secret}
-        held = new.ask("hold", mode="copy", listen=move.listen(), **passed)
+        held = new.ask("hold", mode="copy", listen=move.listen(), **_passed_on(move, prepared))
     with move.journal.timed("precopy"):
         done = old.ask("precopy", timeout_s=COPY_S, to=held["address"], fit_bytes=_FIT_BYTES, **arguments)
     report.rounds, report.state_bytes = done["rounds"], done["bytes"]
@@ -137,36 +134,50 @@ def hand_over(move: RunningMigration) -> None:
     old.phase()
     new.phase()  # both connections are open now
     move.parts.store.checkpoint()
+    with journal.timed("try-way"):
+        markers = _try_way(old, new)
     journal.step("freeze")
-    of_old, of_new, of_agent = _passes(move, old.running.location, new.running.location)
+    first = _unused()
     with journal.timed("freeze"):
-        taken = _begin_to_take(move, new.again(), of_new, of_agent)
-        given = old.ask("give", passes=of_old)
+        taken = _begin_to_take(new.again(), first, markers)
+        given = old.ask("give", first=first)
         told = taken.result()
     journal.report.freeze_us = given["freeze_us"]
     if journal.report.mode == "copy":
         journal.report.state_bytes = (journal.report.state_bytes or 0) + given["bytes"]
-    if why := given.get("unpassed") or told.get("unpassed"):
-        _log.warning("a switch does not say whether packets have passed it: %s", why)
+    if why := told.get("unpassed"):
+        _log.warning("packets of the old process may not have passed the switches: %s", why)
     with journal.timed(COMMIT):
         # On one machine, whatever ends the machine ends both processes and their state, so this need not wait for the
         # disk.
         journal.step(COMMIT, outlives="process" if move.is_local else "machine")
 
 
-def _passes(move: RunningMigration, old: str, new: str) -> tuple[list[str], list[str], list[str]]:
-    """Return the switches that the old process, the new one, and this one let forward what the old one has sent.
+def _try_way(old: Peer, new: Peer) -> int:
+    """Have the old process send markers to the new one, and return how many it sends.
 
-    A process on this machine does, since it does not wait for Python.
+    They follow what waits at the switches, as after one has stood still, and their way is in the caches from then on.
+
+    Raises:
+        TurnBackError: they do not arrive.
     """
-    switches, local = move.parts.switching.passes(old, new), move.parts.local
-    if old in local:
-        return switches, [], []
-    return ([], switches, []) if new in local else ([], [], switches)
+    why = ""
+    for _ in range(_TRIES):
+        first = _unused()
+        markers = old.ask("mark", first=first)["markers"]
+        try:
+            new.ask("marked", first=first, markers=markers, timeout_ms=_TRY_MS)
+        except ControlRefusedError as error:
+            if error.code != "timeout":
+                raise
+            why = error.detail
+        else:
+            return markers
+    raise TurnBackError(f"what its old process sends does not pass the switches to the new one: {why}")
 
 
-def _begin_to_take(move: RunningMigration, new: Peer, of_new: list[str], of_agent: list[str]) -> Future[dict[str, Any]]:
-    """Have the new process wait for the right to send.
+def _begin_to_take(new: Peer, first: int, markers: int) -> Future[dict[str, Any]]:
+    """Have the new process wait for the right to send, and for markers numbered from ``first`` on.
 
     Nothing waits for its answer if the old process fails: it ends when the old process has thawed, or with the new one.
     """
@@ -175,12 +186,7 @@ def _begin_to_take(move: RunningMigration, new: Peer, of_new: list[str], of_agen
 
     def take() -> dict[str, Any]:
         with contextlib.closing(new):
-            unpassed = None
-            if of_agent:
-                new.ask("offered", **limit)
-                unpassed = move.parts.switching.let_pass(of_agent)
-            told = new.ask("commit", passes=of_new, **limit)
-            return told | {"unpassed": unpassed or told.get("unpassed")}
+            return new.ask("commit", first=first, markers=markers, **limit)
 
     beside = ThreadPoolExecutor(1)
     taken = beside.submit(contextvars.copy_context().run, take)

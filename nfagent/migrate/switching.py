@@ -35,11 +35,7 @@ _AT_ONCE_S = 0.1  # for an answer that usually takes 1 ms
 _STALL_MS = 5  # for which a switch may stop to look at its caches at once
 _DATAPATH = re.compile(r"^(\w+)@\S+:$", re.MULTILINE)
 _DURATION = re.compile(r"dump duration *: (\d+)ms")
-_TURN_S = 1.0
-_BATCH = 32  # NETDEV_MAX_BURST
-_BACKLOG_S = 0.05  # while packets wait
 _STATISTICS = "dpif-netdev/pmd-stats-show"
-_RECEIVED = re.compile(r"^main thread:\n\s+packets received: (\d+)", re.MULTILINE)
 _MOST_PATHS = 3
 _MARKER_TYPE = b"\x88\xb5"
 _MARKER_MAGIC = b"nfmg"
@@ -120,20 +116,6 @@ class Switching(Protocol):
         """Remove what led to the old interface."""
         ...
 
-    def passes(self, old: str, new: str) -> list[str]:
-        """Control sockets of the switches on which packets of ``new`` could overtake those of ``old``, in their order.
-
-        Only of those that can be asked from here (nf_runtime::migration::passing).
-        """
-        ...
-
-    def let_pass(self, switches: Sequence[str]) -> str | None:
-        """Let these switches forward what waits at their ports; return why one may not have.
-
-        Where neither process is on this machine; otherwise that one does it (nf_runtime::migration::passing).
-        """
-        ...
-
 
 class ServerSwitching:
     """See `Switching`.
@@ -198,27 +180,6 @@ class ServerSwitching:
     def _on_the_way(self, locations: Sequence[str]) -> list[str]:
         return list(dict.fromkeys((*locations, self._config.hypervisor.name)))
 
-    def passes(self, old: str, new: str) -> list[str]:
-        names = dict.fromkeys((old, self._config.hypervisor.name, new))  # in the order in which packets pass them
-        return [str(path) for name in names if (path := self._control(name)) is not None]
-
-    def _control(self, name: str) -> Path | None:
-        path = Path(self._config.find_switch(name).control or "")
-        try:
-            Unixctl(path, _TURN_S).close()
-        except ToolError as error:
-            _log.info("%s cannot be asked whether packets have passed it: %s", name, error)
-            return None
-        return path
-
-    def let_pass(self, switches: Sequence[str]) -> str | None:
-        try:
-            for path in map(Path, switches):
-                _empty(path, time.monotonic() + _BACKLOG_S)
-        except ToolError as error:
-            return str(error)
-        return None
-
     def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Marking:
         with contextlib.ExitStack() as stack:
             client = self._wiring.client()
@@ -255,34 +216,6 @@ class _Marking:
 
     def close(self) -> None:
         self._client.close()
-
-
-def _empty(switch: Path, deadline: float) -> None:
-    """Wait until none of a switch's ports has a backlog.
-
-    Between two answers its main thread takes up to 32 packets of each. At 32 packets in each turn, some 160,000/s, a
-    backlog cannot be told from traffic: hence the deadline.
-    """
-    before = _received(switch)
-    while (now := _received(switch)) - before >= _BATCH and time.monotonic() < deadline:
-        before = now
-
-
-def _received(switch: Path) -> int:
-    """Return how many packets the main thread has taken from ports; 0: it has no datapath in user space."""
-    try:
-        told = _ask(switch, _STATISTICS)
-    except ToolError:
-        _ask(switch, "version")  # it lives, or this fails, too
-        return 0
-    found = _RECEIVED.search(told)
-    return int(found[1]) if found else 0
-
-
-def _ask(switch: Path, command: str) -> str:
-    """Ask on a connection of its own: on one connection, a turn answers several requests."""
-    with contextlib.closing(Unixctl(switch, _TURN_S)) as control:
-        return control.call(command)
 
 
 def _revalidate(switch: SwitchConfig) -> bool:

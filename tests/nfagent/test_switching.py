@@ -272,46 +272,11 @@ FRAME = (
 )
 
 
-# ---- packets that pass, and current caches
+# ---- current caches
 
 
 def refused(*_: str) -> str:
     raise ToolError("the daemon hangs")
-
-
-def test_packets_pass_the_switches_that_answer_in_the_order_of_the_path(switches: ServerSwitching) -> None:
-    ANSWERS["/run/hub.ctl"] = ANSWERS["/run/snic0.ctl"] = fine
-    assert switches.passes(NIC, HUB) == ["/run/snic0.ctl", "/run/hub.ctl"]
-    assert switches.passes(HUB, NIC) == ["/run/hub.ctl", "/run/snic0.ctl"]
-    del ANSWERS["/run/snic0.ctl"]
-    assert switches.passes(NIC, HUB) == ["/run/hub.ctl"]
-
-
-def test_a_switch_forwards_its_backlog(switches: ServerSwitching) -> None:
-    numbers = [100, 132, 200, 231, 5, 5]
-
-    def counted(*words: str) -> str:
-        assert words == ("dpif-netdev/pmd-stats-show",)
-        return f"main thread:\n  packets received: {numbers.pop(0)}\n  packet recirculations: 9\n"
-
-    ANSWERS["/run/hub.ctl"] = ANSWERS["/run/snic0.ctl"] = counted
-    LOG.clear()
-    assert switches.let_pass(["/run/hub.ctl", "/run/snic0.ctl"]) is None
-    assert numbers == []
-    assert [each for each in LOG if "connect" in each] == [
-        *["connect /run/hub.ctl within 1 s"] * 4,
-        *["connect /run/snic0.ctl within 1 s"] * 2,
-    ]
-
-    def without_statistics(*words: str) -> str:
-        if words != ("version",):
-            raise ToolError("there is no such command")
-        return "1"
-
-    ANSWERS["/run/hub.ctl"] = without_statistics  # a datapath in the kernel has no backlog
-    assert switches.let_pass(["/run/hub.ctl"]) is None
-    ANSWERS["/run/hub.ctl"] = refused
-    assert switches.let_pass(["/run/hub.ctl"]) == "the daemon hangs"
 
 
 def test_caches_are_current_after_two_rounds_of_each_switch(

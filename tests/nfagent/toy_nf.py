@@ -64,7 +64,7 @@ class Toy:
         self.peer: socket.socket | None = None
         self.pending: Shared | None = None
         self.decision = Shared()
-        self.markers = self.released = self.asked = 0
+        self.markers = self.released = self.asked = self.tried = 0
         self.repaired = False
         self.fence: int | None = None
 
@@ -144,7 +144,7 @@ class Toy:
         self.phase = "prepared"
         rings = {"queues": 1, "words": 512, "schema": self.settings.get("schema", 1)}
         told = {"kind": "toy", "schema": "1", "bytes": _BYTES, "config": self.settings, "rings": rings}
-        return told | {"sealed": _sealed(self.secret), "hand_over": self.settings.get("hand_over", 2)}
+        return told | {"sealed": _sealed(self.secret), "hand_over": self.settings.get("hand_over", 3)}
 
     def do_precopy(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""
@@ -157,10 +157,17 @@ class Toy:
             raise RefusalError("peer", f"cannot connect: {error}") from error
         return {"rounds": 1, "bytes": _BYTES, "left": 0}
 
-    def do_give(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
+    def do_mark(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        self._expect("mark", "prepared")
+        assert request["first"] >= 0
+        return {"markers": 1}
+
+    def do_give(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""
         self._expect("give", "prepared")
-        told = {"freeze_us": 300, "bytes": 0, "unpassed": None}
+        assert request["first"] >= 0
+        told = {"freeze_us": 300, "bytes": 0}
         if self.peer is None:
             self.rings.set(_GIVEN)
             self.phase = "given"
@@ -244,11 +251,13 @@ class Toy:
         while self.phase == "holding" and self.decision.get() not in (_GIVEN, _BACK) and time.monotonic() < end:
             time.sleep(0.001)
 
-    def do_offered(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
+    def do_marked(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""
-        self._expect("offered", "holding")
-        if self.pending is None or self.decision.get() != _GIVEN:
-            raise RefusalError("peer", "the right to send was not given")
+        self._expect("marked", "holding")
+        assert request["markers"] == 1
+        self.tried += 1
+        if self.tried <= self.settings.get("lost_trials", 0):
+            raise RefusalError("timeout", "only {} arrived")
         return {}
 
     def do_commit(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
@@ -329,7 +338,7 @@ class Handler(socketserver.BaseRequestHandler):
                 self.request.sendall(b'{"ok": {}}\n')
                 threading.Thread(target=self.server.shutdown).start()
                 return
-            if request.get("do") in ("commit", "offered"):
+            if request.get("do") == "commit":
                 self.server.toy.await_given()
             with self.server.turn:
                 answer, descriptors = self.server.toy.answer(request, list(received))

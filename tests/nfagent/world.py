@@ -158,14 +158,6 @@ class FakeWiring:
     def are_in_step(self, locations: Sequence[str], wires: Sequence[Moved]) -> bool:
         return bool(locations and wires)
 
-    def passes(self, old: str, new: str) -> list[str]:
-        assert old != new
-        return []
-
-    def let_pass(self, switches: Sequence[str]) -> str | None:
-        self.passed += switches
-        return None
-
     def prepare(self, port: InstancePort, location: str, interface: str) -> None:
         """See `Switching`."""
         self._check()

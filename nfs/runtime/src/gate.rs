@@ -37,7 +37,7 @@ use rustix::{
 use crate::Refusal;
 
 pub(crate) use intake::Intake;
-pub use store::{FrameSink, FrameSource, FrameStore, MemoryStore, Taken};
+pub use store::{FrameSink, FrameSource, FrameStore, FrameWatch, MemoryStore, Taken};
 
 /// A worker's treatment of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,10 @@ pub enum Order {
     Hold(Box<dyn FrameStore>),
     /// [`Mode::Relay`], into this sink. Refused while a worker has sources: their frames would appear twice if the move is rolled back.
     Relay(Box<dyn FrameSink>),
+    /// Shows all frames from ports to this watch, until [`Order::Run`], before they are stored or put into a sink.
+    Watch(Arc<dyn FrameWatch>),
+    /// Sends these frames, each by the port with this index: behind all that the worker has sent. A port that takes no more loses them.
+    Send(Vec<(usize, Box<[u8]>)>),
     /// Adds a source of frames after the existing ones.
     Inject(Box<dyn FrameSource>),
     /// Sets the fence after the frames in the store now.
@@ -316,7 +320,9 @@ impl Order {
             Self::Run => Some(Mode::Run),
             Self::Hold(_) => Some(Mode::Hold),
             Self::Relay(_) => Some(Mode::Relay),
-            Self::Inject(_)
+            Self::Watch(_)
+            | Self::Send(_)
+            | Self::Inject(_)
             | Self::Fence
             | Self::Release
             | Self::Flush

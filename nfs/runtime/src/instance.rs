@@ -145,6 +145,12 @@ impl<N: NetworkFunction> Instance<N> {
         &self.gate
     }
 
+    /// Returns the addresses of its ports.
+    #[must_use]
+    pub fn macs(&self) -> &[Mac] {
+        &self.macs
+    }
+
     /// Returns the function installed last, or created at the start.
     #[must_use]
     pub fn loaded(&self) -> Option<Arc<Loaded<N>>> {

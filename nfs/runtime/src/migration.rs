@@ -10,9 +10,9 @@
 //! | `source.rs` | the verbs of the old instance |
 //! | `target.rs` | the verbs of the new instance |
 //! | `decision.rs` | who may send |
-//! | `passing.rs` | what was sent passes the switches |
+//! | `markers.rs` | frames that follow all others on a path |
 //! | `urgent.rs` | verbs that act while another verb waits |
-//! | `ring.rs`, `relay.rs` | waiting frames; markers |
+//! | `ring.rs`, `relay.rs` | waiting frames |
 //! | `stream.rs`, `receiver.rs` | both ends of the connection on which state is copied |
 //! | `wire.rs` | messages of state and frames |
 //! | `secret.rs`, `sealed.rs`, `letter.rs` | keys; an encrypted, authenticated stream, and text |
@@ -21,8 +21,8 @@
 mod arguments;
 mod decision;
 mod letter;
+mod markers;
 mod outcome;
-mod passing;
 mod receiver;
 mod relay;
 mod ring;
@@ -47,7 +47,8 @@ use std::{
 use serde_json::{json, Value};
 
 pub use self::ring::{Record, Ring, RingFull};
-pub use relay::{marker, orphans};
+pub use markers::marker;
+pub use relay::orphans;
 pub use secret::Secret;
 
 use crate::{
@@ -105,12 +106,12 @@ impl Phase {
     }
 }
 
-const VERBS: [&str; 13] = [
-    "prepare", "precopy", "give", "commit", "relayed", "drain", "thaw", "hold", "offered",
+const VERBS: [&str; 14] = [
+    "prepare", "precopy", "mark", "give", "commit", "relayed", "drain", "thaw", "hold", "marked",
     "release", "handover", "abort", "orphaned",
 ];
 /// Verbs that act again on each request: one migration calls them many times.
-const REPEATED: [&str; 2] = ["relayed", "release"];
+const REPEATED: [&str; 4] = ["mark", "marked", "relayed", "release"];
 
 impl Migration {
     /// Creates the part of an instance whose workers run or hold.
@@ -232,6 +233,7 @@ impl Migration {
                 Ok((answer, descriptors))
             }
             ("precopy", Phase::Leaving(leaving)) => plain(leaving.precopy(subject, arguments)?),
+            ("mark", Phase::Leaving(leaving)) => plain(leaving.mark(subject, arguments)?),
             ("give", Phase::Leaving(leaving)) => plain(leaving.give(subject, arguments)?),
             ("commit", Phase::Leaving(leaving)) => plain(leaving.commit()?),
             ("relayed", Phase::Leaving(leaving)) => plain(leaving.relayed(subject, arguments)?),
@@ -251,7 +253,7 @@ impl Migration {
                 current.phase = Phase::Arriving(arriving);
                 plain(answer)
             }
-            ("offered", Phase::Arriving(arriving)) => plain(arriving.offered(arguments)?),
+            ("marked", Phase::Arriving(arriving)) => plain(arriving.marked(arguments)?),
             ("commit", Phase::Arriving(arriving)) => plain(arriving.commit(subject, arguments)?),
             ("release", Phase::Arriving(arriving)) => plain(arriving.release(subject, arguments)?),
             ("handover", Phase::Arriving(arriving)) => {

@@ -137,7 +137,7 @@ impl<N: NetworkFunction> Worker<N> {
             self.totals.stored(moved.stored);
         }
         if batch.is_empty() {
-            return moved.received + moved.stored > 0;
+            return moved.received + moved.stored + moved.watched > 0;
         }
         match loaded {
             Some(loaded) => {

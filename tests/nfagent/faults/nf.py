@@ -158,7 +158,7 @@ class Nf:
     def _do_prepare(self, _: Request) -> dict[str, Any]:
         self._expect("prepare", "running")
         self.phase, self.rings = "prepared", self._arena()
-        return {"bytes": 4096, "config": self.config, "rings": {"queues": 1, "words": 512}, "hand_over": 2}
+        return {"bytes": 4096, "config": self.config, "rings": {"queues": 1, "words": 512}, "hand_over": 3}
 
     def _do_precopy(self, request: Request) -> dict[str, Any]:
         self._expect("precopy", "prepared")
@@ -169,6 +169,10 @@ class Nf:
         self.stream.source = self
         return {"rounds": 1, "bytes": 4096, "left": 0}
 
+    def _do_mark(self, _: Request) -> dict[str, Any]:
+        self._expect("mark", "prepared")
+        return {"markers": 1}
+
     def _do_give(self, _: Request) -> dict[str, Any]:
         """Hand over: the new instance takes over at once if it can, for its ``commit`` waits for this."""
         self._expect("give", "prepared")
@@ -177,7 +181,7 @@ class Nf:
             self.rings.given, self.phase = True, "given"
             if self.rings.reader is not None and not self._is_stuck(self.rings.reader):
                 self.rings.reader.take()
-            return {"freeze_us": 300, "bytes": 0, "unpassed": None}
+            return {"freeze_us": 300, "bytes": 0}
         self.phase = "frozen"
         if not self.stream.is_alive:
             raise ControlRefusedError("give", "peer", "the new instance closed the connection")
@@ -186,7 +190,7 @@ class Nf:
         self._await_reader("give", self.stream)  # hangs just before it takes over
         self.stream.take()
         self.phase = "given"
-        return {"freeze_us": 300, "bytes": 8, "unpassed": None}
+        return {"freeze_us": 300, "bytes": 8}
 
     def take(self) -> None:
         """Take over, once the right to send was given."""
@@ -238,6 +242,10 @@ class Nf:
             return {}
         self.phase, self.listens = "holding", request.arguments["listen"]
         return {"address": self.listens}
+
+    def _do_marked(self, _: Request) -> dict[str, Any]:
+        self._expect("marked", "holding")
+        return {}
 
     def _do_commit(self, request: Request) -> dict[str, Any]:
         if self.phase in ("offered", "given"):

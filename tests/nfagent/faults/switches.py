@@ -359,6 +359,3 @@ class FakeSwitching(ServerSwitching):
         with self._world.crossing("switch", "quiesce", WiringError):
             if not all(map(self._world.switches.is_up, (HUB, NIC))):
                 self._world.clock.sleep(1.0)
-
-    def passes(self, old: str, new: str) -> list[str]:
-        return [f"/run/{name}.ctl" for name in dict.fromkeys((old, HUB, new))]

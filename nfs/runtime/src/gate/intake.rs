@@ -3,11 +3,13 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::VecDeque, io, time::Instant};
+use std::{collections::VecDeque, io, sync::Arc, time::Instant};
 
-use nf_ports::{Packet, Queue};
+use nf_ports::{Frame, Packet, Queue};
 
-use super::{release::Releases, FrameSink, FrameSource, FrameStore, Mode, Order, Taken};
+use super::{
+    release::Releases, FrameSink, FrameSource, FrameStore, FrameWatch, Mode, Order, Taken,
+};
 use crate::Batch;
 
 /// The result of one turn.
@@ -18,6 +20,8 @@ pub(crate) struct Moved {
     pub(crate) received_bytes: usize,
     /// The number of frames put into the store or the sink.
     pub(crate) stored: usize,
+    /// The number of frames that the watch took; nothing else counts them.
+    pub(crate) watched: usize,
 }
 
 /// A worker's queues, and the stores and sources before them.
@@ -31,6 +35,7 @@ pub(crate) struct Intake {
     /// The number of frames that this turn may take out of the store.
     quota: usize,
     sink: Option<Box<dyn FrameSink>>,
+    watch: Option<Arc<dyn FrameWatch>>,
     /// Whether frames stayed in a port because there was no room elsewhere.
     blocked: bool,
     /// The number of turns, see `turn`.
@@ -52,6 +57,7 @@ impl Intake {
             releases: Releases::default(),
             quota: 0,
             sink: None,
+            watch: None,
             blocked: false,
             turns: 0,
             first: 0,
@@ -97,6 +103,7 @@ impl Intake {
             Order::Run => {
                 self.mode = Mode::Run;
                 self.sink = None;
+                self.watch = None;
             }
             Order::Hold(store) => {
                 self.mode = Mode::Hold;
@@ -112,6 +119,8 @@ impl Intake {
                 self.mode = Mode::Relay;
                 self.sink = Some(sink);
             }
+            Order::Watch(watch) => self.watch = Some(watch),
+            Order::Send(frames) => self.send(&frames),
             Order::Inject(source) => self.sources.push_back(source),
             Order::Fence => self.releases.fence(),
             Order::Release => self.releases.release(),
@@ -177,7 +186,7 @@ impl Intake {
         Moved {
             received: new.len(),
             received_bytes: new.iter().map(Packet::len).sum(),
-            stored: 0,
+            ..Moved::default()
         }
     }
 
@@ -219,14 +228,28 @@ impl Intake {
             self.blocked |= room == 0;
             let count = self.receive_from(port, &mut batch.free()[..room]);
             for packet in &batch.free()[..count] {
+                let frame = packet.frame();
+                let watch = self.watch.as_ref();
+                if watch.is_some_and(|watch| watch.takes(frame.bytes)) {
+                    moved.watched += 1;
+                    continue;
+                }
                 moved.received_bytes += packet.len();
-                sink.put(port, packet.frame());
+                moved.received += 1;
+                sink.put(port, frame);
             }
-            moved.received += count;
         }
         self.first = (self.first + 1) % ports.max(1);
         moved.stored = moved.received;
         moved
+    }
+
+    fn send(&mut self, frames: &[(usize, Box<[u8]>)]) {
+        for (port, frame) in frames {
+            if let Some(queue) = self.queues.get_mut(*port) {
+                queue.transmit(&[Frame::from(&frame[..])]);
+            }
+        }
     }
 
     fn fill_from_backlog(&mut self, batch: &mut Batch) {

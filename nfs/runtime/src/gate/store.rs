@@ -13,6 +13,12 @@ pub trait FrameSink: Send {
     fn put(&mut self, port: usize, frame: Frame<'_>);
 }
 
+/// An observer of frames that are not processed now.
+pub trait FrameWatch: Send + Sync {
+    /// Takes a frame that is meant for it; false: it is an ordinary frame.
+    fn takes(&self, frame: &[u8]) -> bool;
+}
+
 /// A source of frames, in order. One worker at a time takes from it; it may be filled concurrently.
 pub trait FrameSource: Send {
     /// Puts the next frame, if any, into `packet` ([`Packet::fill_with`]). A frame that the packet cannot hold is dropped.

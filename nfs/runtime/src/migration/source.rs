@@ -4,6 +4,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{
         atomic::{AtomicBool, AtomicU64},
+        mpsc::{self, RecvTimeoutError},
         Arc,
     },
     thread,
@@ -17,9 +18,9 @@ use super::{
     arguments::{milliseconds, missing, number, out_of_turn, text, timeout},
     decision::Decision,
     letter,
+    markers::{Markers, Trail},
     outcome::Outcome,
-    passing::Passing,
-    relay::{Markers, RelaySink, RelaySource, StraySink},
+    relay::{RelaySink, RelaySource, StraySink},
     ring::{rings, Ring, Rings, RINGS},
     secret::Secret,
     socket::Over,
@@ -28,7 +29,7 @@ use super::{
     wire::{dirty_bytes, Message},
 };
 use crate::{
-    gate::{Mode, Order},
+    gate::{FrameWatch, Mode, Order},
     Refusal, ORDER_TIMEOUT,
 };
 
@@ -46,8 +47,10 @@ const STALL: Duration = Duration::from_secs(5);
 const READY: Duration = Duration::from_secs(1);
 /// The time for which `give` waits until the new instance has taken over, to tell how long packets waited.
 const TAKEN: Duration = Duration::from_millis(100);
+/// The time after which markers for the new instance are sent once more, if it has not taken over: a switch may have lost them.
+const AGAIN: Duration = Duration::from_millis(5);
 /// The version of the hand-over that `prepare` answers: an agent refuses another one before anything has happened.
-const HAND_OVER: u64 = 2;
+const HAND_OVER: u64 = 3;
 
 pub(super) struct Leaving {
     epoch: u64,
@@ -193,10 +196,35 @@ impl Leaving {
         Ok(json!({"rounds": round, "bytes": sent, "left": dirty_bytes(arena)}))
     }
 
-    /// Answers `{epoch, passes?, timeout_ms?}`: hands the right to send to the new instance, which waits for it in its `commit`.
+    /// Answers `{epoch, first}`: sends markers to the new instance, numbered from `first` on; returns how many. Packets continue.
+    pub(super) fn mark(&self, subject: &dyn Subject, arguments: &Value) -> Result<Value, Refusal> {
+        self.expect("mark", &[Step::Prepared])?;
+        let trail = self
+            .trail(subject, arguments)?
+            .ok_or_else(|| missing("first", "expected the number of the first marker"))?;
+        let send = |worker| vec![trail.of_worker(worker)];
+        subject.gate().order(ORDER_TIMEOUT, send)?;
+        Ok(json!({"markers": trail.count()}))
+    }
+
+    /// Reads `first`, and makes the markers numbered from there on.
+    fn trail(&self, subject: &dyn Subject, arguments: &Value) -> Result<Option<Trail>, Refusal> {
+        let workers = subject.gate().workers();
+        Ok(number(arguments, "first")?.map(|first| {
+            Trail::new(
+                first as u32,
+                workers,
+                subject.macs(),
+                &self.secret,
+                self.epoch,
+            )
+        }))
+    }
+
+    /// Answers `{epoch, first?, timeout_ms?}`: hands the right to send to the new instance, which waits for it in its `commit`.
     ///
-    /// Packets wait from here until the new instance has taken over: every worker stops, what was sent passes the switches of `passes`, and the rest of a
-    /// copied state is sent.
+    /// Packets wait from here until the new instance has taken over: every worker stops and, behind all that it has sent, sends its markers, numbered from
+    /// `first` on; the new instance sends when they have passed the switches. The rest of a copied state is sent meanwhile.
     ///
     /// # Errors
     /// Before the decision, after which nothing can be undone: `thaw`. After it (phase `offered`), if the new instance did not confirm: `commit`, or `thaw`
@@ -207,62 +235,85 @@ impl Leaving {
         arguments: &Value,
     ) -> Result<Value, Refusal> {
         self.expect("give", &[Step::Prepared])?;
-        let mut passing = Passing::of(arguments)?;
+        let trail = self.trail(subject, arguments)?;
         let stall = milliseconds(arguments)?.unwrap_or(STALL);
-        passing.before()?;
         if self.stream.is_none() && !self.decision.await_ready(stall.min(READY)) {
             let detail =
                 "the new instance does not wait for the right to send: ask it to \"commit\"";
             return Err(Refusal::new("peer", detail));
         }
         let start = Instant::now();
-        self.freeze(subject)?;
+        self.freeze(subject, trail.as_ref())?;
         let stopped = start.elapsed();
-        let (unpassed, bytes) = match &mut self.stream {
-            None => (passing.after(), 0),
+        let bytes = match &mut self.stream {
+            None => 0,
             Some(stream) => {
                 stream.set_stall(stall);
-                let arena = &subject.arena()?;
-                thread::scope(|scope| {
-                    let passing = scope.spawn(|| passing.after());
-                    let bytes = deliver(stream, arena);
-                    let ended = || Some("the thread that waits for them ended".into());
-                    bytes.map(|bytes| (passing.join().unwrap_or_else(|_| ended()), bytes))
-                })?
+                deliver(stream, &subject.arena()?)?
             }
         };
-        let passed = start.elapsed();
         self.keep()?;
         self.decision.give();
         self.step = Step::Offered;
-        let is_taken = match &mut self.stream {
-            None => self.decision.await_taken(TAKEN),
-            Some(stream) => {
-                stream.say(&Message::Commit)?;
-                stream.accepted()?;
-                true
-            }
-        };
+        let is_taken = self.await_taken(subject, trail.as_ref())?;
         let freeze = start.elapsed();
         self.commit()?;
         Ok(json!({
             "freeze_us": freeze.as_micros() as u64,
             "stopped_us": stopped.as_micros() as u64,
-            "passed_us": passed.as_micros() as u64,
             "bytes": bytes,
             "taken": is_taken,
-            "unpassed": unpassed,
         }))
     }
 
-    /// Stops every worker at the end of its batch, after its frames have left; frames arriving from now on go into the rings.
-    fn freeze(&mut self, subject: &dyn Subject) -> Result<(), Refusal> {
+    /// Waits until the new instance has taken over, and sends the markers again meanwhile; false: its memory does not say so yet.
+    fn await_taken(
+        &mut self,
+        subject: &dyn Subject,
+        trail: Option<&Trail>,
+    ) -> Result<bool, Refusal> {
+        let end = Instant::now() + TAKEN;
+        let send_again = || {
+            if let Some(trail) = trail {
+                let send = |worker| vec![trail.of_worker(worker)];
+                // Whatever hinders it delays the new instance, which says so.
+                let _ = subject.gate().order(AGAIN, send);
+            }
+        };
+        let Some(stream) = &mut self.stream else {
+            while !self.decision.await_taken(AGAIN) {
+                if Instant::now() > end {
+                    return Ok(false);
+                }
+                send_again();
+            }
+            return Ok(true);
+        };
+        stream.say(&Message::Commit)?;
+        thread::scope(|scope| {
+            let (over, wait) = mpsc::channel::<()>();
+            scope.spawn(move || {
+                while wait.recv_timeout(AGAIN) == Err(RecvTimeoutError::Timeout)
+                    && Instant::now() < end
+                {
+                    send_again();
+                }
+            });
+            let accepted = stream.accepted();
+            drop(over);
+            accepted
+        })?;
+        Ok(true)
+    }
+
+    /// Stops every worker at the end of its batch, after its frames have left; it sends its markers behind them. Frames arriving from now on go into the rings.
+    fn freeze(&mut self, subject: &dyn Subject, trail: Option<&Trail>) -> Result<(), Refusal> {
         let ordered = subject.gate().order(ORDER_TIMEOUT, |worker| {
-            let sink = RelaySink {
-                ring: Arc::clone(&self.rings[worker]),
-                markers: Arc::clone(&self.markers),
-            };
-            vec![Order::Relay(Box::new(sink))]
+            let sink = RelaySink(Arc::clone(&self.rings[worker]));
+            let markers: Arc<dyn FrameWatch> = Arc::clone(&self.markers) as _;
+            let mut orders = vec![Order::Relay(Box::new(sink)), Order::Watch(markers)];
+            orders.extend(trail.map(|trail| trail.of_worker(worker)));
+            orders
         });
         // Orders not answered in time are in force all the same, or will be.
         self.relays = subject.gate().mode() == Mode::Relay;

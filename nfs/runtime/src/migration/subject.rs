@@ -6,7 +6,7 @@ use std::{
 };
 
 use nf_arena::{Arena, ArenaBuilder};
-use nf_ports::{MAX_FRAME, MAX_LARGE_FRAME};
+use nf_ports::{Mac, MAX_FRAME, MAX_LARGE_FRAME};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -16,6 +16,8 @@ pub(super) trait Subject: Send + Sync {
     fn kind(&self) -> &'static str;
     fn arena(&self) -> Result<Arena, Refusal>;
     fn gate(&self) -> &Gate;
+    /// Returns the addresses of its ports.
+    fn macs(&self) -> &[Mac];
     /// Returns the length of the longest frame that its packets can hold.
     fn longest_frame(&self) -> usize;
     fn configuration(&self) -> Value;
@@ -88,6 +90,10 @@ impl<N: NetworkFunction> Subject for Moving<N> {
 
     fn gate(&self) -> &Gate {
         self.instance.gate()
+    }
+
+    fn macs(&self) -> &[Mac] {
+        self.instance.macs()
     }
 
     fn configuration(&self) -> Value {

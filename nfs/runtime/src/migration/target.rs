@@ -1,6 +1,7 @@
 //! The new instance of a migration: the one that takes over.
 
 use std::{
+    ops::Range,
     os::fd::OwnedFd,
     sync::{
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,7 +18,7 @@ use super::{
     arguments::{milliseconds, missing, number, out_of_turn, text, timeout},
     decision::Decision,
     letter,
-    passing::Passing,
+    markers::{self, Markers},
     receiver::{Delivery, Receiver},
     relay::RelaySource,
     ring::{rings, Rings, RINGS},
@@ -25,10 +26,15 @@ use super::{
     socket::{Listener, Over},
     subject::Subject,
 };
-use crate::{gate::Order, Refusal, ORDER_TIMEOUT};
+use crate::{
+    gate::{FrameWatch, Order},
+    Refusal, ORDER_TIMEOUT,
+};
 
 /// The default limit of `commit`'s wait for the right to send.
 const GIVEN: Duration = Duration::from_secs(10);
+/// The limit of the wait for the old instance's markers, while packets wait: for a switch that stands still.
+const MARKED: Duration = Duration::from_secs(1);
 
 pub(super) struct Arriving {
     committed: bool,
@@ -36,6 +42,8 @@ pub(super) struct Arriving {
     decision: Decision,
     /// Whether the rings have no writer any more.
     orphaned: Arc<AtomicBool>,
+    /// The old instance's markers, if the secret is known.
+    markers: Option<Arc<Markers>>,
     /// Ends the wait for the old instance's messages.
     over: Over,
     /// The number of frames taken from the rings.
@@ -64,8 +72,8 @@ impl Arriving {
         }
     }
 
-    /// Answers `{epoch, mode: "memfd", rings: {queues, words}}` with the descriptors of `prepare`, or `{epoch, mode: "copy", secret, listen, rings}`; both
-    /// also with `sealed` of `prepare` and the `secret` that opens it. The workers are holding already.
+    /// Answers `{epoch, mode: "memfd", secret?, rings: {queues, words}}` with the descriptors of `prepare`, or `{epoch, mode: "copy", secret, listen, rings}`;
+    /// both also with `sealed` of `prepare`, which the secret opens. The workers are holding already.
     pub(super) fn hold(
         subject: &Arc<dyn Subject>,
         epoch: u64,
@@ -103,11 +111,21 @@ impl Arriving {
             subject.inherit(&secrets)?;
         }
         let (_, rings, decision) = rings(builder, queues, words)?;
+        let secret = text(arguments, "secret")?
+            .map(|_| Secret::of(arguments))
+            .transpose()?;
+        let markers =
+            secret.map(|secret| Arc::new(Markers::new(epoch, &secret, subject.refused())));
+        if let Some(markers) = &markers {
+            let watch = |_| vec![Order::Watch(Arc::clone(markers) as Arc<dyn FrameWatch>)];
+            subject.gate().order(ORDER_TIMEOUT, watch)?;
+        }
         let mut arriving = Self {
             committed: false,
             rings,
             decision,
             orphaned: Arc::default(),
+            markers,
             over: Over::default(),
             taken: Arc::default(),
             delivery: None,
@@ -168,20 +186,32 @@ impl Arriving {
         }
     }
 
-    /// Answers `{epoch, timeout_ms?}`, where state is copied: waits until the other instance has given up the right to send. Nothing is taken over yet.
-    pub(super) fn offered(&self, arguments: &Value) -> Result<Value, Refusal> {
-        let Some(delivery) = &self.delivery else {
-            return Err(out_of_turn("offered", "given its state as memory"));
-        };
-        known(delivery.offered.wait(timeout(arguments)?))?;
-        Ok(json!({}))
+    /// Answers `{epoch, first, markers, timeout_ms?}`: waits for these markers of the old instance.
+    pub(super) fn marked(&self, arguments: &Value) -> Result<Value, Refusal> {
+        let numbers = markers::numbers(arguments)?
+            .ok_or_else(|| missing("first", "expected the number of the first marker"))?;
+        self.await_markers(numbers, timeout(arguments)?)
+            .map(|()| json!({}))
     }
 
-    /// Answers `{epoch, given?, passes?, repair?, timeout_ms?}`: waits for the right to send, which the other instance gives, and takes over: processes the frames
-    /// that it relays. Frames from its own ports stay held.
+    fn await_markers(&self, numbers: Range<u32>, longest: Duration) -> Result<(), Refusal> {
+        let markers = self
+            .markers
+            .as_ref()
+            .ok_or_else(|| missing("secret", "\"hold\" got none, so no marker can be checked"))?;
+        markers.wait(numbers.clone(), longest).map_err(|seen| {
+            let detail = format!(
+                "of the old instance's markers {numbers:?} only {seen:?} arrived within {longest:?}"
+            );
+            Refusal::new("timeout", detail)
+        })
+    }
+
+    /// Answers `{epoch, given?, first?, markers?, repair?, timeout_ms?}`: waits for the right to send, which the other instance gives, and takes over: processes
+    /// the frames that it relays. Frames from its own ports stay held.
     ///
-    /// `given`: the agent knows that the other instance never sends again, even if that could not say so. `passes`: switches that what it has sent must
-    /// pass first. `repair`: the previous instance died, perhaps during a change.
+    /// `given`: the agent knows that the other instance never sends again, even if that could not say so. `first`, `markers`: the markers that follow all that
+    /// it has sent, and must arrive first; `unpassed` says why they may not have. `repair`: the previous instance died, perhaps during a change.
     pub(super) fn commit(
         &mut self,
         subject: &dyn Subject,
@@ -195,10 +225,10 @@ impl Arriving {
             self.committed = true;
             return Ok(json!({}));
         }
-        let passing = Passing::of(arguments)?;
+        let marked = markers::numbers(arguments)?;
         self.await_given(subject, arguments)?;
-        let unpassed = passing.after();
         subject.take_over(arguments.get("repair") == Some(&Value::Bool(true)))?;
+        let unpassed = marked.and_then(|numbers| self.await_markers(numbers, MARKED).err());
         let workers = subject.gate().workers();
         self.injected = true;
         subject.gate().order(ORDER_TIMEOUT, |worker| {
@@ -213,7 +243,7 @@ impl Arriving {
             vec![Order::Inject(Box::new(source))]
         })?;
         self.committed = true;
-        Ok(json!({"unpassed": unpassed}))
+        Ok(json!({"unpassed": unpassed.map(|refusal| refusal.detail)}))
     }
 
     /// Tells the old instance that this one has taken over, once it has, and once `status` says so: the old one relays from then on. If it

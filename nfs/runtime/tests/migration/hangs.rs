@@ -290,27 +290,6 @@ fn an_offer_without_an_answer_is_completed_or_undone() {
     }
 }
 
-/// An agent that waits for the offer may do something before the new instance takes over.
-#[test]
-fn an_offer_is_told_before_it_is_taken() {
-    let world = World::copied();
-    let short = json!({"epoch": 1, "timeout_ms": 20});
-    assert_eq!(world.new.ask("offered", short).unwrap_err().code, "peer");
-    thread::scope(|scope| {
-        let given = scope.spawn(|| world.old.ask("give", json!({"epoch": 1})));
-        world.new.ask("offered", json!({"epoch": 1})).unwrap();
-        assert_eq!(World::phase(&world.new), "holding");
-        send(&world.old, 0..5);
-        assert!(
-            collect(&[&world.new], 0).is_empty(),
-            "nothing is relayed yet"
-        );
-        world.new.ask("commit", json!({"epoch": 1})).unwrap();
-        given.join().unwrap().unwrap();
-    });
-    check_all(&collect(&[&world.new], 5), 1, 5);
-}
-
 /// A copy knows nothing of an offer if the old instance died before it sent that; the agent, which knows that it never sends again, does.
 #[test]
 fn an_agent_may_hand_over_for_a_dead_old_instance() {

@@ -8,6 +8,7 @@
 mod crashes;
 mod hangs;
 mod large;
+mod markers;
 mod moves;
 mod secrets;
 mod strangers;

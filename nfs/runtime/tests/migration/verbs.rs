@@ -17,9 +17,9 @@ use serde_json::{json, Value};
 
 use crate::world::{authentic, Driver, How, Rig, Traffic, SECRET, SOON};
 
-const ALL_VERBS: [&str; 13] = [
-    "prepare", "precopy", "give", "commit", "relayed", "release", "drain", "thaw", "hold",
-    "handover", "abort", "orphaned", "offered",
+const ALL_VERBS: [&str; 14] = [
+    "prepare", "precopy", "mark", "give", "commit", "relayed", "release", "drain", "thaw", "hold",
+    "marked", "handover", "abort", "orphaned",
 ];
 
 #[test]

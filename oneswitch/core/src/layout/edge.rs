@@ -2,19 +2,22 @@
 
 use crate::api::{LinkConfig, SwitchIndex};
 use crate::layout::carrier::{Carrier, Packets};
-use crate::layout::encoding::{appended, set_field, NO_PORT};
+use crate::layout::encoding::{appended, set_field, MARKERS, NO_PORT};
 use crate::layout::offload;
 use crate::offload::Offload;
 use crate::server::executors::HUB;
 use crate::server::flood::{pkt_mark_oxm, Flood, Generation};
 use crate::server::flow_ids::FlowId;
 use crate::server::ports::{Location, PortMap, VirtualPort};
-use openflow13::{config, ActionList, CanonicalMatch, Match};
+use openflow13::{config, ActionList, CanonicalMatch, Match, OxmField};
 use std::collections::BTreeMap;
 
-/// Priority of every rule in `edge`, except those of offloaded flows and those that match every packet of a table.
+/// Priority of every rule in `edge`, except those of offloaded flows, of markers, and those that match every packet of a table.
 const PRIORITY: u16 = 100;
 const MISS_PRIORITY: u16 = 99;
+const MARKERS_PRIORITY: u16 = 101;
+/// The number of OXM_OF_ETH_TYPE.
+const ETH_TYPE: u8 = 5;
 /// Cookie of every rule in `edge`, except those of offloaded flows: "oneswtch".
 pub const COOKIE: u64 = 0x6f6e_6573_7774_6368;
 /// Name of the patch port in `edge` through which multicast packets leave `virt`.
@@ -22,8 +25,11 @@ pub const MULTICAST_PATCH: &str = "edge-mc";
 
 /// Returns the priority of a rule with this match.
 pub fn priority(matching: &Match) -> u16 {
+    let [.., high, low] = MARKERS;
+    let is_marker = |field: OxmField<'_>| field.field == ETH_TYPE && field.value == [high, low];
     match matching.is_empty() {
         true => MISS_PRIORITY,
+        false if matching.fields().any(is_marker) => MARKERS_PRIORITY,
         false => PRIORITY,
     }
 }
@@ -76,6 +82,7 @@ impl EdgeInput<'_> {
         let mut rules = EdgeRules::new();
         for port in self.ports.iter() {
             self.ingress(port, &mut rules);
+            self.markers(port, &mut rules);
             self.delivery(port, &mut rules);
             self.arrival(port, &mut rules);
             self.execution(port, &mut rules);
@@ -160,6 +167,32 @@ impl EdgeInput<'_> {
             if let Some(actions) = actions {
                 put(rules, Match::any().with_in_port(interface), actions);
             }
+        }
+    }
+
+    /// Adds the way of markers from the interface that a moving port leaves to the new one. It passes each switch at which packets from the two
+    /// interfaces meet, so what the old interface has sent before has passed them when a marker arrives.
+    fn markers(&self, port: &VirtualPort, rules: &mut EdgeRules) {
+        let Some(to) = port.moving.as_ref().map(|moving| &moving.to) else {
+            return;
+        };
+        if port.home.switch != self.switch || port.home == *to {
+            return;
+        }
+        let Some(from) = (self.number_of)(&port.home.interface) else {
+            return;
+        };
+        let way = if to.switch == self.switch {
+            let interface = (self.number_of)(&to.interface);
+            interface.map(|number| ActionList::default().output(number, 0))
+        } else {
+            let link = self.toward(to.switch);
+            link.and_then(|link| link.way(port.flow_id, ActionList::default()))
+        };
+        let of_port = Match::any().with_in_port(from);
+        let matching = Match::from_oxm([of_port.as_oxm(), &MARKERS].concat());
+        if let (Some(way), Ok(matching)) = (way, matching) {
+            put(rules, matching, way);
         }
     }
 

@@ -6,6 +6,25 @@ use openflow13::ActionList;
 pub const UNTAGGED: [u8; 6] = [0x80, 0, 6 << 1, 2, 0, 0];
 /// OXM_OF_VLAN_VID, masked: some.
 pub const TAGGED: [u8; 8] = [0x80, 0, 6 << 1 | 1, 4, 0x10, 0, 0x10, 0];
+/// OXM_OF_ETH_SRC and OXM_OF_ETH_TYPE of the markers of a network function that moves (nf_runtime::migration::marker).
+pub const MARKERS: [u8; 16] = [
+    0x80,
+    0,
+    4 << 1,
+    6,
+    0x02,
+    0x6e,
+    0x66,
+    0x6d,
+    0x67,
+    0x00, // from
+    0x80,
+    0,
+    5 << 1,
+    2,
+    0x88,
+    0xb5, // local experimental
+];
 /// Header of NXM_NX_REG0.
 pub const REG0: [u8; 4] = [0, 1, 0, 4];
 /// NXM_OF_IN_PORT: OFPP_NONE.

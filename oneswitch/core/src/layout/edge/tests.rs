@@ -97,7 +97,20 @@ fn arrival(rules: &EdgeRules, pcie: u32, id: FlowId) -> Option<(bool, Vec<u32>)>
 
 /// Ports that a packet from `in_port` leaves by, and the tag it gets.
 fn departure(rules: &EdgeRules, in_port: u32) -> Vec<(Option<u16>, Vec<u32>)> {
-    let from = |rule: &&EdgeRule| rule.matching.in_port() == Some(in_port);
+    leaving(rules, |rule| {
+        rule.matching.in_port() == Some(in_port) && priority(&rule.matching) == PRIORITY
+    })
+}
+
+/// The same for a marker.
+fn marker_departure(rules: &EdgeRules, in_port: u32) -> Vec<(Option<u16>, Vec<u32>)> {
+    leaving(rules, |rule| {
+        rule.matching.in_port() == Some(in_port) && priority(&rule.matching) == MARKERS_PRIORITY
+    })
+}
+
+fn leaving(rules: &EdgeRules, is_it: impl Fn(&EdgeRule) -> bool) -> Vec<(Option<u16>, Vec<u32>)> {
+    let from = |rule: &&EdgeRule| is_it(rule);
     let mut found = Vec::new();
     for rule in rules.values().filter(from) {
         let mut one = (None, Vec::new());
@@ -179,6 +192,49 @@ fn a_port_that_moves_within_a_switch_is_delivered_to_where_it_is() {
         assert_eq!(departure(&snic, PATCH + 2), [(None, vec![interface])]);
         assert_eq!(arrival(&snic, PCIE, 2), Some((true, vec![interface])));
     }
+}
+
+#[test]
+fn markers_go_from_the_old_interface_to_the_new_one_until_the_move_is_done() {
+    // (from, to, the tag that a marker gets, and the port by which it leaves)
+    for (old, new, way) in [
+        (0, 1, (Some(1), vec![PCIE + 1])),
+        (1, 0, (Some(1), vec![PCIE])),
+        (1, 2, (Some(1), vec![PCIE])),
+        (1, 1, (None, vec![7])),
+    ] {
+        let mut ports = map(&[old, 0]);
+        assert_eq!(marker_departure(&rules(3, old, &ports), 1), []);
+        for stage in [MoveStage::Prepared, MoveStage::Flipping] {
+            moving(&mut ports, 1, location(new, 7), stage);
+            let ways = [0, 1, 2].map(|s| rules(3, s, &ports));
+            assert_eq!(marker_departure(&ways[old], 1), [way.clone()]);
+            assert_eq!(departure(&ways[old], 1), [(None, vec![PATCH + 1])]);
+            let others = [0, 1, 2].into_iter().filter(|s| *s != old);
+            assert!(others
+                .into_iter()
+                .all(|s| marker_departure(&ways[s], 1).is_empty()));
+            let last = match (old, new) {
+                (_, 0) => arrival(&ways[0], PCIE + 1, 1),
+                (1, 1) => Some((true, vec![7])),
+                _ => arrival(&ways[new], PCIE, 1),
+            };
+            assert_eq!(last, Some((true, vec![7])));
+            if (old, new) == (1, 2) {
+                assert_eq!(
+                    arrival(&ways[0], PCIE + 1, 1),
+                    Some((false, vec![PCIE + 2]))
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_change_of_the_executor_needs_no_markers() {
+    let mut ports = map(&[1]);
+    moving(&mut ports, 1, location(1, 1), MoveStage::Prepared);
+    assert_eq!(marker_departure(&rules(2, 1, &ports), 1), []);
 }
 
 fn executed_at(map: &mut PortMap, number: u32, switch: SwitchIndex) {
