@@ -6,6 +6,7 @@
 //! ```
 //! Only the old instance writes GIVEN and BACK, so whoever finds one of them knows who serves: from GIVEN on the new instance, after BACK the old one. The
 //! word is in the memory that both map, or, where state is copied, in memory of the old instance. It survives every process; nothing survives the machine.
+//! Beside it is the time of TAKEN, by the clock of the state.
 
 use std::{
     sync::atomic::Ordering,
@@ -18,6 +19,10 @@ use crate::Refusal;
 
 /// The name of its region.
 pub(super) const NAME: &str = "decision";
+
+/// The indices of the word and of the time.
+const WORD: usize = 0;
+const TAKEN_AT: usize = 1;
 
 const OPEN: u64 = 0;
 /// The new instance waits for [`GIVEN`].
@@ -37,7 +42,7 @@ pub(super) struct Decision(Region);
 
 impl Decision {
     pub(super) fn open(builder: &mut ArenaBuilder) -> Result<Self, Refusal> {
-        Ok(Self(builder.region(NAME, "decision v1", 1)?))
+        Ok(Self(builder.region(NAME, "decision v2", 2)?))
     }
 
     // ---- the old instance
@@ -56,13 +61,18 @@ impl Decision {
         self.wait(longest, |word| word == TAKEN)
     }
 
+    /// Returns when the new instance began to process frames.
+    pub(super) fn taken_at(&self) -> u64 {
+        self.0.words()[TAKEN_AT].load(Ordering::Acquire)
+    }
+
     pub(super) fn turn_back(&self) {
         self.set(BACK);
     }
 
     fn set(&self, word: u64) {
         self.word().store(word, Ordering::Release);
-        self.0.wake_waiting(0);
+        self.0.wake_waiting(WORD);
     }
 
     // ---- the new instance
@@ -87,7 +97,8 @@ impl Decision {
         }
     }
 
-    pub(super) fn take(&self) {
+    pub(super) fn take(&self, at: u64) {
+        self.0.words()[TAKEN_AT].store(at, Ordering::Release);
         self.replace(GIVEN, TAKEN);
     }
 
@@ -96,12 +107,12 @@ impl Decision {
             .word()
             .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
         if replaced.is_ok() {
-            self.0.wake_waiting(0);
+            self.0.wake_waiting(WORD);
         }
     }
 
     fn word(&self) -> &std::sync::atomic::AtomicU64 {
-        &self.0.words()[0]
+        &self.0.words()[WORD]
     }
 
     fn wait(&self, longest: Duration, is_it: impl Fn(u64) -> bool) -> bool {
@@ -114,7 +125,7 @@ impl Decision {
             let Some(left) = end.checked_duration_since(Instant::now()) else {
                 return false;
             };
-            self.0.wait(0, word, left.min(LOOK));
+            self.0.wait(WORD, word, left.min(LOOK));
         }
     }
 }

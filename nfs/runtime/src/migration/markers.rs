@@ -6,7 +6,10 @@
 use std::{
     collections::BTreeSet,
     ops::Range,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        Arc, Condvar, Mutex, PoisonError,
+    },
     time::{Duration, Instant},
 };
 
@@ -101,6 +104,12 @@ impl Markers {
         }
     }
 
+    /// Tells whether the markers of these paths have arrived.
+    fn has(&self, paths: &Range<u32>) -> bool {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.range(paths.clone()).count() == paths.len()
+    }
+
     /// Waits for the markers of these paths, and discards those of smaller numbers. On a timeout, the error lists the markers that arrived.
     pub(super) fn wait(&self, paths: Range<u32>, timeout: Duration) -> Result<(), BTreeSet<u32>> {
         let end = Instant::now() + timeout;
@@ -142,6 +151,34 @@ impl FrameWatch for Markers {
             .insert(path);
         self.changed.notify_all();
         true
+    }
+}
+
+/// A barrier that workers may pass once markers have arrived. They look by themselves: nobody has to wake them when a marker comes.
+pub(super) struct Barrier {
+    markers: Arc<Markers>,
+    numbers: Range<u32>,
+    is_open: AtomicBool,
+}
+
+impl Barrier {
+    pub(super) fn new(markers: Arc<Markers>, numbers: Range<u32>) -> Self {
+        Self {
+            markers,
+            numbers,
+            is_open: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire) || self.markers.has(&self.numbers)
+    }
+
+    /// Opens it when the markers have arrived, or after this time; then the error lists those that have.
+    pub(super) fn open(&self, longest: Duration) -> Result<(), BTreeSet<u32>> {
+        let arrived = self.markers.wait(self.numbers.clone(), longest);
+        self.is_open.store(true, Ordering::Release);
+        arrived
     }
 }
 

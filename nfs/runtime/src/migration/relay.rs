@@ -13,6 +13,7 @@ use nf_ports::{Frame, Packet};
 
 use super::{
     decision,
+    markers::Barrier,
     ring::{rings, Record, Ring, RINGS},
 };
 use crate::{
@@ -50,6 +51,8 @@ impl FrameSink for StraySink {
 
 /// A source of the frames of some rings. It ends when each ring has ended or, once their writer is known to be dead, is empty.
 pub(super) struct RelaySource<M> {
+    /// What must be open before the first frame is taken.
+    barrier: Option<Arc<Barrier>>,
     rings: Vec<Arc<Ring<M>>>,
     orphaned: Arc<AtomicBool>,
     frame: Vec<u8>,
@@ -63,16 +66,27 @@ impl<M: Memory> RelaySource<M> {
         taken: Arc<AtomicU64>,
     ) -> Self {
         Self {
+            barrier: None,
             rings,
             orphaned,
             frame: Vec::new(),
             taken,
         }
     }
+
+    pub(super) fn behind(self, barrier: Option<Arc<Barrier>>) -> Self {
+        Self { barrier, ..self }
+    }
 }
 
 impl<M: Memory> FrameSource for RelaySource<M> {
     fn take(&mut self, packet: &mut Packet) -> Taken {
+        if let Some(barrier) = &self.barrier {
+            if !barrier.is_open() {
+                return Taken::Nothing;
+            }
+            self.barrier = None;
+        }
         let mut index = 0;
         while let Some(ring) = self.rings.get(index) {
             // Checked before the ring: after its death the writer wrote nothing more.

@@ -242,7 +242,8 @@ impl Leaving {
                 "the new instance does not wait for the right to send: ask it to \"commit\"";
             return Err(Refusal::new("peer", detail));
         }
-        let start = Instant::now();
+        let clock = Clock::of(&subject.arena()?);
+        let (start, began) = (Instant::now(), clock.now());
         self.freeze(subject, trail.as_ref())?;
         let stopped = start.elapsed();
         let bytes = match &mut self.stream {
@@ -256,7 +257,12 @@ impl Leaving {
         self.decision.give();
         self.step = Step::Offered;
         let is_taken = self.await_taken(subject, trail.as_ref())?;
-        let freeze = start.elapsed();
+        let mut freeze = start.elapsed();
+        if is_taken && self.stream.is_none() {
+            // By the same clock: this thread may have waited for a core, and packets have not.
+            let taken = self.decision.taken_at().wrapping_sub(began);
+            freeze = freeze.min(Duration::from_nanos(taken));
+        }
         self.commit()?;
         Ok(json!({
             "freeze_us": freeze.as_micros() as u64,

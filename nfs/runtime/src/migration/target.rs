@@ -1,7 +1,7 @@
 //! The new instance of a migration: the one that takes over.
 
 use std::{
-    ops::Range,
+    collections::BTreeSet,
     os::fd::OwnedFd,
     sync::{
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -18,7 +18,7 @@ use super::{
     arguments::{milliseconds, missing, number, out_of_turn, text, timeout},
     decision::Decision,
     letter,
-    markers::{self, Markers},
+    markers::{self, Barrier, Markers},
     receiver::{Delivery, Receiver},
     relay::RelaySource,
     ring::{rings, Rings, RINGS},
@@ -52,6 +52,10 @@ pub(super) struct Arriving {
     delivery: Option<Delivery>,
     /// The name of the fence up to which `release` will release held frames.
     fence: Option<u64>,
+    /// What the workers wait for before they process frames of the rings.
+    barrier: Option<Arc<Barrier>>,
+    /// When they began to.
+    taken_at: u64,
     /// Whether workers were given state and rings, even if `commit` failed then: if given twice, a ring would have a second reader that never sees its end.
     injected: bool,
 }
@@ -130,6 +134,8 @@ impl Arriving {
             taken: Arc::default(),
             delivery: None,
             fence: None,
+            barrier: None,
+            taken_at: 0,
             injected: false,
         };
         let answer = if copied {
@@ -190,21 +196,18 @@ impl Arriving {
     pub(super) fn marked(&self, arguments: &Value) -> Result<Value, Refusal> {
         let numbers = markers::numbers(arguments)?
             .ok_or_else(|| missing("first", "expected the number of the first marker"))?;
-        self.await_markers(numbers, timeout(arguments)?)
-            .map(|()| json!({}))
+        let longest = timeout(arguments)?;
+        let arrived = self.markers()?.wait(numbers, longest);
+        arrived.map_err(|seen| Refusal::new("timeout", lost(&seen, longest)))?;
+        Ok(json!({}))
     }
 
-    fn await_markers(&self, numbers: Range<u32>, longest: Duration) -> Result<(), Refusal> {
-        let markers = self
-            .markers
+    /// # Errors
+    /// If `hold` got no secret.
+    fn markers(&self) -> Result<&Arc<Markers>, Refusal> {
+        self.markers
             .as_ref()
-            .ok_or_else(|| missing("secret", "\"hold\" got none, so no marker can be checked"))?;
-        markers.wait(numbers.clone(), longest).map_err(|seen| {
-            let detail = format!(
-                "of the old instance's markers {numbers:?} only {seen:?} arrived within {longest:?}"
-            );
-            Refusal::new("timeout", detail)
-        })
+            .ok_or_else(|| missing("secret", "\"hold\" got none, so no marker can be checked"))
     }
 
     /// Answers `{epoch, given?, first?, markers?, repair?, timeout_ms?}`: waits for the right to send, which the other instance gives, and takes over: processes
@@ -222,13 +225,26 @@ impl Arriving {
         }
         if self.injected {
             subject.gate().order(ORDER_TIMEOUT, |_| Vec::new())?;
-            self.committed = true;
-            return Ok(json!({}));
+        } else {
+            if let Some(numbers) = markers::numbers(arguments)? {
+                let barrier = Barrier::new(Arc::clone(self.markers()?), numbers);
+                self.barrier = Some(Arc::new(barrier));
+            }
+            self.await_given(subject, arguments)?;
+            subject.take_over(arguments.get("repair") == Some(&Value::Bool(true)))?;
+            self.inject(subject)?;
         }
-        let marked = markers::numbers(arguments)?;
-        self.await_given(subject, arguments)?;
-        subject.take_over(arguments.get("repair") == Some(&Value::Bool(true)))?;
-        let unpassed = marked.and_then(|numbers| self.await_markers(numbers, MARKED).err());
+        let arrived = self.barrier.take().map(|barrier| barrier.open(MARKED));
+        // Those without a marker of their own look again.
+        subject.gate().wake_all();
+        self.taken_at = Clock::of(&subject.arena()?).now();
+        self.committed = true;
+        let seen = arrived.and_then(Result::err);
+        Ok(json!({"unpassed": seen.map(|seen| lost(&seen, MARKED))}))
+    }
+
+    /// Gives each worker the frames of its rings, to be processed once the barrier is open.
+    fn inject(&mut self, subject: &dyn Subject) -> Result<(), Refusal> {
         let workers = subject.gate().workers();
         self.injected = true;
         subject.gate().order(ORDER_TIMEOUT, |worker| {
@@ -240,10 +256,8 @@ impl Arriving {
                 .map(Arc::clone)
                 .collect();
             let source = RelaySource::new(own, Arc::clone(&self.orphaned), Arc::clone(&self.taken));
-            vec![Order::Inject(Box::new(source))]
-        })?;
-        self.committed = true;
-        Ok(json!({"unpassed": unpassed.map(|refusal| refusal.detail)}))
+            vec![Order::Inject(Box::new(source.behind(self.barrier.clone())))]
+        })
     }
 
     /// Tells the old instance that this one has taken over, once it has, and once `status` says so: the old one relays from then on. If it
@@ -252,7 +266,7 @@ impl Arriving {
         if self.committed {
             match &self.delivery {
                 Some(delivery) => delivery.taken.settle(Ok(())),
-                None => self.decision.take(),
+                None => self.decision.take(self.taken_at),
             }
         }
     }
@@ -368,6 +382,11 @@ fn known<T>(outcome: Option<Result<T, String>>) -> Result<T, Refusal> {
     outcome
         .unwrap_or_else(|| Err("it has not arrived yet".into()))
         .map_err(|reason| Refusal::new("peer", format!("no state: {reason}")))
+}
+
+/// Says which markers of the old instance have arrived, of more.
+fn lost(seen: &BTreeSet<u32>, longest: Duration) -> String {
+    format!("of the old instance's markers only {seen:?} arrived within {longest:?}")
 }
 
 /// Waits until the frames taken by workers are processed, which they are between two batches. If another worker may send the released frames by
