@@ -11,7 +11,11 @@ from nfagent.model import Migration
 STEPS = ("prepare", "precopy", "freeze", "COMMIT", "flip", "drain", "handover", "done")
 """Steps of a migration with state (docs/nfagent.md)."""
 _RESTART_STEPS = ("restart", "done")
-_PARTS = {"start": "prepare", "rules": "prepare", "await-rules": "prepare", "settle": "COMMIT", "quiesce": "flip"}
+_PARTS = {
+    **dict.fromkeys(("start", "rules", "await-rules", "try-way"), "prepare"),
+    "settle": "COMMIT",
+    "quiesce": "flip",
+}
 """Steps that a report distinguishes but the page merges."""
 
 _LONG_US = 100_000

@@ -23,7 +23,7 @@ from server.processes import wait_gone
 from tests.nfagent.world import World, processes_of, wait_until
 
 V1 = "/api/v1"
-BEFORE_COMMIT = ("prepare", "start", "rules", "await-rules", "hold", "freeze")
+BEFORE_COMMIT = ("prepare", "start", "rules", "await-rules", "hold", "try-way", "freeze")
 AFTER_COMMIT = ("COMMIT", "settle", "flip", "quiesce", "drain", "handover", "done")
 SOURCE, TARGET = "hypervisor", "snic0"
 
@@ -149,7 +149,7 @@ def test_state_migrates_and_returns(case: Case) -> None:
     assert steps == (
         ["prepare", "start", "rules", "await-rules", "hold"]
         + (["precopy"] if copies else [])
-        + ["freeze", "COMMIT", "settle", "flip", "quiesce", "drain", "handover", "done"]
+        + ["try-way", "freeze", "COMMIT", "settle", "flip", "quiesce", "drain", "handover", "done"]
     )
     assert {epoch for epoch, _ in world.wiring.markers} == {1}
     events = world.agent._store.read.execute("SELECT type, payload FROM event WHERE id > ? ORDER BY id", (last,))
