@@ -11,7 +11,7 @@ from typing import Any
 ANSWER_S = 2.0  # status of a process, which a healthy one answers at once
 START_S = 10.0  # of a process in a migration
 MOVE_S = 8.0  # oneswitchd has said by then what the move waits for
-PASS_S = 1.0  # for a stalled switch to forward its backlog
+PASS_S = 1.0  # for markers to pass a switch that stands still
 DRAIN_S = 2.0  # limit for holding packets; after it, paths without a marker are abandoned
 RELAY_S = 10.0  # for relaying to another machine
 HANDOVER_S = 20.0
@@ -44,7 +44,8 @@ class Budget:
 _BUDGETS: Mapping[str, Budget] = {
     "requested": Budget(60.0, "migrations before it, or a free thread"),
     "prepare": Budget(
-        START_S + MOVE_S + ANSWER_S, "a process at {target} to start, and for oneswitchd to prepare rules for its ports"
+        START_S + MOVE_S + ANSWER_S + PASS_S,
+        "a process at {target} to start, and for oneswitchd to prepare rules for its ports",
     ),
     "precopy": Budget(_COPY_AT_LEAST_S, "the state to be copied from {source} to {target}"),
     "freeze": Budget(

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from nfagent.budgets import COPY_S, DRAIN_S, HANDOVER_S, RELAY_S, STOP_S
+from nfagent.budgets import COPY_S, DRAIN_S, HANDOVER_S, PASS_S, RELAY_S, STOP_S
 from nfagent.errors import AgentError, ControlRefusedError, WiringError
 from nfagent.migrate.journal import COMMIT
 from nfagent.migrate.keepers import Kept
@@ -33,7 +33,7 @@ _SOON_S = 0.003  # usually enough for what follows a flip
 _FIT_BYTES = 1 << 20
 _HAND_OVER = 3  # version of the processes' hand-over
 _PAUSE_S = 0.05
-_TRIES, _TRY_MS = 10, 100  # a switch that stands still for a second ends the migration
+_TRIES, _TRY_MS = 10, round(PASS_S * 100)
 
 
 @contextlib.contextmanager
