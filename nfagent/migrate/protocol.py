@@ -129,13 +129,11 @@ def hand_over(move: RunningMigration) -> None:
     Raises:
         TurnBackError, AgentError: it failed before COMMIT was written, as `Journal.is_committed` tells.
     """
-    move.require_wanted()
     journal, old, new = move.journal, move.need("serving"), move.need("incoming")
-    old.phase()
-    new.phase()  # both connections are open now
-    move.parts.store.checkpoint()
     with journal.timed("try-way"):
-        markers = _try_way(old, new)
+        markers = _try_way(old, new)  # both connections are open now
+    move.require_wanted()
+    move.parts.store.checkpoint()
     journal.step("freeze")
     first = _unused()
     with journal.timed("freeze"):
