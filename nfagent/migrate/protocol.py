@@ -159,9 +159,8 @@ def _try_way(old: Peer, new: Peer) -> int:
     Raises:
         TurnBackError: they do not arrive.
     """
-    why = ""
+    first, why = _unused(), ""
     for _ in range(_TRIES):
-        first = _unused()
         markers = old.ask("mark", first=first)["markers"]
         try:
             new.ask("marked", first=first, markers=markers, timeout_ms=_TRY_MS)

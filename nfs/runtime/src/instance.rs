@@ -145,10 +145,11 @@ impl<N: NetworkFunction> Instance<N> {
         &self.gate
     }
 
-    /// Returns the addresses of its ports.
-    #[must_use]
-    pub fn macs(&self) -> &[Mac] {
-        &self.macs
+    /// Returns the indices and addresses of the ports that can send.
+    pub(crate) fn live_ports(&self) -> Vec<(usize, Mac)> {
+        let ports = self.ports.iter().enumerate();
+        let live = ports.filter(|(_, port)| port.is_up());
+        live.map(|(index, port)| (index, port.mac)).collect()
     }
 
     /// Returns the function installed last, or created at the start.

@@ -11,7 +11,7 @@ pub(super) struct PortStatus {
     backend: Backend,
     how: String,
     notes: Vec<String>,
-    mac: Mac,
+    pub(super) mac: Mac,
     state: Box<dyn Fn() -> &'static str + Send + Sync>,
     events: Vec<Arc<Events>>,
     overruns: Box<dyn Fn() -> u64 + Send + Sync>,
@@ -42,6 +42,10 @@ pub(super) fn split(
 }
 
 impl PortStatus {
+    pub(super) fn is_up(&self) -> bool {
+        (self.state)() == "up"
+    }
+
     pub(super) fn json(&self) -> Value {
         let mut port = Map::new();
         port.insert("name".into(), json!(self.name));

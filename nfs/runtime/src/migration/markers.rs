@@ -18,7 +18,7 @@ use ring::hmac;
 use serde_json::Value;
 
 use super::{
-    arguments::number,
+    arguments::{missing, number},
     secret::{Secret, CODE_BYTES},
 };
 use crate::{
@@ -27,6 +27,8 @@ use crate::{
     Refusal,
 };
 
+/// The limit of the new instance's wait for markers, while packets wait: for a switch that stands still.
+pub(super) const MARKED: Duration = Duration::from_secs(1);
 /// EtherType "local experimental 1" (IEEE 802), which tenants do not use.
 const MARKER_TYPE: [u8; 2] = [0x88, 0xb5];
 const MARKER_MAGIC: &[u8; 4] = b"nfmg";
@@ -185,31 +187,33 @@ impl Barrier {
 /// The source address of markers, by which the switches know them.
 const FROM: Mac = [0x02, b'n', b'f', b'm', b'g', 0];
 
-/// The markers that the old instance sends to the new one: each of its workers one by each port.
+/// The markers that the old instance sends to the new one: each of its workers one by each port that can send.
 pub(super) struct Trail {
     /// By worker: ports, and their frames.
     frames: Vec<Vec<(usize, Box<[u8]>)>>,
 }
 
 impl Trail {
-    /// Makes markers numbered from `first` on, for as many workers.
+    /// Makes markers for these ports of as many workers, numbered from `first` on.
+    ///
+    /// # Errors
+    /// If there are not so many numbers.
     pub(super) fn new(
-        first: u32,
+        first: u64,
         workers: usize,
-        macs: &[Mac],
+        ports: &[(usize, Mac)],
         secret: &Secret,
         epoch: u64,
-    ) -> Self {
-        let mut numbers = first..;
-        let mut of_port = |(port, mac): (usize, &Mac)| {
-            let number = numbers.next().unwrap_or(u32::MAX);
-            let frame = marker(*mac, FROM, secret, epoch, number);
-            (port, frame.into())
+    ) -> Result<Self, Refusal> {
+        let mut numbers = range(first, (workers * ports.len()) as u64)?;
+        let mut of_port = |(port, mac): &(usize, Mac)| {
+            let frame = marker(*mac, FROM, secret, epoch, numbers.next()?);
+            Some((*port, frame.into()))
         };
-        let frames = (0..workers).map(|_| macs.iter().enumerate().map(&mut of_port).collect());
-        Self {
+        let frames = (0..workers).map(|_| ports.iter().filter_map(&mut of_port).collect());
+        Ok(Self {
             frames: frames.collect(),
-        }
+        })
     }
 
     pub(super) fn count(&self) -> usize {
@@ -228,9 +232,20 @@ pub(super) fn numbers(arguments: &Value) -> Result<Option<Range<u32>>, Refusal> 
         return Ok(None);
     };
     let count = number(arguments, "markers")?
-        .ok_or_else(|| super::arguments::missing("markers", "expected what \"mark\" answered"))?;
-    let first = first as u32;
-    Ok(Some(first..first.saturating_add(count as u32)))
+        .ok_or_else(|| missing("markers", "expected what \"mark\" answered"))?;
+    range(first, count).map(Some)
+}
+
+fn range(first: u64, count: u64) -> Result<Range<u32>, Refusal> {
+    let end = first
+        .checked_add(count)
+        .and_then(|end| u32::try_from(end).ok());
+    let range = end.and_then(|end| Some(u32::try_from(first).ok()?..end));
+    range.ok_or_else(|| {
+        let detail =
+            format!("\"first\" is {first}: expected {count} numbers below 2^32 from it on");
+        Refusal::new("malformed", detail)
+    })
 }
 
 #[cfg(test)]
@@ -285,7 +300,8 @@ mod tests {
     #[test]
     fn each_worker_has_a_marker_for_each_port() {
         let secret = Secret::parse(&"0a".repeat(32)).unwrap();
-        let trail = Trail::new(5, 2, &[[2; 6], [4; 6]], &secret, 7);
+        let ports = [(0, [2; 6]), (2, [4; 6])];
+        let trail = Trail::new(5, 2, &ports, &secret, 7).unwrap();
         assert_eq!(trail.count(), 4);
         let markers = Markers::new(7, &secret, Arc::default());
         for worker in 0..2 {
@@ -294,11 +310,16 @@ mod tests {
             };
             assert_eq!(
                 frames.iter().map(|(port, _)| *port).collect::<Vec<_>>(),
-                [0, 1]
+                [0, 2]
             );
             assert_eq!(frames[1].1[..12], [[4; 6], FROM].concat());
             assert!(frames.iter().all(|(_, frame)| markers.takes(frame)));
         }
         assert_eq!(markers.wait(5..9, Duration::ZERO), Ok(()));
+        let most = u64::from(u32::MAX);
+        for (first, is_fine) in [(most - 4, true), (most - 3, false), (u64::MAX, false)] {
+            let trail = Trail::new(first, 2, &ports, &secret, 7);
+            assert_eq!(trail.is_ok(), is_fine, "{first}");
+        }
     }
 }

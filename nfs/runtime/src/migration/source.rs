@@ -18,7 +18,7 @@ use super::{
     arguments::{milliseconds, missing, number, out_of_turn, text, timeout},
     decision::Decision,
     letter,
-    markers::{Markers, Trail},
+    markers::{Markers, Trail, MARKED},
     outcome::Outcome,
     relay::{RelaySink, RelaySource, StraySink},
     ring::{rings, Ring, Rings, RINGS},
@@ -69,7 +69,7 @@ pub(super) struct Leaving {
     arena: OwnedFd,
     /// Whether workers were ordered to relay. They may not have complied: `freeze` may have failed.
     relays: bool,
-    /// Whether the old paths are empty for good: `drain` may fail after that, and later markers are strays.
+    /// Whether the old paths are empty for good: `drain` may fail after that.
     quiet: bool,
 }
 
@@ -209,16 +209,11 @@ impl Leaving {
 
     /// Reads `first`, and makes the markers numbered from there on.
     fn trail(&self, subject: &dyn Subject, arguments: &Value) -> Result<Option<Trail>, Refusal> {
-        let workers = subject.gate().workers();
-        Ok(number(arguments, "first")?.map(|first| {
-            Trail::new(
-                first as u32,
-                workers,
-                subject.macs(),
-                &self.secret,
-                self.epoch,
-            )
-        }))
+        let Some(first) = number(arguments, "first")? else {
+            return Ok(None);
+        };
+        let (workers, ports) = (subject.gate().workers(), subject.live_ports());
+        Trail::new(first, workers, &ports, &self.secret, self.epoch).map(Some)
     }
 
     /// Answers `{epoch, first?, timeout_ms?}`: hands the right to send to the new instance, which waits for it in its `commit`.
@@ -278,7 +273,9 @@ impl Leaving {
         subject: &dyn Subject,
         trail: Option<&Trail>,
     ) -> Result<bool, Refusal> {
-        let end = Instant::now() + TAKEN;
+        // Where the new instance waits for markers, it does so for as long.
+        let longest = trail.map_or(TAKEN, |_| TAKEN + MARKED);
+        let end = Instant::now() + longest;
         let send_again = || {
             if let Some(trail) = trail {
                 let send = |worker| vec![trail.of_worker(worker)];

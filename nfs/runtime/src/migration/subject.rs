@@ -16,8 +16,8 @@ pub(super) trait Subject: Send + Sync {
     fn kind(&self) -> &'static str;
     fn arena(&self) -> Result<Arena, Refusal>;
     fn gate(&self) -> &Gate;
-    /// Returns the addresses of its ports.
-    fn macs(&self) -> &[Mac];
+    /// Returns the indices and addresses of the ports that can send.
+    fn live_ports(&self) -> Vec<(usize, Mac)>;
     /// Returns the length of the longest frame that its packets can hold.
     fn longest_frame(&self) -> usize;
     fn configuration(&self) -> Value;
@@ -92,8 +92,8 @@ impl<N: NetworkFunction> Subject for Moving<N> {
         self.instance.gate()
     }
 
-    fn macs(&self) -> &[Mac] {
-        self.instance.macs()
+    fn live_ports(&self) -> Vec<(usize, Mac)> {
+        self.instance.live_ports()
     }
 
     fn configuration(&self) -> Value {

@@ -18,7 +18,7 @@ use super::{
     arguments::{milliseconds, missing, number, out_of_turn, text, timeout},
     decision::Decision,
     letter,
-    markers::{self, Barrier, Markers},
+    markers::{self, Barrier, Markers, MARKED},
     receiver::{Delivery, Receiver},
     relay::RelaySource,
     ring::{rings, Rings, RINGS},
@@ -33,8 +33,6 @@ use crate::{
 
 /// The default limit of `commit`'s wait for the right to send.
 const GIVEN: Duration = Duration::from_secs(10);
-/// The limit of the wait for the old instance's markers, while packets wait: for a switch that stands still.
-const MARKED: Duration = Duration::from_secs(1);
 
 pub(super) struct Arriving {
     committed: bool,

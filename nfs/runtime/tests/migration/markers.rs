@@ -117,7 +117,7 @@ fn lost_markers_delay_the_new_instance_for_a_second_at_most() {
         let given = old
             .ask("give", json!({"epoch": EPOCH, "first": 7}))
             .unwrap();
-        assert_eq!(given["taken"], false);
+        assert!(given["freeze_us"].as_u64().unwrap() >= 1_000_000, "{given}");
         let told = taken.join().unwrap().unwrap();
         let why = told["unpassed"].as_str().unwrap();
         assert!(why.contains("markers only {} arrived"), "{why}");
