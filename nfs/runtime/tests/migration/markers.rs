@@ -2,6 +2,7 @@
 
 use std::{thread, time::Instant};
 
+use nf_runtime::Options;
 use serde_json::{json, Value};
 
 use crate::world::{check_all, collect, Driver, How, Rig, Seen, Traffic, SOON};
@@ -60,7 +61,7 @@ fn marked(rig: &Rig, first: u32, timeout_ms: u64) -> Result<Value, nf_runtime::R
 #[test]
 fn a_path_is_tried_by_markers_of_each_worker() {
     let (old, new) = (Rig::new(2, false), Rig::new(1, true));
-    let driver = prepared(&old, &new, How::Memfd);
+    let _driver = prepared(&old, &new, How::Memfd);
     let sent = old.ask("mark", json!({"epoch": EPOCH, "first": 100}));
     assert_eq!(sent.unwrap()["markers"], 2);
     new.wires[0].send(&next(&old, 0));
@@ -73,7 +74,18 @@ fn a_path_is_tried_by_markers_of_each_worker() {
     assert_eq!(marked(&new, 102, 1).unwrap_err().code, "timeout");
     assert_eq!(new.instance.counters().json()["packets_in"], 0.0);
     assert_eq!(old.instance.counters().json()["packets_out"], 0.0);
-    drop(driver);
+}
+
+#[test]
+fn a_port_that_is_down_has_no_marker() {
+    let down = |options: &mut Options| options.ports[0].state = Box::new(|| "no carrier");
+    let (old, new) = (Rig::with(2, 200, down), Rig::new(1, true));
+    let _driver = prepared(&old, &new, How::Memfd);
+    let sent = old.ask("mark", json!({"epoch": EPOCH, "first": 100}));
+    assert_eq!(sent.unwrap()["markers"], 0);
+    let request = json!({"epoch": EPOCH, "first": 100, "markers": 0});
+    new.ask("marked", request).unwrap();
+    assert!(old.wires.iter().all(|wire| wire.receive().is_none()));
 }
 
 #[test]
