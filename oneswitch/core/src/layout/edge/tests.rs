@@ -208,7 +208,7 @@ fn markers_go_from_the_old_interface_to_the_new_one_until_the_move_is_done() {
         for stage in [MoveStage::Prepared, MoveStage::Flipping] {
             moving(&mut ports, 1, location(new, 7), stage);
             let ways = [0, 1, 2].map(|s| rules(3, s, &ports));
-            assert_eq!(marker_departure(&ways[old], 1), [way.clone()]);
+            assert_eq!(marker_departure(&ways[old], 1), std::slice::from_ref(&way));
             assert_eq!(departure(&ways[old], 1), [(None, vec![PATCH + 1])]);
             let others = [0, 1, 2].into_iter().filter(|s| *s != old);
             assert!(others
