@@ -322,6 +322,9 @@ fn matching(edge: &FakeBridge, table: u8, in_port: u32, packet: &Packet) -> Vec<
         f.table == table
             && fields.all(|field| {
                 let mask = field.mask.map_or(u32::MAX, number);
+                if matches!((field.class, field.field), (0x8000, 4 | 5)) {
+                    return false; // of markers, which these packets are not
+                }
                 let value = match (field.class, field.field) {
                     (0x8000, 0) if table == 0 => in_port,
                     (1, 0) if table == 1 => in_port,
