@@ -154,7 +154,7 @@ def hand_over(move: RunningMigration) -> None:
 def _try_way(old: Peer, new: Peer) -> int:
     """Have the old process send markers to the new one, and return how many it sends.
 
-    They follow what waits at the switches, as after one has stood still, and their way is in the caches from then on.
+    The markers flush the backlog of a switch that was stalled, and put their path into the switches' caches.
 
     Raises:
         TurnBackError: they do not arrive.
@@ -170,7 +170,7 @@ def _try_way(old: Peer, new: Peer) -> int:
             why = error.detail
         else:
             return markers
-    raise TurnBackError(f"what its old process sends does not pass the switches to the new one: {why}")
+    raise TurnBackError(f"markers from its old process do not reach the new one, so a switch is stalled: {why}")
 
 
 def _begin_to_take(new: Peer, first: int, markers: int) -> Future[dict[str, Any]]:

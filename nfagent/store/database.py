@@ -254,10 +254,10 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _mark_for_readers(db: sqlite3.Connection) -> None:
-    """Read once, so that readers do not have to write.
+    """Read the new transaction, so that later readers do not have to write.
 
-    The first to read a new transaction writes its number into the log's index, a mapped file: if the disk stalls, that
-    waits (SQLite's walTryBeginRead; a frozen file system's page faults). Later ones find the number there.
+    Its first reader writes a read mark into the write-ahead log's index, a mapped file; on a stalled disk that write
+    blocks (SQLite's walTryBeginRead). Later readers reuse the mark.
     """
     with contextlib.suppress(sqlite3.Error):  # the transaction is on disk
         db.execute("SELECT 1 FROM event LIMIT 0")

@@ -258,7 +258,7 @@ def test_a_way_that_no_marker_passes_causes_a_rollback(own_world: World) -> None
     case = Case(own_world, lost_trials=10)
     told = case.end(case.begin())
     assert told["outcome"] == "rolled-back"
-    assert "does not pass the switches to the new one: only {} arrived" in told["reason"]
+    assert "so a switch is stalled: only {} arrived" in told["reason"]
     case.check(SOURCE, 3)
 
 

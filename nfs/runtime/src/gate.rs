@@ -85,9 +85,9 @@ pub enum Order {
     Hold(Box<dyn FrameStore>),
     /// [`Mode::Relay`], into this sink. Refused while a worker has sources: their frames would appear twice if the move is rolled back.
     Relay(Box<dyn FrameSink>),
-    /// Shows all frames from ports to this watch, until [`Order::Run`], before they are stored or put into a sink.
+    /// Offers frames from ports to this watch before they are stored or relayed, until [`Order::Run`].
     Watch(Arc<dyn FrameWatch>),
-    /// Sends these frames, each by the port with this index: behind all that the worker has sent. A port that takes no more loses them.
+    /// Sends frames, each by the port with this index, behind the worker's earlier frames. A full port drops them.
     Send(Vec<(usize, Box<[u8]>)>),
     /// Adds a source of frames after the existing ones.
     Inject(Box<dyn FrameSource>),

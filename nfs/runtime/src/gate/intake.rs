@@ -20,7 +20,7 @@ pub(crate) struct Moved {
     pub(crate) received_bytes: usize,
     /// The number of frames put into the store or the sink.
     pub(crate) stored: usize,
-    /// The number of frames that the watch took; nothing else counts them.
+    /// The number of frames that the watch consumed. The counters exclude them.
     pub(crate) watched: usize,
 }
 

@@ -13,9 +13,9 @@ pub trait FrameSink: Send {
     fn put(&mut self, port: usize, frame: Frame<'_>);
 }
 
-/// An observer of frames that are not processed now.
+/// A filter in front of a store or sink.
 pub trait FrameWatch: Send + Sync {
-    /// Takes a frame that is meant for it; false: it is an ordinary frame.
+    /// Consumes a frame; returns false for an ordinary frame.
     fn takes(&self, frame: &[u8]) -> bool;
 }
 

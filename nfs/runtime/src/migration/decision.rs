@@ -61,7 +61,7 @@ impl Decision {
         self.wait(longest, |word| word == TAKEN)
     }
 
-    /// Returns when the new instance began to process frames.
+    /// Returns the time at which the new instance began to process frames.
     pub(super) fn taken_at(&self) -> u64 {
         self.0.words()[TAKEN_AT].load(Ordering::Acquire)
     }

@@ -1,7 +1,7 @@
-//! Markers: frames that follow all others on a path, so that whoever gets one knows that these have arrived, or have passed the switches.
+//! Markers: the last frames on a path. When a marker arrives, all earlier frames of the path have arrived, or have passed the switches.
 //!
-//! The agent sends them down the paths to the old instance that switches no longer use. The old instance sends them to the new one, behind what it has sent to
-//! anybody: their path passes each switch at which packets of the two instances meet (docs/architecture.md, "Rules in `edge`").
+//! The agent sends markers down the stale paths to the old instance. The old instance sends markers to the new one, behind all its other frames; they pass each
+//! switch at which packets of the two instances meet (docs/architecture.md, "Rules in `edge`").
 
 use std::{
     collections::BTreeSet,
@@ -27,7 +27,7 @@ use crate::{
     Refusal,
 };
 
-/// The limit of the new instance's wait for markers, while packets wait: for a switch that stands still.
+/// The time limit of the new instance's wait for markers, for a switch that is stalled. Packets wait meanwhile.
 pub(super) const MARKED: Duration = Duration::from_secs(1);
 /// EtherType "local experimental 1" (IEEE 802), which tenants do not use.
 const MARKER_TYPE: [u8; 2] = [0x88, 0xb5];
@@ -156,7 +156,7 @@ impl FrameWatch for Markers {
     }
 }
 
-/// A barrier that workers may pass once markers have arrived. They look by themselves: nobody has to wake them when a marker comes.
+/// A barrier that opens when markers arrive. Workers poll it, which saves a wake-up by the control thread.
 pub(super) struct Barrier {
     markers: Arc<Markers>,
     numbers: Range<u32>,
@@ -176,7 +176,7 @@ impl Barrier {
         self.is_open.load(Ordering::Acquire) || self.markers.has(&self.numbers)
     }
 
-    /// Opens it when the markers have arrived, or after this time; then the error lists those that have.
+    /// Opens the barrier when the markers have arrived, or when the time is over; the error lists the markers that arrived in time.
     pub(super) fn open(&self, longest: Duration) -> Result<(), BTreeSet<u32>> {
         let arrived = self.markers.wait(self.numbers.clone(), longest);
         self.is_open.store(true, Ordering::Release);
@@ -184,20 +184,20 @@ impl Barrier {
     }
 }
 
-/// The source address of markers, by which the switches know them.
+/// The source address of markers, which the rules of `edge` match.
 const FROM: Mac = [0x02, b'n', b'f', b'm', b'g', 0];
 
-/// The markers that the old instance sends to the new one: each of its workers one by each port that can send.
+/// The markers from the old instance to the new one: one per worker and live port.
 pub(super) struct Trail {
     /// By worker: ports, and their frames.
     frames: Vec<Vec<(usize, Box<[u8]>)>>,
 }
 
 impl Trail {
-    /// Makes markers for these ports of as many workers, numbered from `first` on.
+    /// Makes one marker per port and worker, numbered from `first` on.
     ///
     /// # Errors
-    /// If there are not so many numbers.
+    /// If a number exceeds 32 bits.
     pub(super) fn new(
         first: u64,
         workers: usize,

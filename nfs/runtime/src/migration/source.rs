@@ -47,7 +47,7 @@ const STALL: Duration = Duration::from_secs(5);
 const READY: Duration = Duration::from_secs(1);
 /// The time for which `give` waits until the new instance has taken over, to tell how long packets waited.
 const TAKEN: Duration = Duration::from_millis(100);
-/// The time after which markers for the new instance are sent once more, if it has not taken over: a switch may have lost them.
+/// The interval between repeated markers: a full queue may have dropped earlier ones.
 const AGAIN: Duration = Duration::from_millis(5);
 /// The version of the hand-over that `prepare` answers: an agent refuses another one before anything has happened.
 const HAND_OVER: u64 = 3;
@@ -254,7 +254,7 @@ impl Leaving {
         let is_taken = self.await_taken(subject, trail.as_ref())?;
         let mut freeze = start.elapsed();
         if is_taken && self.stream.is_none() {
-            // By the same clock: this thread may have waited for a core, and packets have not.
+            // Both read the same clock. This thread may have waited for a core, which delays no packet.
             let taken = self.decision.taken_at().wrapping_sub(began);
             freeze = freeze.min(Duration::from_nanos(taken));
         }
@@ -267,19 +267,19 @@ impl Leaving {
         }))
     }
 
-    /// Waits until the new instance has taken over, and sends the markers again meanwhile; false: its memory does not say so yet.
+    /// Repeats the markers until the new instance has taken over; returns false after the time limit.
     fn await_taken(
         &mut self,
         subject: &dyn Subject,
         trail: Option<&Trail>,
     ) -> Result<bool, Refusal> {
-        // Where the new instance waits for markers, it does so for as long.
+        // The new instance may wait for markers until its own time limit.
         let longest = trail.map_or(TAKEN, |_| TAKEN + MARKED);
         let end = Instant::now() + longest;
         let send_again = || {
             if let Some(trail) = trail {
                 let send = |worker| vec![trail.of_worker(worker)];
-                // Whatever hinders it delays the new instance, which says so.
+                // The new instance reports missing markers.
                 let _ = subject.gate().order(AGAIN, send);
             }
         };

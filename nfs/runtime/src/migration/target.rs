@@ -50,9 +50,9 @@ pub(super) struct Arriving {
     delivery: Option<Delivery>,
     /// The name of the fence up to which `release` will release held frames.
     fence: Option<u64>,
-    /// What the workers wait for before they process frames of the rings.
+    /// The barrier before the frames of the rings.
     barrier: Option<Arc<Barrier>>,
-    /// When they began to.
+    /// The time, by the state's clock, at which workers began to process them.
     taken_at: u64,
     /// Whether workers were given state and rings, even if `commit` failed then: if given twice, a ring would have a second reader that never sees its end.
     injected: bool,
@@ -233,7 +233,7 @@ impl Arriving {
             self.inject(subject)?;
         }
         let arrived = self.barrier.take().map(|barrier| barrier.open(MARKED));
-        // Those without a marker of their own look again.
+        // A worker whose ports got no marker polls the barrier again.
         subject.gate().wake_all();
         self.taken_at = Clock::of(&subject.arena()?).now();
         self.committed = true;
@@ -382,7 +382,7 @@ fn known<T>(outcome: Option<Result<T, String>>) -> Result<T, Refusal> {
         .map_err(|reason| Refusal::new("peer", format!("no state: {reason}")))
 }
 
-/// Says which markers of the old instance have arrived, of more.
+/// Formats the error of missing markers; `seen`: those that arrived.
 fn lost(seen: &BTreeSet<u32>, longest: Duration) -> String {
     format!("of the old instance's markers only {seen:?} arrived within {longest:?}")
 }

@@ -170,8 +170,8 @@ impl EdgeInput<'_> {
         }
     }
 
-    /// Adds the way of markers from the interface that a moving port leaves to the new one. It passes each switch at which packets from the two
-    /// interfaces meet, so what the old interface has sent before has passed them when a marker arrives.
+    /// Adds the path of markers from a moving port's old interface to its new one. The path passes each switch at which packets from the two
+    /// interfaces meet, so an arriving marker proves that these switches have forwarded all earlier packets of the old interface.
     fn markers(&self, port: &VirtualPort, rules: &mut EdgeRules) {
         let Some(to) = port.moving.as_ref().map(|moving| &moving.to) else {
             return;
