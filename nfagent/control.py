@@ -7,7 +7,7 @@ import socket
 import struct
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -90,27 +90,59 @@ class Connection:
             meanwhile: called after every second without an answer; its exceptions end the wait.
             arguments: of the verb.
         """
+        with self.begun(verb, timeout_s=timeout_s, descriptors=descriptors, meanwhile=meanwhile, **arguments) as answer:
+            return answer()
+
+    @contextlib.contextmanager
+    def begun(
+        self,
+        verb: str,
+        *,
+        timeout_s: float | None = None,
+        descriptors: Sequence[int] = (),
+        meanwhile: Callable[[], None] | None = None,
+        **arguments: Any,
+    ) -> Iterator[Callable[[], Answer]]:
+        """Like `exchange`, but yield a function that waits for the answer: the instance works meanwhile.
+
+        Without a call of that function, the connection is closed.
+        """
         with tracing.step(verb, "client") as span:
             if span is not None:
                 arguments["traceparent"] = span.traceparent
-            return self._exchange(verb, arguments, descriptors, _Wait(timeout_s or self._timeout_s, meanwhile))
+            line = json.dumps({"do": verb, **arguments}).encode() + b"\n"
+            wait = _Wait(timeout_s or self._timeout_s, meanwhile)
+            is_answered = False
 
-    def _exchange(self, verb: str, arguments: dict[str, Any], descriptors: Sequence[int], wait: "_Wait") -> Answer:
-        line = json.dumps({"do": verb, **arguments}).encode() + b"\n"
-        received: list[int] = []
+            def answer() -> Answer:
+                nonlocal is_answered
+                received: list[int] = []
+                try:
+                    with self._reached(verb):
+                        value = _value(verb, _line(self._socket, received, wait))
+                except BaseException as error:
+                    for descriptor in received:
+                        os.close(descriptor)
+                    is_answered = isinstance(error, ControlRefusedError)
+                    raise
+                is_answered = True
+                return Answer(value, received)
+
+            try:
+                with self._reached(verb):
+                    self._socket.settimeout(wait.left())
+                    _send(self._socket, line, descriptors)
+                yield answer
+            finally:
+                if not is_answered:
+                    self.close()  # a late answer must not be taken for the answer to the next request
+
+    @contextlib.contextmanager
+    def _reached(self, verb: str) -> Iterator[None]:
         try:
-            self._socket.settimeout(wait.left())
-            _send(self._socket, line, descriptors)
-            value = _value(verb, _line(self._socket, received, wait))
-        except BaseException as error:
-            for descriptor in received:
-                os.close(descriptor)
-            if not isinstance(error, ControlRefusedError):
-                self.close()  # a late answer must not be taken for the answer to the next request
-            if isinstance(error, (OSError, ValueError)):
-                raise ControlUnreachableError(f"{self.path}: no answer to {verb}: {error}") from error
-            raise
-        return Answer(value, received)
+            yield
+        except (OSError, ValueError) as error:
+            raise ControlUnreachableError(f"{self.path}: no answer to {verb}: {error}") from error
 
     def is_open(self) -> bool:
         """Return whether the peer is still connected, without a request."""

@@ -146,8 +146,7 @@ def _go_on(move: RunningMigration) -> None:
             return
         try:
             protocol.settle(move)
-            protocol.flip(move)
-            protocol.drain(move)
+            protocol.switch_over(move)
             protocol.finish(move)
         except PeerGoneError as gone:
             _log.warning("migration %d of instance %s: %s", move.journal.epoch, move.instance.name, gone)

@@ -12,6 +12,7 @@ from nfagent.errors import AgentError, LaunchError
 from nfagent.migrate.journal import Journal, Measure
 from nfagent.migrate.keepers import Keepers, Kept
 from nfagent.migrate.peer import Peer, PeerGoneError
+from nfagent.migrate.quiescing import Quiescing
 from nfagent.migrate.switching import Marking, Switching
 from nfagent.model import Instance, Migration, Outcome, Role, Running
 from nfagent.starter import Starter
@@ -84,6 +85,7 @@ class RunningMigration:
         self._peers: dict[str, Peer] = {}
         self._halted: set[str] = set()  # incarnations
         self._marking: tuple[tuple[str, str], Marking] | None = None
+        self._quiescing: Quiescing | None = None
 
     @property
     def source(self) -> str:
@@ -214,6 +216,12 @@ class RunningMigration:
             self._marking[1].close()
             self._marking = None
 
+    def quiescing(self) -> Quiescing:
+        """Return what waits for the switches after a flip; packets wait then, so it is connected before."""
+        if self._quiescing is None:
+            self._quiescing = self.parts.switching.quiescing((self.source, self.target))
+        return self._quiescing
+
     def halt(self, row: Running, grace_s: float) -> Running:
         """End a process and keep its row.
 
@@ -310,6 +318,9 @@ class RunningMigration:
             peer.close()
         self._peers.clear()
         self.end_marking()
+        if self._quiescing is not None:
+            self._quiescing.close()
+            self._quiescing = None
         self._drop()
 
     def _drop(self) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from nfagent.control import Answer, Connection, Control, flow_count
@@ -97,6 +97,25 @@ class Peer:
             return connection.exchange(
                 verb, timeout_s=timeout_s, meanwhile=self._feel_pulse, epoch=self._epoch, **arguments
             )
+        except ControlRefusedError:
+            raise
+        except AgentError:
+            self.close()
+            raise
+
+    @contextlib.contextmanager
+    def begun(self, verb: str, *, timeout_s: float = PATIENCE_S, **arguments: Any) -> Iterator[Callable[[], object]]:
+        """Like `ask`, but yield a function that waits for the answer, and do not repeat the request."""
+        try:
+            connection = self._connected()
+            with connection.begun(
+                verb, timeout_s=timeout_s, meanwhile=self._feel_pulse, epoch=self._epoch, **arguments
+            ) as answer:
+                yield answer
+        except ControlUnreachableError:
+            self.close()
+            self._require_alive()
+            raise
         except ControlRefusedError:
             raise
         except AgentError:

@@ -8,28 +8,26 @@ import contextlib
 import contextvars
 import gc
 import logging
-import random
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from nfagent.budgets import COPY_S, DRAIN_S, HANDOVER_S, PASS_S, RELAY_S, STOP_S
-from nfagent.errors import AgentError, ControlRefusedError, WiringError
+from nfagent.errors import ControlRefusedError, ControlUnreachableError, WiringError
+from nfagent.migrate.beside import Beside
 from nfagent.migrate.journal import COMMIT
 from nfagent.migrate.keepers import Kept
 from nfagent.migrate.move import RunningMigration, TurnBackError
 from nfagent.migrate.peer import PATIENCE_S, Peer, PeerGoneError
-from nfagent.model import Running
+from nfagent.migrate.switching import unused_number
+from nfagent.model import InstancePort, Running
 
 _log = logging.getLogger(__name__)
 
-_DRAIN_MS = 300
 _MARGIN_S = 10.0
-_MARKER_MS = 50  # packets wait while a marker is lost
-_FLIP_S = 0.02  # usually enough for a flip
-_SOON_S = 0.003  # usually enough for what follows a flip
+_DRAIN_MS = 300
+_DRAIN: dict[str, Any] = {"timeout_ms": _DRAIN_MS, "timeout_s": _DRAIN_MS / 1000 + _MARGIN_S}
 _FIT_BYTES = 1 << 20
 _HAND_OVER = 3  # version of the processes' hand-over
 _PAUSE_S = 0.05
@@ -80,8 +78,9 @@ def prepare(move: RunningMigration) -> None:
         for port, edge in starter.wires(move.instance, row):
             move.parts.switching.prepare(port, move.target, edge)
     with move.journal.timed("await-rules"):
-        # Packets would wait for these two after the hand-over, and changes of the state after the pre-copy.
+        # Packets would wait for these after the hand-over, and changes of the state after the pre-copy.
         move.marking()
+        move.quiescing()
         move.parts.switching.await_settled()
     if move.journal.report.mode == "memfd":
         with move.journal.timed("hold"):
@@ -135,7 +134,7 @@ def hand_over(move: RunningMigration) -> None:
     move.require_wanted()
     move.parts.store.checkpoint()
     journal.step("freeze")
-    first = _unused()
+    first = unused_number()
     with journal.timed("freeze"):
         taken = _begin_to_take(new.again(), first, markers)
         given = old.ask("give", first=first)
@@ -159,7 +158,7 @@ def _try_way(old: Peer, new: Peer) -> int:
     Raises:
         TurnBackError: they do not arrive.
     """
-    first, why = _unused(), ""
+    first, why = unused_number(), ""
     for _ in range(_TRIES):
         markers = old.ask("mark", first=first)["markers"]
         try:
@@ -218,92 +217,34 @@ def settle(move: RunningMigration) -> None:
 
 
 @_undisturbed()
-def flip(move: RunningMigration) -> None:
-    """Point the switches to the new process, until nothing uses the old paths."""
+def switch_over(move: RunningMigration) -> None:
+    """Point the switches to the new process, until everything sent by the old paths has arrived and was relayed."""
     move.journal.reach("flip")
-    new, flipped = move.need("incoming"), threading.Event()
-
-    def switch_over() -> None:
+    new, quiescing = move.need("incoming"), move.quiescing()
+    with Beside(move) as beside:
         with move.journal.timed("flip"):
             _flip_all(move, new.running)
-        flipped.set()
+        beside.note_flipped()
         with move.journal.timed("quiesce"):
-            move.parts.switching.quiesce((move.source, new.running.location))
-
-    with ThreadPoolExecutor(1) as beside:
-        quiet = beside.submit(contextvars.copy_context().run, switch_over)
-        try:
-            let_go(move, flipped, quiet)
-        except AgentError as error:
-            _log.info("packets that %s holds wait until no old path is in use: %s", move.instance.name, error)
-            move.end_marking()
-        quiet.result()
+            quiescing.wait()
+        beside.note_quiet()
+        _drain(move)
 
 
 def _flip_all(move: RunningMigration, new: Running) -> None:
     """Flip all ports at a time: packets wait from the first one on."""
+
+    def flip_one(wire: tuple[InstancePort, str]) -> None:
+        port, edge = wire
+        move.parts.switching.flip(port, new.location, edge)
+
     wires = move.parts.starter.wires(move.instance, new)
     with ThreadPoolExecutor(max(1, len(wires))) as pool:
-        flips = [
-            pool.submit(contextvars.copy_context().run, move.parts.switching.flip, port, new.location, edge)
-            for port, edge in wires
-        ]
-    for each in flips:
+        others = [pool.submit(contextvars.copy_context().run, flip_one, wire) for wire in wires[1:]]
+        for wire in wires[:1]:
+            flip_one(wire)  # usually the only one, without the time that a thread takes
+    for each in others:
         each.result()
-
-
-def let_go(move: RunningMigration, flipped: threading.Event, quiet: Future[None]) -> None:
-    """Release held packets that nothing older can follow, until no switch uses an old path.
-
-    A held packet arrived by the new path, so older packets of its flow had left the same switch before, by the old one.
-    Markers sent after the process has noted what it holds arrive behind all of these: once everything that the old
-    process relayed until then is processed, the held packets can be. Where that would take longer than the rest of the
-    migration usually takes, it is left to `drain`.
-    """
-    new, old = move.need("incoming"), move.peer("serving")
-    if old is None:
-        return
-    marking, fence, first = move.marking(), _unused(), _unused()
-    if flipped.wait(_FLIP_S):
-        wait((quiet,), _SOON_S)
-    if quiet.done():
-        return
-    new.ask("release", fence=fence)
-    while not quiet.done():
-        paths = marking.send(first)
-        try:
-            relayed = old.ask("relayed", first=first, paths=paths, timeout_ms=_MARKER_MS)["relayed"]
-        except ControlRefusedError as error:
-            if error.code != "timeout":
-                raise
-            # A marker was lost: repeat, with the same fence, and other numbers, since their paths may be others now.
-        else:
-            new.ask("release", fence=fence + 1, reached=fence, relayed=relayed)
-            fence += 1
-        first += paths
-
-
-def _unused() -> int:
-    """Return a number above those of all markers of earlier agents."""
-    return random.getrandbits(31)
-
-
-@_undisturbed()
-def drain(move: RunningMigration) -> None:
-    """Wait until everything sent by the old paths has arrived at the old process and was relayed."""
-    ended = threading.Event()
-
-    def note() -> None:
-        ended.wait(_SOON_S)  # packets wait: they come first, unless somebody wants to know what they wait for
-        move.journal.reach("drain")
-
-    with ThreadPoolExecutor(1) as beside:
-        noted = beside.submit(contextvars.copy_context().run, note)
-        try:
-            _drain(move)
-        finally:
-            ended.set()
-        noted.result()
 
 
 def _drain(move: RunningMigration) -> None:
@@ -328,15 +269,17 @@ def _drain(move: RunningMigration) -> None:
 def _drain_old(move: RunningMigration, old: Peer) -> None:
     """Let the old process relay until markers show that nothing older can follow, or the time limit expires."""
     began, why = time.monotonic(), ""
+    if _drain_at_once(move, old):
+        return
     while (spent := time.monotonic() - began) < DRAIN_S + RELAY_S:
-        first, paths = _unused(), 0
+        first, paths = unused_number(), 0
         try:
             if spent < DRAIN_S:
                 paths, why = _mark(move, first), ""
             elif why and move.journal.report.undrained is None:
                 _log.warning("migration %d of instance %s: %s", move.journal.epoch, move.instance.name, why)
                 move.journal.report.undrained = why
-            old.ask("drain", first=first, paths=paths, timeout_ms=_DRAIN_MS, timeout_s=_DRAIN_MS / 1000 + _MARGIN_S)
+            old.ask("drain", first=first, paths=paths, **_DRAIN)
         except WiringError as error:
             why = str(error)
             if old.phase() == "gone":
@@ -353,6 +296,25 @@ def _drain_old(move: RunningMigration, old: Peer) -> None:
     move.journal.report.undrained = ended
     move.parts.starter.kill(old.running, ended)
     raise PeerGoneError("serving", ended)
+
+
+def _drain_at_once(move: RunningMigration, old: Peer) -> bool:
+    """Have the old process wait for the markers before they are sent; return whether it has got them and ended.
+
+    The processes do the rest by themselves, so packets do not wait for this one.
+    """
+    try:
+        marking, first = move.marking(), unused_number()
+        if not marking.paths:
+            return False
+        with old.begun("drain", first=first, paths=marking.paths, **_DRAIN) as drained:
+            marking.send(first)
+            drained()
+    except (WiringError, ControlRefusedError, ControlUnreachableError) as error:
+        _log.info("the last packets of %s by its old paths need another marker: %s", move.instance.name, error)
+        move.end_marking()
+        return False
+    return True
 
 
 def _mark(move: RunningMigration, first: int) -> int:

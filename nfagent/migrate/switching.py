@@ -2,40 +2,21 @@
 
 import contextlib
 import hmac
-import logging
 import random
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from nfagent.errors import WiringError
 from nfagent.homing import GRACE_MS, bring, is_to, leave, own
+from nfagent.migrate.quiescing import Quiescing, SwitchQuiescing
 from nfagent.model import InstancePort
 from nfagent.wiring import ServerWiring
-from server.config import ServerConfig, SwitchConfig
-from server.errors import ServerError, ToolError
-from server.names import EDGE
+from server.config import ServerConfig
+from server.errors import ServerError
 from server.oneswitchd.answers import Stage, VirtualPort
 from server.oneswitchd.client import Client
-from server.openvswitch.unixctl import Unixctl
 
-_log = logging.getLogger(__name__)
-
-# Without ovs-appctl: Open vSwitch looks at each flow that it caches within max-revalidator (500 ms); two rounds.
-_BOUNDED_QUIESCE_S = 1.0
-_ROUNDS = 2
-_QUIESCE_S = 2.0  # a switch that hangs forwards nothing either
-PAUSES = (("version",), *(("revalidator/pause",), ("revalidator/resume",)) * 2)
-"""Asked by one call, because this process may die and a switch must not stay paused: the next pause would stop it for
-good. A switch that finds that its client has gone cannot answer the first command, and discards the others."""
-_AT_ONCE_S = 0.1  # for an answer that usually takes 1 ms
-_STALL_MS = 5  # for which a switch may stop to look at its caches at once
-_DATAPATH = re.compile(r"^(\w+)@\S+:$", re.MULTILINE)
-_DURATION = re.compile(r"dump duration *: (\d+)ms")
-_STATISTICS = "dpif-netdev/pmd-stats-show"
 _MOST_PATHS = 3
 _MARKER_TYPE = b"\x88\xb5"
 _MARKER_MAGIC = b"nfmg"
@@ -51,7 +32,13 @@ Moved = tuple[InstancePort, Place]
 
 
 class Marking(Protocol):
-    """Sends markers down each path to the interfaces that some ports leave."""
+    """Sends markers down each path to the interfaces that some ports leave.
+
+    Attributes:
+        paths: how many are sent, unless a switch goes away; 0: unknown.
+    """
+
+    paths: int
 
     def send(self, first: int) -> int:
         """Send one down each path, numbered from ``first`` on; returns the number of paths.
@@ -85,8 +72,8 @@ class Switching(Protocol):
         """Point all paths to this interface; the old one goes on working in both directions."""
         ...
 
-    def quiesce(self, locations: Sequence[str]) -> None:
-        """Wait until no switch on the ways between some locations sends anything by paths that have been flipped."""
+    def quiescing(self, locations: Sequence[str]) -> Quiescing:
+        """Connect to the switches on the ways between some locations, before a flip."""
         ...
 
     def bridges(self, locations: Sequence[str]) -> list[str]:
@@ -153,13 +140,8 @@ class ServerSwitching:
         with _explained(port), self._wiring.client() as client:
             bring(client, port, location, interface, until)
 
-    def quiesce(self, locations: Sequence[str]) -> None:
-        switches = [self._config.find_switch(name) for name in self._on_the_way(locations)]
-        if not (left := _revalidate_at_once(switches)):
-            return
-        with ThreadPoolExecutor(len(left)) as pool:
-            if not all(pool.map(_revalidate, left)):
-                time.sleep(_BOUNDED_QUIESCE_S)
+    def quiescing(self, locations: Sequence[str]) -> Quiescing:
+        return SwitchQuiescing([self._config.find_switch(name) for name in self._on_the_way(locations)])
 
     def bridges(self, locations: Sequence[str]) -> list[str]:
         edges = [self._config.find_switch(name).edge for name in self._on_the_way(locations)]
@@ -184,12 +166,12 @@ class ServerSwitching:
         with contextlib.ExitStack() as stack:
             client = self._wiring.client()
             stack.callback(client.close)
-            owners: dict[int, str | None] = {}
+            views: dict[int, VirtualPort] = {}
             for port, _ in ports:
                 with _explained(port):
-                    owners[port.number] = own(client.port(port.number))
+                    views[port.number] = client.port(port.number)
             stack.pop_all()
-            return _Marking(client, ports, owners, epoch, secret)
+            return _Marking(client, ports, views, epoch, secret)
 
 
 def _is_wired(at: VirtualPort, place: Place) -> bool:
@@ -201,14 +183,19 @@ class _Marking:
     """See `Marking`: oneswitchd knows the paths, and sends on its own sessions."""
 
     def __init__(
-        self, client: Client, ports: Sequence[Moved], owners: Mapping[int, str | None], epoch: int, secret: str
+        self, client: Client, ports: Sequence[Moved], views: Mapping[int, VirtualPort], epoch: int, secret: str
     ) -> None:
-        self._client, self._ports, self._owners, self._epoch, self._secret = client, ports, owners, epoch, secret
+        self._client, self._ports, self._epoch, self._secret = client, ports, epoch, secret
+        self._owners = {number: own(at) for number, at in views.items()}
+        self._paths = {number: len(at.move.old_paths) if at.move else 0 for number, at in views.items()}
+        self.paths = sum(self._paths.values()) if all(self._paths.values()) else 0
 
     def send(self, first: int) -> int:
         sent = 0
         for port, to in self._ports:
-            numbers = range(first + sent, first + sent + _MOST_PATHS)
+            # Not more than expected: somebody may already wait for just these.
+            most = self._paths[port.number] or _MOST_PATHS
+            numbers = range(first + sent, first + sent + most)
             frames = [marker(port.mac, self._secret, self._epoch, number) for number in numbers]
             with _explained(port):
                 sent += len(self._client.send_markers(port.number, *to, frames, self._owners[port.number]))
@@ -218,73 +205,9 @@ class _Marking:
         self._client.close()
 
 
-def _revalidate(switch: SwitchConfig) -> bool:
-    """Wait until a switch has looked at all flows that it caches, in a round that began after this was called.
-
-    False: it cannot be asked. The command waits for the end of a round, which may have begun before: hence two.
-    """
-    try:
-        with contextlib.closing(Unixctl(Path(switch.control or ""), _QUIESCE_S)) as daemon:
-            for _ in range(_ROUNDS):
-                _await_round(daemon)
-    except ToolError as error:
-        _log.info("%s cannot be asked when its caches are right: %s", switch.name, error)
-        return False
-    return True
-
-
-def _revalidate_at_once(switches: Sequence[SwitchConfig]) -> list[SwitchConfig]:
-    """Have switches look at all flows that they cache while they do nothing else; return those that cannot.
-
-    Rounds begin 5 ms apart (udpif_revalidator in ofproto-dpif-upcall.c), and packets wait. This takes 1 ms: the second
-    pause begins when the round after the first one has ended. Its caches are right then if one thread does all: others
-    might be adding a flow by the old rules.
-    """
-    with contextlib.ExitStack() as stack:
-        daemons: dict[str, Unixctl] = {}
-        for switch in switches:
-            with contextlib.suppress(ToolError):
-                daemon = Unixctl(Path(switch.control or ""), _AT_ONCE_S)
-                stack.callback(daemon.close_when_answered)
-                daemons[switch.name] = daemon
-        asked = _asked(daemons, ("upcall/show",), (_STATISTICS,))
-        alone = {name: daemons[name] for name, told in asked.items() if _is_alone(*told)}
-        done = _asked(alone, *PAUSES)
-    return [switch for switch in switches if switch.name not in done]
-
-
-def _is_alone(shown: str, statistics: str) -> bool:
-    """Tell whether a switch's main thread does all, and would not stop for long."""
-    is_short = all(int(took) <= _STALL_MS for took in _DURATION.findall(shown))
-    return is_short and set(_DATAPATH.findall(shown)) in ({"netdev"}, {"dummy"}) and "pmd thread" not in statistics
-
-
-def _asked(daemons: Mapping[str, Unixctl], *commands: tuple[str, ...]) -> dict[str, list[str]]:
-    """Ask all at a time; return the answers of those that do not refuse."""
-    begun: dict[str, Callable[[], list[str]]] = {}
-    answers: dict[str, list[str]] = {}
-    for name, daemon in daemons.items():
-        with contextlib.suppress(ToolError):
-            begun[name] = daemon.begin(*commands)
-    for name, answer in begun.items():
-        with contextlib.suppress(ToolError):
-            answers[name] = answer()
-    return answers
-
-
-def _await_round(daemon: Unixctl) -> None:
-    """Wait for the end of a round that begins now, and not within 500 ms (max-revalidator).
-
-    An address that was learnt goes: that is a reason for one. No rule of ``edge`` looks at such addresses, and this one
-    is nobody's.
-    """
-    address = (_FROM[:3] + random.randbytes(3)).hex(":")
-    try:
-        daemon.call("fdb/add", EDGE, EDGE, "0", address)
-    except ToolError:  # before Open vSwitch 2.17
-        daemon.call("revalidator/wait")
-        return
-    daemon.call_at_once(("fdb/del", EDGE, "0", address), ("revalidator/wait",))
+def unused_number() -> int:
+    """Return a number above those of all markers of earlier agents."""
+    return random.getrandbits(31)
 
 
 def marker(mac: str, secret: str, epoch: int, path: int) -> bytes:

@@ -127,12 +127,16 @@ class Status(Answer):
 
 
 class PortMove(Answer):
-    """A move in progress: its destination and its stage."""
+    """A move in progress: its destination and its stage.
+
+    ``old_paths`` has the switch of each path to the interface that the port leaves.
+    """
 
     switch: str
     interface: str
     stage: str
     executor: str = HOME
+    old_paths: tuple[str, ...] = ()
 
 
 class VirtualPort(Answer):

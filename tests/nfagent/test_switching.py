@@ -1,7 +1,6 @@
 """The switches' part in a migration: requests to each, and the effect of absent ones."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ from nfagent.migrate import switching
 from nfagent.migrate.switching import ServerSwitching, marker
 from nfagent.model import InstancePort
 from server.config import ServerConfig
-from server.errors import ApiRefusedError, ApiUnreachableError, PlumbingError, ToolError
+from server.errors import ApiRefusedError, ApiUnreachableError, PlumbingError
 from server.oneswitchd.answers import BridgeState, PortMove, SwitchState, VirtualPort
 
 CONFIG = ServerConfig.parse("""
@@ -92,52 +91,6 @@ class FakeWiring:
             SwitchState(name=name, virt=bridge(virt), edge=bridge(edge)) for name, (virt, edge) in self.states.items()
         ]
         return SimpleNamespace(switches=switches)
-
-
-class FakeDaemon:
-    """See `server.openvswitch.unixctl.Unixctl`; ``answers`` holds its answers by socket."""
-
-    def __init__(self, path: Path, answer_s: float) -> None:
-        self.path, self.answers = path, ANSWERS.get(str(path))
-        LOG.append(f"connect {path} within {answer_s:g} s")
-        if self.answers is None:
-            raise ToolError(f"no daemon answers at {path}")
-
-    def call(self, *words: str) -> str:
-        LOG.append(" ".join((self.path.stem, *words)))
-        assert self.answers is not None
-        return self.answers(*words)
-
-    def call_at_once(self, *commands: tuple[str, ...]) -> list[str]:
-        LOG.append(f"{self.path.stem} " + " and ".join(" ".join(each) for each in commands))
-        return [""] * len(commands)
-
-    def begin(self, *commands: tuple[str, ...]) -> Callable[[], list[str]]:
-        assert self.answers is not None
-        LOG.append(f"{self.path.stem} begins " + " and ".join(" ".join(each) for each in commands))
-        return lambda: [self.answers(*each) for each in commands if self.answers]
-
-    def close(self) -> None:
-        LOG.append(f"close {self.path.stem}")
-
-    def close_when_answered(self) -> None:
-        self.close()
-
-
-LOG: list[str] = []
-ANSWERS: dict[str, Callable[..., str]] = {}
-
-
-def fine(*_: str) -> str:
-    return ""
-
-
-@pytest.fixture(autouse=True)
-def daemons(monkeypatch: pytest.MonkeyPatch) -> None:
-    LOG.clear()
-    ANSWERS.clear()
-    ANSWERS.update({"/run/hub.ctl": fine, "/run/snic0.ctl": fine})
-    monkeypatch.setattr(switching, "Unixctl", FakeDaemon)
 
 
 @pytest.fixture
@@ -233,6 +186,7 @@ def test_oneswitchd_sends_a_marker_down_each_old_path(switches: ServerSwitching,
             f"1001 to pf0vf1 of snic0 for nfagent/acme/lb: {frames(second, first + wiring.paths)}",
         ]
 
+    assert marking.paths == 0, "oneswitchd does not tell"
     assert marking.send(40) == 4
     one, other = asked(40)
     assert wiring.asked == ["port 1000", "port 1001", one, other]
@@ -243,6 +197,16 @@ def test_oneswitchd_sends_a_marker_down_each_old_path(switches: ServerSwitching,
     wiring.asked.clear()
     marking.close()
     assert wiring.asked == ["closed"]
+
+
+def test_not_more_markers_are_sent_than_are_waited_for(switches: ServerSwitching, wiring: FakeWiring) -> None:
+    move = PortMove(switch=NIC, interface="vf1", stage="prepared", old_paths=(HUB, NIC))
+    wiring.at = wiring.at.model_copy(update={"move": move})
+    marking = switches.marking([(PORT, (NIC, "vf1"))], 3, SECRET)
+    assert marking.paths == 2
+    assert marking.send(7) == 2
+    frames = " ".join(marker(PORT.mac, SECRET, 3, number).hex() for number in (7, 8))
+    assert wiring.asked[-1] == f"1000 to vf1 of snic0 for nfagent/acme/lb: {frames}"
 
 
 def test_a_switch_that_refuses_its_marker_is_named(switches: ServerSwitching, wiring: FakeWiring) -> None:
@@ -272,88 +236,10 @@ FRAME = (
 )
 
 
-# ---- current caches
-
-
-def refused(*_: str) -> str:
-    raise ToolError("the daemon hangs")
-
-
-def test_caches_are_current_after_two_rounds_of_each_switch(
-    switches: ServerSwitching, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(switching.time, "sleep", slept.append)
-    monkeypatch.setattr(switching.random, "randbytes", lambda count: b"\x0a" * count)
-    switches.quiesce([NIC, FAR])
-    assert slept == [1.0]  # one switch has no control socket
-    asked = ["hub fdb/add edge edge 0 02:6e:66:0a:0a:0a", "hub fdb/del edge 0 02:6e:66:0a:0a:0a and revalidator/wait"]
-    assert [each for each in LOG if "hub" in each] == [
-        *AT_ONCE,
-        "close hub",
-        "connect /run/hub.ctl within 2 s",
-        *asked * 2,
-        "close hub",
-    ]
-    assert "connect . within 2 s" in LOG
-    LOG.clear()
-    slept.clear()
-    switches.quiesce([NIC, HUB])
-    assert slept == []
-    assert "connect . within 2 s" not in LOG, "a switch that no path crosses is not asked"
-
-    def old(*words: str) -> str:
-        if words[0] == "fdb/add":
-            raise ToolError("there is no such command")
-        return ""
-
-    LOG.clear()
-    ANSWERS["/run/hub.ctl"] = old
-    switches.quiesce([NIC, HUB])
-    asked_old = [AT_ONCE[1], *(asked[0], "hub revalidator/wait") * 2]
-    assert [each for each in LOG if each.startswith("hub")] == asked_old
-    ANSWERS["/run/hub.ctl"] = refused
-    switches.quiesce([NIC, HUB])
-    assert slept == [1.0]
-
-
-AT_ONCE = ["connect /run/hub.ctl within 0.1 s", "hub begins upcall/show and dpif-netdev/pmd-stats-show"]
-IN_USER_SPACE = "netdev@ovs-netdev:\n  flows         : (current 9) (avg 9)\n  dump duration : 1ms\n\n  5: (keys 0)\n"
-ONE_THREAD = "main thread:\n  packets received: 9\n"
-
-
-@pytest.mark.parametrize(
-    ("shown", "statistics", "is_at_once"),
-    [
-        (IN_USER_SPACE, ONE_THREAD, True),
-        (IN_USER_SPACE.replace("netdev@ovs-netdev", "dummy@ovs-dummy"), ONE_THREAD, True),
-        (IN_USER_SPACE.replace("netdev@ovs-netdev", "system@ovs-system"), ONE_THREAD, False),
-        (IN_USER_SPACE + IN_USER_SPACE.replace("netdev@ovs-netdev", "system@ovs-system"), ONE_THREAD, False),
-        (IN_USER_SPACE, f"pmd thread numa_id 0 core_id 1:\n  packets received: 9\n{ONE_THREAD}", False),
-        (IN_USER_SPACE.replace("1ms", "6ms"), ONE_THREAD, False),
-    ],
-)
-def test_caches_of_a_switch_with_one_thread_are_made_current_at_once(
-    switches: ServerSwitching, shown: str, statistics: str, is_at_once: bool
-) -> None:
-    """Other threads might be adding a flow by the old rules; many flows would stop the switch for long."""
-    answers = {"upcall/show": shown, "dpif-netdev/pmd-stats-show": statistics}
-    ANSWERS["/run/hub.ctl"] = lambda *words: answers.get(words[0], "")
-    switches.quiesce([HUB, NIC])
-    pauses = " and ".join(["version", *["revalidator/pause", "revalidator/resume"] * 2])
-    assert (f"hub begins {pauses}" in LOG) == is_at_once
-    assert any("fdb/add" in each for each in LOG if each.startswith("hub")) != is_at_once
-
-
-def test_a_switch_that_cannot_pause_is_asked_for_its_rounds(switches: ServerSwitching) -> None:
-    def told(*words: str) -> str:
-        if words[0] == "revalidator/pause":
-            raise ToolError("there is no such command")
-        return {"upcall/show": IN_USER_SPACE, "dpif-netdev/pmd-stats-show": ONE_THREAD}.get(words[0], "")
-
-    ANSWERS["/run/hub.ctl"] = told
-    switches.quiesce([HUB, NIC])
-    assert sum("fdb/add" in each for each in LOG if each.startswith("hub")) == 2
+def test_the_switches_on_the_way_are_waited_for(switches: ServerSwitching, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switching, "SwitchQuiescing", lambda found: [each.name for each in found])
+    ways: Any = switches.quiescing([NIC, FAR]), switches.quiescing([HUB, NIC])
+    assert ways == ([NIC, FAR, HUB], [HUB, NIC])
 
 
 def test_a_flip_of_prepared_ports_is_awaited(

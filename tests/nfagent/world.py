@@ -119,6 +119,16 @@ class FakeMarking:
 
 
 @dataclass
+class FakeQuiescing:
+    """Waits as the wiring does that made it."""
+
+    wait: Callable[[], None]
+
+    def close(self) -> None:
+        """See `Quiescing`."""
+
+
+@dataclass
 class FakeWiring:
     """Remembers where ports are, and fails on request."""
 
@@ -129,7 +139,7 @@ class FakeWiring:
     broken: bool = False
     asked: int = 0
     passed: list[str] = field(default_factory=list)
-    quiet_after: int = 0  # `quiesce` returns after this many markers
+    quiet_after: int = 0  # a flip takes effect after this many markers
     _marked: threading.Condition = field(default_factory=threading.Condition)
 
     def connect(self, ports: Sequence[tuple[InstancePort, str]], location: str, owner: str) -> None:
@@ -176,9 +186,12 @@ class FakeWiring:
     def await_settled(self) -> None:
         """See `Switching`."""
 
-    def quiesce(self, locations: Sequence[str]) -> None:
+    def quiescing(self, locations: Sequence[str]) -> "FakeQuiescing":
         """See `Switching`."""
         assert len(locations) == 2
+        return FakeQuiescing(self._quiesce)
+
+    def _quiesce(self) -> None:
         self._check()
         with self._marked:
             assert self._marked.wait_for(lambda: len(self.markers) >= self.quiet_after, 60)

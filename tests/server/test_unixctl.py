@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nfagent.migrate import switching
+from nfagent.migrate import quiescing
 from server.config import SwitchConfig
 from server.errors import ToolError
 from server.openvswitch.unixctl import Unixctl
@@ -104,7 +104,7 @@ def _await_state(pid: int, state: str) -> None:
 def test_a_turn_answers_at_most_ten_requests_of_a_connection(
     switch_config: SwitchConfig, before: int, level: str
 ) -> None:
-    """A migration tells turns apart by it (nf_runtime::migration::passing)."""
+    """A migration needs seven in one turn (`nfagent.migrate.quiescing`)."""
     path = Path(switch_config.control or "")
     with closing(Unixctl(path)) as first:
         pid = first.peer_pid()
@@ -128,13 +128,16 @@ def datapath(switch_config: SwitchConfig) -> SwitchConfig:
     return switch_config
 
 
-def test_a_switch_whose_client_died_while_it_hung_does_not_stay_paused(datapath: SwitchConfig) -> None:
+def test_a_switch_whose_client_died_while_it_hung_does_not_stay_paused(
+    datapath: SwitchConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quiescing, "_revalidate", pytest.fail)
     path = Path(datapath.control or "")
     with closing(Unixctl(path)) as control, stopped(control.peer_pid()):
-        control.begin(*switching.PAUSES)
+        control.begin(*quiescing.PAUSES)
         control.close()
     for _ in range(2):
-        assert switching._revalidate_at_once([datapath]) == []
+        quiescing.SwitchQuiescing([datapath]).wait()
         with closing(Unixctl(path, 10.0)) as control:
             control.call("revalidator/wait")
 

@@ -10,6 +10,7 @@
 //! | `source.rs` | the verbs of the old instance |
 //! | `target.rs` | the verbs of the new instance |
 //! | `decision.rs` | who may send |
+//! | `ends.rs` | the new instance's hand-over to its ports, once the old one's frames have ended |
 //! | `markers.rs` | frames that follow all others on a path |
 //! | `urgent.rs` | verbs that act while another verb waits |
 //! | `ring.rs`, `relay.rs` | waiting frames |
@@ -20,6 +21,7 @@
 
 mod arguments;
 mod decision;
+mod ends;
 mod letter;
 mod markers;
 mod outcome;
@@ -69,7 +71,9 @@ pub type Answer = Result<(Value, Vec<OwnedFd>), Refusal>;
 ///
 /// Thread safety: verbs wait for each other, at most as long as an order to the workers may take; `orphaned` does not wait, and `thaw` ends the wait of
 /// the verb before it.
-pub struct Migration {
+pub struct Migration(Arc<Part>);
+
+struct Part {
     subject: Arc<dyn Subject>,
     current: Mutex<Current>,
     urgent: Mutex<Urgent>,
@@ -124,7 +128,7 @@ impl Migration {
             Phase::Running
         };
         let subject: Arc<dyn Subject> = Arc::new(Moving::new(instance));
-        Self {
+        Self(Arc::new(Part {
             current: Mutex::new(Current {
                 epoch: 0,
                 phase,
@@ -132,7 +136,7 @@ impl Migration {
             }),
             subject,
             urgent: Mutex::default(),
-        }
+        }))
     }
 
     /// Adds the verbs to a control socket's verbs.
@@ -163,6 +167,18 @@ impl Migration {
         arguments: &Value,
         descriptors: Vec<OwnedFd>,
     ) -> Answer {
+        self.0.answer(verb, arguments, descriptors)
+    }
+}
+
+impl Part {
+    /// See [`Migration::answer`].
+    fn answer(
+        self: &Arc<Self>,
+        verb: &'static str,
+        arguments: &Value,
+        descriptors: Vec<OwnedFd>,
+    ) -> Answer {
         let epoch = number(arguments, "epoch")?
             .ok_or_else(|| missing("epoch", "expected the number of the migration"))?;
         // Not queued behind the current verb, which may wait for exactly this one.
@@ -183,8 +199,11 @@ impl Migration {
         *self.urgent() = current.urgent();
         let shown = json!({"epoch": current.epoch, "phase": current.phase.name()});
         self.subject.show(shown);
-        if let Phase::Arriving(arriving) = &current.phase {
+        if let Phase::Arriving(arriving) = &mut current.phase {
             arriving.confirm();
+            if arriving.begins_to_follow() {
+                ends::follow(self, epoch);
+            }
         }
         let (mut answer, descriptors) = done?;
         answer["epoch"] = json!(epoch);

@@ -390,6 +390,8 @@ pub struct MoveView {
     pub interface: String,
     pub executor: String,
     pub stage: MoveStage,
+    /// The switch of each path to the interface that the port leaves, in the order of markers.
+    pub old_paths: Vec<String>,
 }
 
 /// State of one bridge's OpenFlow session in the core.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -294,6 +295,13 @@ class FakeConnection:
             Request(verb, {}, beside).close()
             raise
         return Answer(value, beside)
+
+    @contextlib.contextmanager
+    def begun(
+        self, verb: str, *, timeout_s: float, meanwhile: Callable[[], None], **arguments: Any
+    ) -> Iterator[Callable[[], Answer]]:
+        """See `Connection.begun`: the process acts when the answer is waited for."""
+        yield lambda: self.exchange(verb, timeout_s=timeout_s, meanwhile=meanwhile, **arguments)
 
     def _exchange(
         self,

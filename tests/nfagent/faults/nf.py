@@ -112,6 +112,7 @@ class Nf:
             if arguments["epoch"] != self.epoch:
                 raise ControlRefusedError(verb, "epoch", f"this is epoch {self.epoch}")
             self.is_orphaned = True
+            self.hand_over_by_itself()
             return {"epoch": arguments["epoch"]}, []
         plain = getattr(self, f"_say_{verb}", None)
         if plain is not None:
@@ -216,6 +217,9 @@ class Nf:
         self.phase = "gone"
         if self.rings is not None:
             self.rings.ended = True
+        reader = self.stream or (self.rings and self.rings.reader)
+        if reader is not None and not self._is_stuck(reader):
+            reader.hand_over_by_itself()
         return {"relayed": [0]}
 
     def _await_markers(self, verb: str, arguments: dict[str, Any]) -> None:
@@ -271,6 +275,11 @@ class Nf:
             raise ControlRefusedError("handover", "timeout", "not every queue has ended")
         self.phase = "running"
         return {"relayed": 0, "orphaned": self.is_orphaned}
+
+    def hand_over_by_itself(self) -> None:
+        """Hand over as soon as nothing older can follow; the request gets its answer later."""
+        if self.phase == "relayed-to" and self.is_alive:
+            self.answers["handover"] = self._do_handover(Request("handover", {}))
 
     def _source_ended(self) -> bool:
         return self.source is not None and (not self.source.is_alive or self.source.phase == "gone")

@@ -219,7 +219,9 @@ class FakeClient:
             port = self._find_owned(number, owner)
             if port.moving is None or port.moving.to != (switch, interface):
                 raise ApiRefusedError(409, "no-move", f"port {number} is not moving to {interface} of {switch}")
-            paths = tuple(dict.fromkeys((port.home[0], HUB, switch)))
+            paths = _old_paths(port)
+            if len(frames) < len(paths):
+                raise ApiRefusedError(409, "markers-missing", f"port {number} has {len(paths)} old paths")
             if down := [name for name in paths if not self._switches.is_up(name)]:
                 raise ApiRefusedError(409, "switch-down", f"switch {', '.join(down)} is not connected")
             numbers = [int.from_bytes(frame[26:30], "big") for frame in frames[: len(paths)]]
@@ -264,7 +266,10 @@ class FakeClient:
 
     def _shown(self, port: FakePort) -> model.VirtualPort:
         move = port.moving and model.PortMove(
-            switch=port.moving.to[0], interface=port.moving.to[1], stage=port.moving.stage
+            switch=port.moving.to[0],
+            interface=port.moving.to[1],
+            stage=port.moving.stage,
+            old_paths=_old_paths(port),
         )
         switch, interface = port.leads_to
         return model.VirtualPort(
@@ -285,6 +290,11 @@ class FakeClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _old_paths(port: FakePort) -> tuple[str, ...]:
+    assert port.moving is not None
+    return tuple(dict.fromkeys((port.home[0], HUB, port.moving.to[0])))
 
 
 class FakePlumbing:
@@ -354,8 +364,22 @@ class FakeSwitching(ServerSwitching):
     def await_settled(self) -> None:
         """Do nothing: its switches change at once."""
 
-    def quiesce(self, locations: Sequence[str]) -> None:
+    def quiescing(self, locations: Sequence[str]) -> FakeQuiescing:
         assert locations
+        return FakeQuiescing(self._world)
+
+
+class FakeQuiescing:
+    """A wait for simulated datapaths."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def wait(self) -> None:
+        """See `Quiescing`."""
         with self._world.crossing("switch", "quiesce", WiringError):
             if not all(map(self._world.switches.is_up, (HUB, NIC))):
                 self._world.clock.sleep(1.0)
+
+    def close(self) -> None:
+        """See `Quiescing`."""

@@ -15,7 +15,7 @@ use crate::{gate::Gate, refusal::Refused, Instance, Loaded, NetworkFunction, Ref
 pub(super) trait Subject: Send + Sync {
     fn kind(&self) -> &'static str;
     fn arena(&self) -> Result<Arena, Refusal>;
-    fn gate(&self) -> &Gate;
+    fn gate(&self) -> &Arc<Gate>;
     /// Returns the indices and addresses of the ports that can send.
     fn live_ports(&self) -> Vec<(usize, Mac)>;
     /// Returns the length of the longest frame that its packets can hold.
@@ -88,7 +88,7 @@ impl<N: NetworkFunction> Subject for Moving<N> {
         Ok(self.loaded()?.arena.clone())
     }
 
-    fn gate(&self) -> &Gate {
+    fn gate(&self) -> &Arc<Gate> {
         self.instance.gate()
     }
 

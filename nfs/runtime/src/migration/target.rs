@@ -56,6 +56,8 @@ pub(super) struct Arriving {
     taken_at: u64,
     /// Whether workers were given state and rings, even if `commit` failed then: if given twice, a ring would have a second reader that never sees its end.
     injected: bool,
+    /// Whether a thread waits for the ends of the rings.
+    follows: bool,
 }
 
 impl Drop for Arriving {
@@ -135,6 +137,7 @@ impl Arriving {
             barrier: None,
             taken_at: 0,
             injected: false,
+            follows: false,
         };
         let answer = if copied {
             arriving.listen(subject, epoch, arguments)?
@@ -269,6 +272,11 @@ impl Arriving {
         }
     }
 
+    /// Tells once, after the commit, to wait for the ends of the rings.
+    pub(super) fn begins_to_follow(&mut self) -> bool {
+        self.committed && !std::mem::replace(&mut self.follows, self.committed)
+    }
+
     /// Waits until the old instance has given up the right to send and, where it is copied, all state is here.
     fn await_given(&self, subject: &dyn Subject, arguments: &Value) -> Result<(), Refusal> {
         let longest = milliseconds(arguments)?.unwrap_or(GIVEN);
@@ -346,7 +354,7 @@ impl Arriving {
         processed_and_left(subject)
     }
 
-    /// Answers `{epoch, timeout_ms?}`: when every ring has ended and is empty, processes held frames, and then frames from the ports.
+    /// Answers `{epoch, timeout_ms?}`: when every ring has ended and is empty, processes held frames, and then frames from the ports. `ends::follow` asks it.
     pub(super) fn handover(
         &mut self,
         subject: &dyn Subject,

@@ -185,6 +185,7 @@ impl Core {
                 interface: m.to.interface.clone(),
                 executor: self.switches.executor_name(m.executor),
                 stage: m.stage,
+                old_paths: self.switches.old_path_names(port, &m.to),
             }),
         }
     }

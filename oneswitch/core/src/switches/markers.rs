@@ -75,6 +75,13 @@ impl Switches {
         (!silent.is_empty()).then(|| self.switch_names(silent))
     }
 
+    /// Returns the switch of each path to the interface that `port` leaves for `to`; none if it stays.
+    pub fn old_path_names(&self, port: &VirtualPort, to: &Location) -> Vec<String> {
+        let paths = self.old_paths(port, to).unwrap_or_default();
+        let name = |path: &Stretch<'_>| self.list[path.switch].name.clone();
+        paths.iter().map(name).collect()
+    }
+
     /// Returns the last stretch of each path to the interface that `port` leaves for `to`. While a port moves, a switch sends what arrives for
     /// it to the new interface, but never back where it came from (`arrival_goal` in edge.rs): so packets reach the old interface from its
     /// own switch, from the hypervisor, and from the new switch.

@@ -41,6 +41,7 @@ struct Move<'a> {
     interface: &'a str,
     executor: &'a str,
     stage: &'static str,
+    old_paths: &'a [String],
 }
 
 impl<'a> From<&'a PortView> for Port<'a> {
@@ -72,6 +73,7 @@ impl<'a> From<&'a PortView> for Port<'a> {
                     MoveStage::Flipped => "flipped",
                     MoveStage::Quiescing => "quiescing",
                 },
+                old_paths: &moving.old_paths,
             }),
         }
     }
