@@ -1,7 +1,9 @@
 """The thread beside the end of a migration, which does nothing unless that takes longer than usual."""
 
+import contextlib
 import contextvars
 import logging
+import sqlite3
 import threading
 import time
 from typing import Self
@@ -20,8 +22,7 @@ _MARKER_MS = 50  # packets wait while a marker is lost
 class Beside:
     """Releases held packets during a long flip, and journals a long drain.
 
-    Packets wait meanwhile. So the thread starts before, because that takes as long as a part of the rest, and it is not
-    waited for where it has nothing to do.
+    Packets wait meanwhile. So the thread starts beforehand, and the caller does not wait for it unless it is at work.
 
     Args:
         move: the migration; during a long flip, no other thread uses the connections to its processes.
@@ -33,7 +34,6 @@ class Beside:
         self._letting_go, self._let_go = threading.Lock(), threading.Event()
         self._quiet, self._ended = threading.Event(), threading.Event()
         self._drains = False
-        self._error: BaseException | None = None
         self._thread = threading.Thread(target=contextvars.copy_context().run, args=(self._run,), name="beside")
 
     def __enter__(self) -> Self:
@@ -51,31 +51,29 @@ class Beside:
         if not self._letting_go.acquire(blocking=False):
             self._let_go.wait()
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._quiet.set()
         self._thread.join()
-        if self._error is not None and raised[0] is None:
-            raise self._error
+        if self._drains:
+            self._move.journal.reach("drain")
 
     def _run(self) -> None:
         if self._is_late() and self._letting_go.acquire(blocking=False):
             self._release()
             self._let_go.set()
             self._quiet.wait()
-        if self._drains:
-            self._ended.wait(_SOON_S)  # packets come first, unless somebody wants to know what they wait for
-            try:
+        # Somebody may want to know what packets wait for.
+        if self._drains and not self._ended.wait(_SOON_S):
+            with contextlib.suppress(sqlite3.Error):  # repeated at the end
                 self._move.journal.reach("drain")
-            except BaseException as error:  # noqa: BLE001 - it belongs to the thread of the migration
-                self._error = error
 
     def _is_late(self) -> bool:
         while time.monotonic() < self._due:
             # Looks again, since being told of the flip would delay the thread that tells.
             if self._quiet.wait(_SOON_S):
                 return False
-        return not self._quiet.is_set()
+        return True
 
     def _release(self) -> None:
         try:

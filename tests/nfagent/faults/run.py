@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -21,7 +22,7 @@ from nfagent import control, health, locations, reconcile, wiring
 from nfagent.catalog import Catalog
 from nfagent.config import AgentConfig
 from nfagent.errors import AgentError
-from nfagent.migrate import migrator, peer, protocol
+from nfagent.migrate import beside, migrator, peer, protocol
 from nfagent.reconcile import WAKING
 from nfagent.store import database, events, migrations
 from server.config import ServerConfig
@@ -277,8 +278,8 @@ class _NoThreads:
                 each.result()
 
 
-class _NoEvent:
-    """Replaces `threading.Event`."""
+class _PassingEvent:
+    """Replaces `threading.Event`: it happens after it was asked once, and not while something waits for it."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -287,9 +288,11 @@ class _NoEvent:
         self._is_set = True
 
     def is_set(self) -> bool:
-        return self._is_set
+        was_set, self._is_set = self._is_set, True
+        return was_set
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: float = 0.0) -> bool:
+        time.sleep(timeout)
         return self._is_set
 
 
@@ -302,6 +305,9 @@ class _NoThread:
     def start(self) -> None:
         """Run the target."""
         self._run()
+
+    def join(self) -> None:
+        """Do nothing: it has ended."""
 
 
 class _NoOutage:
@@ -365,7 +371,7 @@ def _made_up(clock: Clock) -> Iterator[Callable[[World], None]]:
         patch.setattr(locations, "_Teller", _NoTeller)
         patch.setattr(migrator, "Outage", outage)
         patch.setattr(protocol, "ThreadPoolExecutor", _NoThreads)
-        patch.setattr(protocol, "threading", SimpleNamespace(Event=_NoEvent))
+        patch.setattr(beside, "threading", SimpleNamespace(Event=_PassingEvent, Thread=_NoThread, Lock=threading.Lock))
         patch.setattr(reconcile, "threading", SimpleNamespace(Thread=_NoThread))
         yield bind
 

@@ -91,6 +91,8 @@ fn a_frame_goes_down_each_path_to_the_old_interface() {
             assert_eq!(left(&mut lab), expected, "{old} to {new}, {until:?}");
             let from: Vec<_> = expected.iter().map(|e| switch_name(e.1)).collect();
             assert_eq!(sent.from, from);
+            let moving = lab.core.ports()[1].moving.clone();
+            assert_eq!(moving.unwrap().old_paths, from, "told beforehand");
         }
     }
 }
