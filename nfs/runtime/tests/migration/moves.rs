@@ -1,10 +1,16 @@
 //! Moves that succeed, and moves that are abandoned.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 
-use crate::world::{check_all, collect, hand_over, Driver, How, Rig, Traffic};
+use serde_json::json;
+
+use crate::world::{check_all, collect, hand_over, Driver, How, Rig, Traffic, SOON};
 
 #[derive(Clone, Debug)]
 struct Move {
@@ -17,6 +23,8 @@ struct Move {
     ring_bytes: u64,
     /// The number of steps after which the move is abandoned; 3 to 5: during the hand-over, perhaps too late; more: never.
     give_up: usize,
+    /// Whether the agent asks for the end of the move.
+    asks: bool,
 }
 
 fn any_move() -> impl Strategy<Value = Move> {
@@ -30,9 +38,10 @@ fn any_move() -> impl Strategy<Value = Move> {
         (0_u64..2000, 0_u64..1000),
         ring_bytes,
         0_usize..12,
+        any::<bool>(),
     )
         .prop_map(
-            |(how, workers, flows, pause, around, ring_bytes, give_up)| Move {
+            |(how, workers, flows, pause, around, ring_bytes, give_up, asks)| Move {
                 how,
                 workers,
                 flows,
@@ -40,6 +49,7 @@ fn any_move() -> impl Strategy<Value = Move> {
                 around,
                 ring_bytes,
                 give_up,
+                asks,
             },
         )
 }
@@ -60,15 +70,15 @@ fn run(this: &Move) {
             step(&mut driver);
         }
         match this.give_up {
-            0..=2 => drop(old.ask("thaw", serde_json::json!({"epoch": 1})).unwrap()),
+            0..=2 => drop(old.ask("thaw", json!({"epoch": 1})).unwrap()),
             3..=5 => {
                 if driver.race(Duration::from_micros(this.around.1)) {
-                    driver.complete(&traffic);
+                    complete(&driver, &traffic, this.asks);
                 }
             }
             _ => {
                 hand_over(&old, &new, 1);
-                driver.complete(&traffic);
+                complete(&driver, &traffic, this.asks);
             }
         }
         thread::sleep(Duration::from_micros(this.around.1));
@@ -77,6 +87,14 @@ fn run(this: &Move) {
     });
     let seen = collect(&[&old, &new], sent as usize * this.flows as usize);
     check_all(&seen, this.flows, sent);
+}
+
+fn complete(driver: &Driver<'_>, traffic: &Traffic, asks: bool) {
+    if asks {
+        return driver.complete(traffic);
+    }
+    driver.flip(traffic);
+    driver.drain();
 }
 
 /// No packet is lost, duplicated or reordered, and no change of the state is lost or repeated.
@@ -96,6 +114,27 @@ fn random_moves_keep_every_packet_and_every_change() {
             Ok(())
         })
         .unwrap();
+}
+
+/// The agent may be late or have died; packets do not wait for it.
+#[test]
+fn a_new_instance_goes_on_by_itself_when_the_old_ones_frames_have_ended() {
+    for how in [How::Memfd, How::Copy] {
+        let (old, new) = (Rig::new(1, false), Rig::new(2, true));
+        let phase = || new.instance.status()["migration"]["phase"].clone();
+        let mut driver = Driver::new(&old, &new, how, 1);
+        driver.give(1 << 16);
+        driver.drain();
+        let end = Instant::now() + SOON;
+        while phase() != "running" {
+            assert!(Instant::now() < end, "it waits for a request");
+            thread::yield_now();
+        }
+        new.wires[1].send(&[0; 60]);
+        check_all(&collect(&[&new], 1), 1, 1);
+        let handed = new.ask("handover", json!({"epoch": 1})).unwrap();
+        assert_eq!(handed["relayed"], 0, "{handed}");
+    }
 }
 
 /// Freeing a function's memory takes longer than the rest of a hand-over.

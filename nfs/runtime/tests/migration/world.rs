@@ -417,7 +417,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Flips flow by flow, as switches renew their caches; flipped flows do not wait for the others.
-    fn flip(&self, traffic: &Traffic) {
+    pub fn flip(&self, traffic: &Traffic) {
         let release = |fence: u32, more: Value| {
             let mut request = json!({"epoch": self.epoch, "fence": fence});
             request
@@ -445,12 +445,17 @@ impl<'a> Driver<'a> {
         self.old.wires[0].send(&authentic(self.epoch, number));
     }
 
-    /// Ends the migration when the old path carries only its markers.
-    pub fn finish(&self) {
+    /// Ends the old instance's part when the old path carries only its markers; the new one then needs no request.
+    pub fn drain(&self) {
         self.mark(0);
         self.old
             .ask("drain", json!({"epoch": self.epoch, "paths": 1}))
             .unwrap();
+    }
+
+    /// Ends the migration.
+    pub fn finish(&self) {
+        self.drain();
         self.new
             .ask("handover", json!({"epoch": self.epoch}))
             .unwrap();
