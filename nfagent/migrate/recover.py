@@ -59,7 +59,7 @@ def is_given(move: RunningMigration) -> bool:
     new = None
     with contextlib.suppress(PeerGoneError):
         new = move.peer("incoming")
-        if new is not None and new.phase() == "relayed-to":
+        if new is not None and new.phase() in ("relayed-to", "running"):
             return True
     try:
         old = move.peer("serving")

@@ -108,6 +108,8 @@ class Nf:
     def answer(self, request: Request) -> Answered:
         """Handle a request; raise `ControlRefusedError` to refuse it."""
         verb, arguments = request.verb, request.arguments
+        if self._source_ended():
+            self.hand_over_by_itself()
         if verb == "orphaned":
             if arguments["epoch"] != self.epoch:
                 raise ControlRefusedError(verb, "epoch", f"this is epoch {self.epoch}")
@@ -197,6 +199,7 @@ class Nf:
         """Take over, once the right to send was given."""
         if self.is_alive and self.phase == "holding" and self.pending is not None:
             self.arena, self.phase = self.pending, "relayed-to"
+            self.answers["commit"] = {"unpassed": None}
 
     def _await_reader(self, verb: str, reader: "Nf") -> None:
         if self._is_stuck(reader):

@@ -29,6 +29,7 @@ RUNS: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "new-one-cannot-be-started": ("memfd", (("start snic0", "refuse"),)),
     "new-one-dies-early": ("memfd", (("ask hypervisor give", "kill-new"),)),
     "old-one-dies-early": ("memfd", (("ask snic0 hold", "kill-old"),)),
+    "old-one-dies-when-it-has-given": ("copy", (("ask hypervisor give", "dies"),)),
     "old-one-dies-offered": ("copy", (("ask hypervisor give", "hang-new"), ("ask hypervisor thaw", "kill-old"))),
     "old-one-and-its-state-die": ("memfd", (("ask snic0 hold", "kill-old"), ("ask snic0 hold", "kill-keeper"))),
     "new-one-hangs": ("memfd", (("ask snic0 hold", "hang-new"),)),
