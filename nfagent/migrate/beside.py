@@ -17,6 +17,7 @@ _log = logging.getLogger(__name__)
 _FLIP_S = 0.02  # usually enough for a flip
 _SOON_S = 0.003  # usually enough for what follows a flip, and for a drain
 _MARKER_MS = 50  # packets wait while a marker is lost
+_FAILURES = (AgentError, sqlite3.Error)
 
 
 class Beside:
@@ -51,21 +52,25 @@ class Beside:
         if not self._letting_go.acquire(blocking=False):
             self._let_go.wait()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._ended.set()
         self._quiet.set()
         self._thread.join()
         if self._drains:
-            self._move.journal.reach("drain")
+            # The error that ended the drain says more.
+            with contextlib.suppress(*() if kind is None else _FAILURES):
+                self._move.journal.reach("drain")
 
     def _run(self) -> None:
         if self._is_late() and self._letting_go.acquire(blocking=False):
-            self._release()
-            self._let_go.set()
+            try:
+                self._release()
+            finally:
+                self._let_go.set()
             self._quiet.wait()
         # Somebody may want to know what packets wait for.
         if self._drains and not self._ended.wait(_SOON_S):
-            with contextlib.suppress(sqlite3.Error):  # repeated at the end
+            with contextlib.suppress(*_FAILURES):  # repeated at the end
                 self._move.journal.reach("drain")
 
     def _is_late(self) -> bool:
@@ -78,7 +83,7 @@ class Beside:
     def _release(self) -> None:
         try:
             self._release_in_turn()
-        except AgentError as error:
+        except (*_FAILURES, OSError) as error:
             name = self._move.instance.name
             _log.info("packets that %s holds wait until no old path is in use: %s", name, error)
             self._move.end_marking()

@@ -217,7 +217,7 @@ class RunningMigration:
             self._marking = None
 
     def quiescing(self) -> Quiescing:
-        """Return what waits for the switches after a flip; packets wait then, so it is connected before."""
+        """Return what waits for the switches after a flip; it connects, so get it before packets wait."""
         if self._quiescing is None:
             self._quiescing = self.parts.switching.quiescing((self.source, self.target))
         return self._quiescing

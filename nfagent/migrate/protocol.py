@@ -26,11 +26,13 @@ from nfagent.model import InstancePort, Running
 _log = logging.getLogger(__name__)
 
 _MARGIN_S = 10.0
+_MARKER_MS = 50  # packets wait while a marker is lost
 _DRAIN_MS = 300
 _DRAIN: dict[str, Any] = {"timeout_ms": _DRAIN_MS, "timeout_s": _DRAIN_MS / 1000 + _MARGIN_S}
 _FIT_BYTES = 1 << 20
 _HAND_OVER = 3  # version of the processes' hand-over
 _PAUSE_S = 0.05
+_NUMBERS = 1000  # more than a migration has markers at a time
 _TRIES, _TRY_MS = 10, round(PASS_S * 100)
 
 
@@ -78,9 +80,8 @@ def prepare(move: RunningMigration) -> None:
         for port, edge in starter.wires(move.instance, row):
             move.parts.switching.prepare(port, move.target, edge)
     with move.journal.timed("await-rules"):
-        # Packets would wait for these after the hand-over, and changes of the state after the pre-copy.
+        # Packets would wait for these two after the hand-over, and changes of the state after the pre-copy.
         move.marking()
-        move.quiescing()
         move.parts.switching.await_settled()
     if move.journal.report.mode == "memfd":
         with move.journal.timed("hold"):
@@ -131,6 +132,7 @@ def hand_over(move: RunningMigration) -> None:
     journal, old, new = move.journal, move.need("serving"), move.need("incoming")
     with journal.timed("try-way"):
         markers = _try_way(old, new)  # both connections are open now
+        move.quiescing()
     move.require_wanted()
     move.parts.store.checkpoint()
     journal.step("freeze")
@@ -220,13 +222,13 @@ def settle(move: RunningMigration) -> None:
 def switch_over(move: RunningMigration) -> None:
     """Point the switches to the new process, until everything sent by the old paths has arrived and was relayed."""
     move.journal.reach("flip")
-    new, quiescing = move.need("incoming"), move.quiescing()
+    new = move.need("incoming")
     with Beside(move) as beside:
         with move.journal.timed("flip"):
             _flip_all(move, new.running)
         beside.note_flipped()
         with move.journal.timed("quiesce"):
-            quiescing.wait()
+            move.quiescing().wait()
         beside.note_quiet()
         _drain(move)
 
@@ -268,17 +270,16 @@ def _drain(move: RunningMigration) -> None:
 
 def _drain_old(move: RunningMigration, old: Peer) -> None:
     """Let the old process relay until markers show that nothing older can follow, or the time limit expires."""
-    began, why = time.monotonic(), ""
-    if _drain_at_once(move, old):
+    began, first = time.monotonic(), unused_number()
+    if (why := _drain_at_once(move, old, first)) is None:
         return
     while (spent := time.monotonic() - began) < DRAIN_S + RELAY_S:
-        first, paths = unused_number(), 0
+        first, paths = first + _NUMBERS, 0  # higher ones, since a wait discards lower ones
         try:
             if spent < DRAIN_S:
                 paths, why = _mark(move, first), ""
             elif why and move.journal.report.undrained is None:
-                _log.warning("migration %d of instance %s: %s", move.journal.epoch, move.instance.name, why)
-                move.journal.report.undrained = why
+                _note_undrained(move, why)
             old.ask("drain", first=first, paths=paths, **_DRAIN)
         except WiringError as error:
             why = str(error)
@@ -298,23 +299,33 @@ def _drain_old(move: RunningMigration, old: Peer) -> None:
     raise PeerGoneError("serving", ended)
 
 
-def _drain_at_once(move: RunningMigration, old: Peer) -> bool:
-    """Have the old process wait for the markers before they are sent; return whether it has got them and ended.
+def _drain_at_once(move: RunningMigration, old: Peer, first: int) -> str | None:
+    """Have the old process wait for the markers before they are sent; return why it has not ended then.
 
     The processes do the rest by themselves, so packets do not wait for this one.
     """
     try:
-        marking, first = move.marking(), unused_number()
+        marking = move.marking()
         if not marking.paths:
-            return False
-        with old.begun("drain", first=first, paths=marking.paths, **_DRAIN) as drained:
+            return "oneswitchd does not tell the old paths beforehand"
+        with old.begun(
+            "drain", first=first, paths=marking.paths, timeout_ms=_MARKER_MS, timeout_s=_MARGIN_S
+        ) as drained:
             marking.send(first)
             drained()
-    except (WiringError, ControlRefusedError, ControlUnreachableError) as error:
-        _log.info("the last packets of %s by its old paths need another marker: %s", move.instance.name, error)
+    except (WiringError, ControlUnreachableError) as error:
         move.end_marking()
-        return False
-    return True
+        return str(error)
+    except ControlRefusedError as error:
+        if error.code not in ("timeout", "busy"):
+            _note_undrained(move, error.detail)
+        return error.detail
+    return None
+
+
+def _note_undrained(move: RunningMigration, why: str) -> None:
+    _log.warning("migration %d of instance %s: %s", move.journal.epoch, move.instance.name, why)
+    move.journal.report.undrained = why
 
 
 def _mark(move: RunningMigration, first: int) -> int:

@@ -196,7 +196,7 @@ class Move:
         """Tell, as the agent does, whether the right to send was given; the dead instance cannot tell."""
         survivor = self.old if self.victim == "new" else self.new
         told, _ = survivor.ask("status")
-        return told["migration"]["phase"] in ("given", "relayed-to")
+        return told["migration"]["phase"] in ("given", "relayed-to", "running")
 
     def _hold(self, target: Instance) -> None:
         rings = self.prepared["rings"]

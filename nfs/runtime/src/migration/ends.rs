@@ -4,12 +4,16 @@
 use std::{
     sync::{Arc, Weak},
     thread,
+    time::Duration,
 };
 
 use serde_json::json;
 
 use super::{Part, Phase};
 use crate::{gate::Gate, ORDER_TIMEOUT};
+
+/// The pause between tries while a port takes no frames.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Has a thread process the verb `handover` of this epoch once every ring has ended. The agent's request then gets its answer.
 pub(super) fn follow(part: &Arc<Part>, epoch: u64) {
@@ -29,6 +33,11 @@ fn hand_over(gate: &Gate, part: &Weak<Part>, epoch: u64) {
         match done {
             // A worker is slow, or another verb is in progress.
             Err(refusal) if ["timeout", "busy"].contains(&refusal.code) && part.arrives(epoch) => {}
+            // A port takes no frames.
+            Err(refusal) if refusal.code == "worker" && part.arrives(epoch) => {
+                drop(part);
+                thread::sleep(PAUSE);
+            }
             _ => return,
         }
     }
