@@ -24,11 +24,14 @@ _QUIESCE_S = 2.0  # a switch that hangs forwards nothing either
 PAUSES = (("version",), *(("revalidator/pause",), ("revalidator/resume",)) * 2)
 """Asked by one call, because this process may die and a switch must not stay paused: the next pause would stop it for
 good. A switch that finds that its client has gone cannot answer the first command, and discards the others."""
-_AT_ONCE_S = 0.1  # for an answer that usually takes 1 ms
+_ANSWER_S = 0.1  # for an answer that usually takes 1 ms
 _STALL_MS = 5  # for which a switch may stop to look at its caches at once
 _DATAPATH = re.compile(r"^(\w+)@\S+:$", re.MULTILINE)
 _DURATION = re.compile(r"dump duration *: (\d+)ms")
 _SHOWN = (("upcall/show",), ("dpif-netdev/pmd-stats-show",))
+_TURN = 10  # requests of a connection that a switch answers in a turn of its main loop (run_connection, lib/unixctl.c)
+AT_ONCE = (*_SHOWN, *[("version",)] * (_TURN - len(_SHOWN)), *PAUSES)
+"""Tells how a switch works, and has it look at its caches in its next turn."""
 _NOBODY = bytes.fromhex("026e66")
 
 
@@ -60,7 +63,7 @@ class SwitchQuiescing:
         daemons: dict[str, Unixctl] = {}
         for switch in self._switches:
             with contextlib.suppress(ToolError):
-                daemons[switch.name] = Unixctl(Path(switch.control or ""), _AT_ONCE_S)
+                daemons[switch.name] = Unixctl(Path(switch.control or ""), _ANSWER_S)
         shown = _asked(daemons, *_SHOWN)
         quick = {name for name, told in shown.items() if _is_alone(*told) and _is_short(told[0])}
         for name in daemons.keys() - quick:
@@ -111,8 +114,11 @@ def _revalidate_at_once(daemons: Mapping[str, Unixctl]) -> set[str]:
     Rounds begin 5 ms apart (udpif_revalidator in ofproto-dpif-upcall.c), and packets wait. This takes 1 ms: the second
     pause begins when the round after the first one has ended. Its caches are right then if one thread does all: others
     might be adding a flow by the old rules. So each switch tells first whether that is still true.
+
+    The pauses are for its next turn: only at its beginning (``type_run``) does a switch tell the revalidators that
+    rules have changed, and it may be in the turn that has confirmed the flip.
     """
-    answers = _asked(daemons, *_SHOWN, *PAUSES)
+    answers = _asked(daemons, *AT_ONCE)
     return {name for name, (upcalls, statistics, *_) in answers.items() if _is_alone(upcalls, statistics)}
 
 

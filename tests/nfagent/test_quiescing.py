@@ -16,7 +16,7 @@ FAR = SwitchConfig(name="snic1", virt="tcp:192.0.2.2:1", edge="tcp:192.0.2.2:2")
 
 CONNECT = "connect /run/hub.ctl within 0.1 s"
 SHOW = "upcall/show and dpif-netdev/pmd-stats-show"
-PAUSES = " and ".join(["version", *["revalidator/pause", "revalidator/resume"] * 2])
+PAUSES = " and ".join(["version"] * 9 + ["revalidator/pause", "revalidator/resume"] * 2)
 ROUND = ["hub fdb/add edge edge 0 02:6e:66:0a:0a:0a", "hub fdb/del edge 0 02:6e:66:0a:0a:0a and revalidator/wait"]
 IN_USER_SPACE = "netdev@ovs-netdev:\n  flows         : (current 9) (avg 9)\n  dump duration : 1ms\n\n  5: (keys 0)\n"
 IN_KERNEL = IN_USER_SPACE.replace("netdev@ovs-netdev", "system@ovs-system")

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.ovs import OvsSwitch
 from nfagent.migrate import quiescing
 from server.config import SwitchConfig
 from server.errors import ToolError
@@ -104,7 +106,7 @@ def _await_state(pid: int, state: str) -> None:
 def test_a_turn_answers_at_most_ten_requests_of_a_connection(
     switch_config: SwitchConfig, before: int, level: str
 ) -> None:
-    """A migration needs seven in one turn (`nfagent.migrate.quiescing`)."""
+    """A migration tells turns apart by it (`nfagent.migrate.quiescing`)."""
     path = Path(switch_config.control or "")
     with closing(Unixctl(path)) as first:
         pid = first.peer_pid()
@@ -140,6 +142,43 @@ def test_a_switch_whose_client_died_while_it_hung_does_not_stay_paused(
         quiescing.SwitchQuiescing([datapath]).wait()
         with closing(Unixctl(path, 10.0)) as control:
             control.call("revalidator/wait")
+
+
+FRAME = "in_port(1),eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),eth_type(0x1234)"
+ADD_FLOW, BARRIER = 14, 18  # OpenFlow 1.0
+
+
+def openflow10(kind: int, body: bytes = b"") -> bytes:
+    return struct.pack("!BBHI", 1, kind, 8 + len(body), 1) + body
+
+
+def all_packets_to(port: int) -> bytes:
+    """Return an OpenFlow 1.0 flow-mod that replaces the rule for all packets."""
+    match = struct.pack("!I36x", 0x3FFFFF)
+    rule = struct.pack("!QHHHHIHH", 0, 0, 0, 0, 100, 0xFFFFFFFF, 0xFFFF, 0)
+    return openflow10(ADD_FLOW, match + rule + struct.pack("!HHHH", 0, 8, port, 0))
+
+
+def test_a_flip_that_a_switch_confirms_in_this_turn_is_in_its_caches(datapath: SwitchConfig, ovs: OvsSwitch) -> None:
+    """A switch tells its revalidators of changed rules only in its next turn."""
+    ports = [word for n in (1, 2, 3) for word in f"-- add-port br0 p{n} -- set interface p{n} type=dummy".split()]
+    numbers = [word for n in (1, 2, 3) for word in f"-- set interface p{n} ofport_request={n}".split()]
+    subprocess.run(["ovs-vsctl", f"--db={datapath.ovsdb}", *ports[1:], *numbers], check=True, timeout=30)
+    with socket.socket(socket.AF_UNIX) as controller, closing(Unixctl(Path(datapath.control or ""))) as control:
+        controller.settimeout(10)
+        controller.connect(str(ovs.management("br0")))
+        controller.sendall(openflow10(0) + all_packets_to(2) + openflow10(BARRIER))
+        while controller.recv(1 << 16)[-7] != BARRIER + 1:
+            pass
+        control.call("netdev-dummy/receive", "p1", FRAME)
+        before = control.call("dpctl/dump-flows")
+        assert before.rstrip().endswith("actions:2"), before
+        for port in (3, 2) * 10:
+            with stopped(control.peer_pid()):
+                controller.sendall(all_packets_to(port) + openflow10(BARRIER))
+                answers = control.begin(*quiescing.AT_ONCE, ("dpctl/dump-flows",))
+            found = answers()[-1]
+            assert found.rstrip().endswith(f"actions:{port}"), found
 
 
 def test_a_connection_is_closed_once_all_commands_are_answered(lab_dir: Path) -> None:
