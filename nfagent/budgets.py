@@ -11,7 +11,8 @@ from typing import Any
 ANSWER_S = 2.0  # status of a process, which a healthy one answers at once
 START_S = 10.0  # of a process in a migration
 MOVE_S = 8.0  # oneswitchd has said by then what the move waits for
-PASS_S = 1.0  # for markers to pass a switch that stands still
+PASS_S = 1.0  # for markers to try the way
+MARKED_S = 6.0  # for markers to pass a switch that is stalled; MARKED of nf_runtime::migration
 DRAIN_S = 2.0  # limit for holding packets; after it, paths without a marker are abandoned
 RELAY_S = 10.0  # for relaying to another machine
 HANDOVER_S = 20.0
@@ -49,7 +50,7 @@ _BUDGETS: Mapping[str, Budget] = {
     ),
     "precopy": Budget(_COPY_AT_LEAST_S, "the state to be copied from {source} to {target}"),
     "freeze": Budget(
-        PASS_S + 2 * ANSWER_S, "the switches of {source} and {target}, and for the old process to stop", holds=True
+        MARKED_S + 2 * ANSWER_S, "the switches of {source} and {target}, and for the old process to stop", holds=True
     ),
     "COMMIT": Budget(2 * ANSWER_S, "the new process at {target} to take over", holds=True),
     "flip": Budget(MOVE_S + QUIESCE_S, "oneswitchd and the switches to lead packets to {target}"),

@@ -27,8 +27,9 @@ use crate::{
     Refusal,
 };
 
-/// The time limit of the new instance's wait for markers, for a switch that is stalled. Packets wait meanwhile.
-pub(super) const MARKED: Duration = Duration::from_secs(1);
+/// The time limit of the new instance's wait for markers. A switch that is stalled forwards no packets either; one that is stalled for longer counts as dead,
+/// with the packets in it.
+pub(super) const MARKED: Duration = Duration::from_secs(6);
 /// EtherType "local experimental 1" (IEEE 802), which tenants do not use.
 const MARKER_TYPE: [u8; 2] = [0x88, 0xb5];
 const MARKER_MAGIC: &[u8; 4] = b"nfmg";

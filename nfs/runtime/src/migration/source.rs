@@ -251,7 +251,7 @@ impl Leaving {
         self.keep()?;
         self.decision.give();
         self.step = Step::Offered;
-        let is_taken = self.await_taken(subject, trail.as_ref())?;
+        let is_taken = self.await_taken(subject, trail.as_ref(), stall)?;
         let mut freeze = start.elapsed();
         if is_taken && self.stream.is_none() {
             // Both read the same clock. This thread may have waited for a core, which delays no packet.
@@ -272,10 +272,11 @@ impl Leaving {
         &mut self,
         subject: &dyn Subject,
         trail: Option<&Trail>,
+        stall: Duration,
     ) -> Result<bool, Refusal> {
         // The new instance may wait for markers until its own time limit.
-        let longest = trail.map_or(TAKEN, |_| TAKEN + MARKED);
-        let end = Instant::now() + longest;
+        let marked = trail.map_or(Duration::ZERO, |_| MARKED);
+        let end = Instant::now() + TAKEN + marked;
         let send_again = || {
             if let Some(trail) = trail {
                 let send = |worker| vec![trail.of_worker(worker)];
@@ -292,6 +293,7 @@ impl Leaving {
             }
             return Ok(true);
         };
+        stream.set_stall(stall + marked);
         stream.say(&Message::Commit)?;
         thread::scope(|scope| {
             let (over, wait) = mpsc::channel::<()>();

@@ -120,7 +120,7 @@ fn the_new_instance_sends_when_the_markers_have_arrived() {
 }
 
 #[test]
-fn lost_markers_delay_the_new_instance_for_a_second_at_most() {
+fn lost_markers_delay_the_new_instance_for_six_seconds_at_most() {
     let (old, new) = (Rig::new(1, false), Rig::new(1, true));
     let driver = prepared(&old, &new, How::Memfd);
     thread::scope(|scope| {
@@ -129,7 +129,7 @@ fn lost_markers_delay_the_new_instance_for_a_second_at_most() {
         let given = old
             .ask("give", json!({"epoch": EPOCH, "first": 7}))
             .unwrap();
-        assert!(given["freeze_us"].as_u64().unwrap() >= 1_000_000, "{given}");
+        assert!(given["freeze_us"].as_u64().unwrap() >= 6_000_000, "{given}");
         let told = taken.join().unwrap().unwrap();
         let why = told["unpassed"].as_str().unwrap();
         assert!(why.contains("markers only {} arrived"), "{why}");
