@@ -148,8 +148,8 @@ def _asked(daemons: Mapping[str, Unixctl], *commands: tuple[str, ...]) -> dict[s
 def _await_round(daemon: Unixctl) -> None:
     """Wait for the end of a round that begins now, and not within 500 ms (max-revalidator).
 
-    An address that was learnt goes: that is a reason for one. No rule of ``edge`` looks at such addresses, and this one
-    is nobody's.
+    The removal of a learnt address causes a round. No rule of ``edge`` looks at such addresses, and no host has this
+    one.
     """
     address = (_NOBODY + random.randbytes(3)).hex(":")
     try:
