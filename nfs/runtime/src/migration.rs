@@ -202,7 +202,7 @@ impl Part {
         if let Phase::Arriving(arriving) = &mut current.phase {
             arriving.confirm();
             if arriving.begins_to_follow() {
-                ends::follow(self, epoch);
+                self.follow(epoch);
             }
         }
         let (mut answer, descriptors) = done?;
@@ -211,6 +211,26 @@ impl Part {
             current.answers.insert(verb, answer.clone());
         }
         Ok((answer, descriptors))
+    }
+
+    /// Has a thread process this epoch's `handover` once the old instance's frames have ended. The agent's request then gets its answer.
+    fn follow(self: &Arc<Self>, epoch: u64) {
+        let (part, of_epoch) = (Arc::downgrade(self), Arc::downgrade(self));
+        let hand_over = move || {
+            part.upgrade().map_or(Ok(()), |part| {
+                let answer = part.answer("handover", &json!({"epoch": epoch}), Vec::new());
+                answer.map(drop)
+            })
+        };
+        let arrives = move || of_epoch.upgrade().is_some_and(|part| part.arrives(epoch));
+        ends::follow(self.subject.gate(), hand_over, arrives);
+    }
+
+    /// Tells whether this epoch's frames of the old instance may not have ended. True while a verb is in progress.
+    fn arrives(&self, epoch: u64) -> bool {
+        self.current.try_lock().map_or(true, |current| {
+            current.epoch == epoch && matches!(current.phase, Phase::Arriving(_))
+        })
     }
 
     /// Waits until no other verb is in progress.

@@ -354,7 +354,7 @@ impl Arriving {
         processed_and_left(subject)
     }
 
-    /// Answers `{epoch, timeout_ms?}`: when every ring has ended and is empty, processes held frames, and then frames from the ports. `ends::follow` asks it.
+    /// Answers `{epoch, timeout_ms?}`: when every ring has ended and is empty, processes held frames, and then frames from the ports. A thread asks for it, see `ends.rs`.
     pub(super) fn handover(
         &mut self,
         subject: &dyn Subject,
