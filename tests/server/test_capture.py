@@ -19,7 +19,9 @@ _RECORD_BYTES = 16
 
 
 def _capture(one: Any, *arguments: str) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-m", "unoctl", "--config", str(one.lab.server_toml), "capture", *arguments]
+    """Start a capture as a shell's background job, which ignores SIGINT."""
+    unoctl = [sys.executable, "-m", "unoctl", "--config", str(one.lab.server_toml), "capture", *arguments]
+    argv = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *unoctl]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -56,6 +58,12 @@ def test_a_capture_follows_a_port_that_moves(start, lab_dir: Path) -> None:
                 assert live.stderr is not None
                 said = live.stderr.read()
             assert live.returncode == 0, said
+            with _capture(one, "vm2", "udp", "--format", "json", "--write", str(lab_dir / "ended.pcap")) as ended:
+                _await(ended.stderr, "pf0vf0 at snic0")
+                ended.terminate()
+                assert ended.stdout is not None
+                assert "packets" in json.load(ended.stdout)
+            assert ended.returncode == 0
             tour = host.finish()
             capture.send_signal(signal.SIGINT)
             output, _ = capture.communicate()

@@ -3,6 +3,7 @@
 import os
 import queue
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -39,7 +40,7 @@ class Wanted:
 
 
 def run(session: Session, wanted: Wanted) -> View | None:
-    """Capture until a limit, SIGINT or the reader's end.
+    """Capture until a limit, SIGINT, SIGTERM or the reader's end.
 
     Returns:
         The summary; None if the packets went to stdout. Then a note tells it.
@@ -50,11 +51,22 @@ def run(session: Session, wanted: Wanted) -> View | None:
         open_tap = partial(_open, session, wanted)
         follower = Follower(partial(client.port, number), open_tap, partial(_write, out), session.output.note)
         with closing(follower), suppress(KeyboardInterrupt, BrokenPipeError):
+            _let_signals_interrupt()
             follower.run(wanted.limits)
     if wanted.file is not None:
         return _view(follower.tally)
     session.output.note(_summary(follower.tally))
     return None
+
+
+def _let_signals_interrupt() -> None:
+    """Have SIGINT and SIGTERM raise KeyboardInterrupt; a shell's background job would ignore SIGINT."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
 
 
 def _check(filters: Sequence[str]) -> None:
