@@ -146,6 +146,7 @@ def hand_over(move: RunningMigration) -> None:
         journal.report.state_bytes = (journal.report.state_bytes or 0) + given["bytes"]
     if why := told.get("unpassed"):
         _log.warning("packets of the old process may not have passed the switches: %s", why)
+        journal.report.waits = f"a switch between {move.source} and {move.target} is stalled: {why}"
     with journal.timed(COMMIT):
         # On one machine, whatever ends the machine ends both processes and their state, so this need not wait for the
         # disk.

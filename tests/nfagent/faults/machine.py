@@ -15,6 +15,7 @@ from nfagent.errors import ControlRefusedError, ControlUnreachableError, LaunchE
 from nfagent.launch import Examined, Places, Process, Task
 from nfagent.launch.logs import Part, Position
 from tests.nfagent.faults.nf import Arena, Keeper, Nf, Request, inodes
+from tests.nfagent.faults.switches import HUB
 
 if TYPE_CHECKING:
     from tests.nfagent.faults.world import World
@@ -94,6 +95,7 @@ class Machines:
                 marked=self._world.switches.marked,
                 wait=self._world.clock.sleep,
                 is_stuck=self.is_stuck,
+                is_stalled=lambda: not all(map(self._world.switches.is_up, (HUB, location))),
             )
         made = FakeProcess(key, location, Process(self._pid, self._pid, task.incarnation), program)
         self.processes.pop(key, None)

@@ -59,6 +59,7 @@ class Nf:
         marked: counts the markers, from a number on, that have reached a function.
         wait: lets time pass.
         is_stuck: tells whether another function reads nothing now.
+        is_stalled: tells whether a switch between this function and the others is stalled.
     """
 
     def __init__(
@@ -72,9 +73,10 @@ class Nf:
         marked: Callable[[int, int], int],
         wait: Callable[[float], None],
         is_stuck: "Callable[[Nf], bool]",
+        is_stalled: Callable[[], bool],
     ) -> None:
         self.config, self._arenas, self._connect, self._marked = config, arenas, connect, marked
-        self._wait, self._is_stuck = wait, is_stuck
+        self._wait, self._is_stuck, self._is_stalled = wait, is_stuck, is_stalled
         self.arena = adopted or self._arena()
         self.phase = "waiting" if hold else "running"
         self.epoch = 0
@@ -199,7 +201,7 @@ class Nf:
         """Take over, once the right to send was given."""
         if self.is_alive and self.phase == "holding" and self.pending is not None:
             self.arena, self.phase = self.pending, "relayed-to"
-            self.answers["commit"] = {"unpassed": None}
+            self.answers["commit"] = {"unpassed": "a marker is missing" if self._is_stalled() else None}
 
     def _await_reader(self, verb: str, reader: "Nf") -> None:
         if self._is_stuck(reader):
@@ -265,6 +267,7 @@ class Nf:
                 self._wait(_PROGRESS_S)
                 raise ControlRefusedError("commit", "timeout", "the right to send was not given")
             self.take()
+            return self.answers.pop("commit")
         return {"unpassed": None}
 
     def _do_release(self, _: Request) -> dict[str, Any]:

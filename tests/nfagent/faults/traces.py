@@ -64,6 +64,7 @@ RUNS: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "deleted-before-the-start": ("memfd", (("ask hypervisor counters", "delete"),)),
     "deleted-while-copied": ("copy", (("ask hypervisor precopy", "delete"),)),
     "switch-is-away-early": ("memfd", (("move 1000 snic0 prepared", "away-nic"),)),
+    "switch-is-stalled": ("memfd", (("ask hypervisor give", "away-nic"),)),
     "switch-is-away-late": ("memfd", (("ask hypervisor drain", "away-nic"),)),
     "switch-is-lost-late": ("memfd", (("ask hypervisor drain", "lost-nic"),)),
     "hypervisor-is-away": ("memfd", (("continue 1000 flipped", "away-hub"),)),
