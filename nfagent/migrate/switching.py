@@ -206,7 +206,7 @@ class _Marking:
 
 
 def unused_number() -> int:
-    """Return a number above those of all markers of earlier agents."""
+    """Return a random number, which markers of earlier agents are unlikely to have."""
     return random.getrandbits(31)
 
 
