@@ -71,10 +71,13 @@ def main() -> None:
     found, failed = measured(names, options.runs, options.full, options.save)
     rows = compared(found, saved)
     print("\n".join(table(rows, release)), file=sys.stderr)
+    lacking = unmeasured(found)
+    if lacking:
+        print(f"not measured: {', '.join(lacking)}; run these benchmarks to see why", file=sys.stderr)
     for name, why in failed.items():
         print(f"bench/{name} failed: {why}", file=sys.stderr)
     regressions = [f"{row.measure.benchmark} {row.measure.path}" for row in rows if row.regressed]
-    print(json.dumps(summary(rows, release, regressions, failed)))
+    print(json.dumps(summary(rows, release, regressions, failed) | {"unmeasured": lacking}))
     sys.exit(1 if regressions or failed else 0)
 
 
@@ -177,6 +180,15 @@ def compared(found: dict[str, list[Any]], saved: dict[str, Any] | None) -> list[
             now = statistics.median(values)
             rows.append(Row(measure, now, (min(values), max(values)), before(measure, saved)))
     return rows
+
+
+def unmeasured(found: dict[str, list[Any]]) -> list[str]:
+    """Return the figures that no run of their benchmark has measured, as without a peer."""
+    return [
+        f"{measure.benchmark} {measure.path}"
+        for measure in load()
+        if measure.benchmark in found and all(measure.find(result) is None for result in found[measure.benchmark])
+    ]
 
 
 def before(measure: Measure, saved: dict[str, Any] | None) -> float | None:

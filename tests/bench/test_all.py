@@ -49,6 +49,12 @@ def test_times_are_compared_only_with_the_same_kind_of_machine(monkeypatch: pyte
     assert run.summary(rows, "0.1.0", ["x ratio"], {})["figures"]["x"]["ratio"]["worse_by"] == pytest.approx(0.2)
 
 
+def test_a_figure_without_a_peer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "load", lambda: [measures.Measure(name, "ratio", "lower") for name in "xyz"])
+    found = {"x": [{"ratio": None}, {"ratio": None}], "y": [{"ratio": None}, {"ratio": 1.0}]}
+    assert run.unmeasured(found) == ["x ratio"]
+
+
 def test_a_run_is_saved_as_a_release_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "RESULTS", tmp_path)
     monkeypatch.setattr(run, "ROOT", tmp_path)
