@@ -25,7 +25,6 @@ _REACHED_S = 60.0
 _ENDED_S = 15.0  # after the last fault
 _LAST_S = 0.02  # a process that dies this shortly before the end does not count as part of the migration
 _NEAR_S = 0.1  # outages that differ by at most this, or a tenth, are equal: the machine runs other processes
-_LATE_S = 0.3  # nfagent takes a switch that is silent for less for a busy one, if packets still reach the function
 _PAUSES = 3  # stalls of the machine in one migration
 _GAPS = 10  # the longest pauses are reported
 _LOG_LINES = 60
@@ -225,8 +224,7 @@ def mistimed(plan: Plan, migration: Migration, seen: Seen) -> list[str]:
     """Return differences between the reported outage and the packets."""
     reported_s = (migration.report.get("outage_us") or 0) / 1e6
     near_s = max(_NEAR_S, _PAUSES * seen.noise_s)
-    unseen_s = max(near_s, _LATE_S) if plan.switch_and_daemon else near_s
-    if not seen.least_s * 0.9 - unseen_s <= reported_s <= seen.most_s * 1.1 + near_s:
+    if not seen.least_s * 0.9 - near_s <= reported_s <= seen.most_s * 1.1 + near_s:
         saw = f"{seen.least_s:.3f} to {seen.most_s:.3f} s"
         return [f"the report says of an outage of {reported_s:.3f} s, packets saw {saw} (+- {near_s:.3f} s)"]
     return []
