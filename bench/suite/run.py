@@ -77,7 +77,7 @@ def main() -> None:
     for name, why in failed.items():
         print(f"bench/{name} failed: {why}", file=sys.stderr)
     regressions = [f"{row.measure.benchmark} {row.measure.path}" for row in rows if row.regressed]
-    print(json.dumps(summary(rows, release, regressions, failed) | {"unmeasured": lacking}))
+    print(json.dumps(summary(rows, release, regressions, failed, lacking)))
     sys.exit(1 if regressions or failed else 0)
 
 
@@ -213,7 +213,9 @@ def table(rows: Iterable[Row], release: str | None) -> list[str]:
     return [*lines, "!: the aim is missed"]
 
 
-def summary(rows: Sequence[Row], release: str | None, regressions: list[str], failed: dict[str, str]) -> dict[str, Any]:
+def summary(
+    rows: Sequence[Row], release: str | None, regressions: list[str], failed: dict[str, str], lacking: list[str]
+) -> dict[str, Any]:
     """Return everything for JSON."""
     figures: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -225,6 +227,7 @@ def summary(rows: Sequence[Row], release: str | None, regressions: list[str], fa
         "regressions": regressions,
         "missed": missed,
         "failed": failed,
+        "unmeasured": lacking,
         "machine": machine(),
         "load_average": os.getloadavg()[0],
     }

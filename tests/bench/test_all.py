@@ -46,7 +46,7 @@ def test_times_are_compared_only_with_the_same_kind_of_machine(monkeypatch: pyte
     ]
     rows = run.compared(found, saved | {"machine": "another"})
     assert [row.before for row in rows] == [None, 1.0]
-    assert run.summary(rows, "0.1.0", ["x ratio"], {})["figures"]["x"]["ratio"]["worse_by"] == pytest.approx(0.2)
+    assert run.summary(rows, "0.1.0", ["x ratio"], {}, [])["figures"]["x"]["ratio"]["worse_by"] == pytest.approx(0.2)
 
 
 def test_a_figure_without_a_peer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
