@@ -16,7 +16,8 @@ def print_begin(console: Console, site: Site) -> None:
 def numbers(summary: Summary) -> list[tuple[str, str]]:
     """Return the counts for people."""
     figures = summary.figures()
-    rows = [("HTTP requests", f"{figures['requests']} sent, {figures['failed']} failed")]
+    outside = "" if figures["outage_s"] is None else " outside of the sNIC's death"
+    rows = [("HTTP requests", f"{figures['requests']} sent, {figures['failed']} failed{outside}")]
     if figures["outage_s"] is not None:
         lost = f"{figures['outage_s']} s without service, {figures['failed_in_outage']} requests failed"
         rows.append(("the sNIC's death", lost))
