@@ -22,6 +22,7 @@ _SWITCH_TICK_S = 0.025
 _SAVE_S = 0.05
 _HUNG_S = 0.08  # a bridge that forwards answers within a few milliseconds
 _LATE_S = 0.3  # a switch that forwards packets may answer this late
+_LONE_S = 0.1  # unless one thread does both: it forwards nothing meanwhile
 _SILENT_S = 1.5  # a process that does not answer for this long does not serve
 _PAUSE_S = 0.02
 _FRESH_S = 0.1
@@ -41,6 +42,7 @@ class Outage:
     Args:
         sockets: the control sockets of the processes that may serve.
         switches: management addresses of bridges on the path, ``unix:PATH`` or ``tcp:HOST:PORT``.
+        lone: returns those of ``switches`` whose answers come from the thread that forwards all packets; called once.
         is_in_step: tells whether the switches have their rules; called only after one of them did not answer.
         file: file of the measurements so far; it exists if an earlier agent has measured.
     """
@@ -49,11 +51,13 @@ class Outage:
         self,
         sockets: Sequence[Path],
         switches: Sequence[str],
+        lone: Callable[[], set[str]],
         is_in_step: Callable[[], bool],
         file: Path,
     ) -> None:
         self._processes = {str(path): PausesPulse(f"unix:{path}") for path in sockets}
-        self._switches = [SwitchPulse(target) for target in switches]
+        self._switches = {target: SwitchPulse(target) for target in switches}
+        self._ask_lone = lone
         self._is_in_step = is_in_step
         self._file = file
         self._known = _Known(began=time.monotonic())
@@ -88,12 +92,14 @@ class Outage:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
-        for probe in (*self._switches, *self._processes.values()):
+        for probe in (*self._switches.values(), *self._processes.values()):
             probe.close()
         if ended:
             self._file.unlink(missing_ok=True)
 
     def _run(self) -> None:
+        if self._known.lone is None:
+            self._known.lone = sorted(self._ask_lone())
         saved = self._looked = time.monotonic()
         while not self._stopping.wait(_TICK_S):
             with self._lock:
@@ -149,10 +155,10 @@ class Outage:
                     known.own_s = max(_PAUSE_S, own_s)
 
     def _look_at_switches(self) -> None:
-        for probe in self._switches:
+        for probe in self._switches.values():
             probe.look()
         known, now = self._known, self._looked
-        hung = [since for probe in self._switches if (since := self._away_since(probe)) is not None]
+        hung = [since for target in self._switches if (since := self._away_since(target)) is not None]
         silent = [probe.unanswered_since() or now for probe in self._processes.values()]
         if now - max(silent) > _SILENT_S or all(probe.is_lost for probe in self._processes.values()):
             hung.append(max(silent))
@@ -162,18 +168,20 @@ class Outage:
             known.away.append((known.away_since, time.monotonic()))
             known.away_since = None
 
-    def _away_since(self, switch: SwitchPulse) -> float | None:
-        """Return since when a switch does not forward; a busy one answers late but forwards."""
+    def _away_since(self, target: str) -> float | None:
+        """Return since when a switch does not forward; a busy one with several threads answers late but forwards."""
+        switch = self._switches[target]
         since = switch.unanswered_since()
         if since is None or switch.is_lost:
             return since
         silent_s = self._looked - since
-        return since if silent_s > _LATE_S or (silent_s > _HUNG_S and not self._serve()) else None
+        late_s = _LONE_S if target in (self._known.lone or ()) else _LATE_S
+        return since if silent_s > late_s or (silent_s > _HUNG_S and not self._serve()) else None
 
     def _have_answered(self, since: float) -> bool:
         """Tell whether all switches and a process have answered: a pause of this thread does not end a silence."""
         processes = [probe.answered for probe in self._processes.values()]
-        return min([max(processes), *(probe.answered for probe in self._switches)]) > since
+        return min([max(processes), *(probe.answered for probe in self._switches.values())]) > since
 
     def _serve(self) -> bool:
         """Tell whether packets arrived until a moment ago."""
@@ -198,6 +206,7 @@ class _Known:
         processes: by their sockets.
         away: when a switch on the path, or all processes, were away; this counts even without traffic.
         away_since: the start of a current such time.
+        lone: see `Outage`; None: unknown.
     """
 
     began: float
@@ -205,6 +214,7 @@ class _Known:
     processes: dict[str, Served] = field(default_factory=dict)
     away: list[Interval] = field(default_factory=list)
     away_since: float | None = None
+    lone: list[str] | None = None
 
     def kept(self) -> dict[str, Any]:
         """Convert to JSON."""
@@ -215,4 +225,4 @@ class _Known:
         """Restore what `kept` returned."""
         processes = {path: Served.loaded(each) for path, each in kept["processes"].items()}
         away = [(start, end) for start, end in kept["away"]]
-        return cls(kept["began"], kept["own_s"], processes, away, kept["away_since"])
+        return cls(kept["began"], kept["own_s"], processes, away, kept["away_since"], kept.get("lone"))

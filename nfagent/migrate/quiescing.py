@@ -60,10 +60,7 @@ class SwitchQuiescing:
 
     def _connected(self) -> dict[str, Unixctl]:
         """Connect to the switches that would not stop for long to look at their caches."""
-        daemons: dict[str, Unixctl] = {}
-        for switch in self._switches:
-            with contextlib.suppress(ToolError):
-                daemons[switch.name] = Unixctl(Path(switch.control or ""), _ANSWER_S)
+        daemons = _connect(self._switches)
         shown = _asked(daemons, *_SHOWN)
         quick = {name for name, told in shown.items() if _is_alone(*told) and _is_short(told[0])}
         for name in daemons.keys() - quick:
@@ -86,6 +83,23 @@ class SwitchQuiescing:
     def close(self) -> None:
         _close(self._daemons)
         self._daemons = {}
+
+
+def lone(switches: Sequence[SwitchConfig]) -> set[str]:
+    """Return the names of the switches whose main thread does all; a switch that does not answer is not among them."""
+    daemons = _connect(switches)
+    try:
+        return {name for name, told in _asked(daemons, *_SHOWN).items() if _is_alone(*told)}
+    finally:
+        _close(daemons)
+
+
+def _connect(switches: Sequence[SwitchConfig]) -> dict[str, Unixctl]:
+    daemons: dict[str, Unixctl] = {}
+    for switch in switches:
+        with contextlib.suppress(ToolError):
+            daemons[switch.name] = Unixctl(Path(switch.control or ""), _ANSWER_S)
+    return daemons
 
 
 def _close(daemons: Mapping[str, Unixctl]) -> None:

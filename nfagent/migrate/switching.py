@@ -9,7 +9,7 @@ from typing import Protocol
 
 from nfagent.errors import WiringError
 from nfagent.homing import GRACE_MS, bring, is_to, leave, own
-from nfagent.migrate.quiescing import Quiescing, SwitchQuiescing
+from nfagent.migrate.quiescing import Quiescing, SwitchQuiescing, lone
 from nfagent.model import InstancePort
 from nfagent.wiring import ServerWiring
 from server.config import ServerConfig
@@ -80,6 +80,10 @@ class Switching(Protocol):
         """Where the bridges ``edge`` on the ways between some locations are managed without TLS."""
         ...
 
+    def lone(self, locations: Sequence[str]) -> set[str]:
+        """Return those of `bridges` that answer there with the thread that forwards all packets."""
+        ...
+
     def are_in_step(self, locations: Sequence[str], wires: Sequence[Moved]) -> bool:
         """Return whether those switches are connected, and lead packets to and from these ports at these interfaces.
 
@@ -146,6 +150,11 @@ class ServerSwitching:
     def bridges(self, locations: Sequence[str]) -> list[str]:
         edges = [self._config.find_switch(name).edge for name in self._on_the_way(locations)]
         return [edge for edge in edges if not edge.startswith("ssl:")]
+
+    def lone(self, locations: Sequence[str]) -> set[str]:
+        switches = [self._config.find_switch(name) for name in self._on_the_way(locations)]
+        names = lone(switches)
+        return {switch.edge for switch in switches if switch.name in names}
 
     def are_in_step(self, locations: Sequence[str], wires: Sequence[Moved]) -> bool:
         names = self._on_the_way(locations)

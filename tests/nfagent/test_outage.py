@@ -116,7 +116,12 @@ def clocks_differ_s(directory: Path, processes: int) -> float:
 
 @contextlib.contextmanager
 def measured(
-    directory: Path, *, ago_s: float = 0.0, now: float | None = None, in_step: threading.Event = IN_STEP
+    directory: Path,
+    *,
+    ago_s: float = 0.0,
+    now: float | None = None,
+    in_step: threading.Event = IN_STEP,
+    lone: bool = False,
 ) -> Iterator[Outage]:
     """Return a measurement that an earlier agent began."""
     file = directory / "migration.1"
@@ -126,7 +131,7 @@ def measured(
         file.write_text(json.dumps(known))
     switches = [f"unix:{path}" for path in directory.glob("*.mgmt")]
     sockets = [directory / f"i.{place}.sock" for place in ("hypervisor", "snic0")]
-    outage = Outage(sockets, switches, in_step.is_set, file)
+    outage = Outage(sockets, switches, lambda: set(switches if lone else ()), in_step.is_set, file)
     outage.start()
     yield outage
     outage.stop(ended=True)
@@ -181,7 +186,7 @@ def test_a_restarted_agent_finishes_the_measurement(directory: Path) -> None:
     with contextlib.closing(Process(sockets[1])) as process:
         process.began = now - 9.0
         process.pauses = [(0.0, 5.0)]
-        outage = Outage(sockets, [], IN_STEP.is_set, file)
+        outage = Outage(sockets, [], set, IN_STEP.is_set, file)
         outage.start()
         bound_s = clocks_differ_s(directory, 2)
         assert outage.seconds() == pytest.approx(6.0, abs=bound_s)
@@ -192,7 +197,7 @@ def test_a_restarted_agent_finishes_the_measurement(directory: Path) -> None:
 def test_the_measurement_is_saved_for_the_next_agent(directory: Path, process: Process) -> None:
     process.pauses = [(80.0, 80.3)]
     file, socket = directory / "migration.1", directory / "i.hypervisor.sock"
-    outage = Outage([socket], [], IN_STEP.is_set, file)
+    outage = Outage([socket], [], set, IN_STEP.is_set, file)
     outage.start()
     wait_until(lambda: file.exists() and str(socket) in json.loads(file.read_text())["processes"])
     outage.stop(ended=False)
@@ -210,7 +215,7 @@ def test_a_full_disk_does_not_end_the_measurement(directory: Path, process: Proc
 
 def test_an_ended_process_counts_as_an_outage(directory: Path) -> None:
     file, sockets, now = old_process_ended(directory)
-    outage = Outage(sockets, [], IN_STEP.is_set, file)
+    outage = Outage(sockets, [], set, IN_STEP.is_set, file)
     outage.start()
     assert 10.0 <= outage.seconds() <= time.monotonic() - now + 10.0
     outage.stop(ended=True)
@@ -295,6 +300,18 @@ def test_a_slow_switch_that_forwards_is_not_away(
         assert outage.seconds() == 0.0
 
 
+def test_a_slow_switch_whose_only_thread_forwards_is_away(
+    directory: Path, process: Process, bridge: Bridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nfagent.migrate.outage._LATE_S", 600.0)
+    with measured(directory, lone=True) as outage:
+        asked = process.asked
+        wait_until(lambda: process.asked > asked + 5)
+        bridge.forwards.clear()
+        wait_until(lambda: outage.seconds() > 0.0)
+        bridge.forwards.set()
+
+
 class Clock:
     """Stands in for the module `time`: a look takes a millisecond, and so does a wait."""
 
@@ -339,7 +356,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def probed(directory: Path, **probes: Probe) -> Any:
-    made: Any = Outage([], [], IN_STEP.is_set, directory / "migration.1")
+    made: Any = Outage([], [], set, IN_STEP.is_set, directory / "migration.1")
     made._processes = probes
     return made
 

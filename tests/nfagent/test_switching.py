@@ -10,7 +10,7 @@ from nfagent.errors import WiringError
 from nfagent.migrate import switching
 from nfagent.migrate.switching import ServerSwitching, marker
 from nfagent.model import InstancePort
-from server.config import ServerConfig
+from server.config import ServerConfig, SwitchConfig
 from server.errors import ApiRefusedError, ApiUnreachableError, PlumbingError
 from server.oneswitchd.answers import BridgeState, PortMove, SwitchState, VirtualPort
 
@@ -111,6 +111,20 @@ def test_only_bridges_without_tls_are_watched(switches: ServerSwitching) -> None
     assert switches.bridges([NIC, HUB]) == ["tcp:192.0.2.1:2", "unix:/edge.mgmt"]
     assert switches.bridges([FAR, NIC]) == ["tcp:192.0.2.1:2", "unix:/edge.mgmt"]
     assert switches.bridges([FAR]) == ["unix:/edge.mgmt"]
+
+
+def test_bridges_of_switches_with_one_thread_are_known(
+    switches: ServerSwitching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def lone(those: Sequence[SwitchConfig]) -> set[str]:
+        asked.extend(each.name for each in those)
+        return {NIC}
+
+    monkeypatch.setattr("nfagent.migrate.switching.lone", lone)
+    assert switches.lone([NIC, HUB]) == {"tcp:192.0.2.1:2"}
+    assert sorted(asked) == [HUB, NIC]
 
 
 @pytest.mark.parametrize(

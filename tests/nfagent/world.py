@@ -165,6 +165,10 @@ class FakeWiring:
         assert locations
         return []
 
+    def lone(self, locations: Sequence[str]) -> set[str]:
+        assert locations
+        return set()
+
     def are_in_step(self, locations: Sequence[str], wires: Sequence[Moved]) -> bool:
         return bool(locations and wires)
 
