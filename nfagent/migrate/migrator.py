@@ -3,6 +3,7 @@
 import functools
 import logging
 import sqlite3
+import time
 
 from nfagent.errors import AgentError
 from nfagent.migrate import protocol, recover
@@ -90,6 +91,7 @@ class StateMigrator:
                 functools.partial(parts.switching.lone, places),
                 functools.partial(self._are_in_step, migration),
                 parts.runtime / f"{_MEASURED}.{migration.epoch}",
+                time.monotonic() - (time.time() - migration.requested),
             )
             found.start()
         return found

@@ -22,7 +22,6 @@ _SWITCH_TICK_S = 0.025
 _SAVE_S = 0.05
 _HUNG_S = 0.08  # a bridge that forwards answers within a few milliseconds
 _LATE_S = 0.3  # a switch that forwards packets may answer this late
-_LONE_S = 0.1  # unless one thread does both: it forwards nothing meanwhile
 _SILENT_S = 1.5  # a process that does not answer for this long does not serve
 _PAUSE_S = 0.02
 _FRESH_S = 0.1
@@ -45,6 +44,7 @@ class Outage:
         lone: returns those of ``switches`` whose answers come from the thread that forwards all packets; called once.
         is_in_step: tells whether the switches have their rules; called only after one of them did not answer.
         file: file of the measurements so far; it exists if an earlier agent has measured.
+        requested: when the migration was requested, by the machine's steady clock; it may have waited since.
     """
 
     def __init__(
@@ -54,13 +54,15 @@ class Outage:
         lone: Callable[[], set[str]],
         is_in_step: Callable[[], bool],
         file: Path,
+        requested: float,
     ) -> None:
         self._processes = {str(path): PausesPulse(f"unix:{path}") for path in sockets}
         self._switches = {target: SwitchPulse(target) for target in switches}
         self._ask_lone = lone
         self._is_in_step = is_in_step
         self._file = file
-        self._known = _Known(began=time.monotonic())
+        now = time.monotonic()
+        self._known = _Known(began=now, requested=min(requested, now))
         self._looked = self._looked_at_switches = 0.0
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -71,6 +73,9 @@ class Outage:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             self._known = _Known.loaded(json.loads(self._file.read_text()))
         self._thread.start()
+        if self._known.lone is None:
+            # A switch may take its time to answer, and packets are measured meanwhile.
+            threading.Thread(target=self._learn_lone, name="ask lone switches", daemon=True).start()
 
     def seconds(self, freeze_s: float = 0.0) -> float:
         """Return the outage so far, the sum of all pauses.
@@ -81,6 +86,7 @@ class Outage:
         """
         with self._lock:
             self._ask_now()
+            self._look_at_switches()
             known, own_s = self._known, self._own_s()
             counted = [] if own_s is None else [(start, end) for start, end in self._quiet() if end - start > own_s]
             away = [] if known.away_since is None else [(known.away_since, time.monotonic())]
@@ -98,8 +104,6 @@ class Outage:
             self._file.unlink(missing_ok=True)
 
     def _run(self) -> None:
-        if self._known.lone is None:
-            self._known.lone = sorted(self._ask_lone())
         saved = self._looked = time.monotonic()
         while not self._stopping.wait(_TICK_S):
             with self._lock:
@@ -111,6 +115,9 @@ class Outage:
                 if now - saved > _SAVE_S and not self._stopping.is_set():
                     saved = now
                     self._save()
+
+    def _learn_lone(self) -> None:
+        self._known.lone = sorted(self._ask_lone())
 
     def _own_s(self) -> float | None:
         """Return the shortest pause that counts; without data from before the migration, use that from after it."""
@@ -130,7 +137,7 @@ class Outage:
         """Return when none of the processes served, as far as known."""
         known, newest = self._known, self._newest()
         idle = (known.processes[path].idle_until(newest) for path in self._processes if path in known.processes)
-        return reduce(common, idle, [(known.began, newest)])
+        return reduce(common, idle, [(known.requested, newest)])
 
     def _ask_now(self) -> None:
         """Query the running processes up to now."""
@@ -150,7 +157,7 @@ class Outage:
                 continue
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 before = known.processes.get(path)
-                now = known.processes[path] = Served.told(before, answer, probe.asked, probe.heard, known.began)
+                now = known.processes[path] = Served.told(before, answer, probe.asked, probe.heard, known.requested)
                 if known.own_s is None and (own_s := now.own_pause_s(known.began)) is not None:
                     known.own_s = max(_PAUSE_S, own_s)
 
@@ -175,8 +182,8 @@ class Outage:
         if since is None or switch.is_lost:
             return since
         silent_s = self._looked - since
-        late_s = _LONE_S if target in (self._known.lone or ()) else _LATE_S
-        return since if silent_s > late_s or (silent_s > _HUNG_S and not self._serve()) else None
+        is_lone = target in (self._known.lone or ())  # it forwards nothing until it answers
+        return since if silent_s > _LATE_S or (silent_s > _HUNG_S and (is_lone or not self._serve())) else None
 
     def _have_answered(self, since: float) -> bool:
         """Tell whether all switches and a process have answered: a pause of this thread does not end a silence."""
@@ -202,6 +209,7 @@ class _Known:
 
     Attributes:
         began: start of measuring.
+        requested: see `Outage`; what processes remember counts from then on.
         own_s: the shortest pause that the traffic itself does not make; None: unknown, as without traffic; none counts.
         processes: by their sockets.
         away: when a switch on the path, or all processes, were away; this counts even without traffic.
@@ -210,6 +218,7 @@ class _Known:
     """
 
     began: float
+    requested: float
     own_s: float | None = None
     processes: dict[str, Served] = field(default_factory=dict)
     away: list[Interval] = field(default_factory=list)
@@ -225,4 +234,5 @@ class _Known:
         """Restore what `kept` returned."""
         processes = {path: Served.loaded(each) for path, each in kept["processes"].items()}
         away = [(start, end) for start, end in kept["away"]]
-        return cls(kept["began"], kept["own_s"], processes, away, kept["away_since"], kept.get("lone"))
+        requested, lone = kept.get("requested", kept["began"]), kept.get("lone")
+        return cls(kept["began"], requested, kept["own_s"], processes, away, kept["away_since"], lone)

@@ -131,7 +131,7 @@ def measured(
         file.write_text(json.dumps(known))
     switches = [f"unix:{path}" for path in directory.glob("*.mgmt")]
     sockets = [directory / f"i.{place}.sock" for place in ("hypervisor", "snic0")]
-    outage = Outage(sockets, switches, lambda: set(switches if lone else ()), in_step.is_set, file)
+    outage = Outage(sockets, switches, lambda: set(switches if lone else ()), in_step.is_set, file, time.monotonic())
     outage.start()
     yield outage
     outage.stop(ended=True)
@@ -186,7 +186,7 @@ def test_a_restarted_agent_finishes_the_measurement(directory: Path) -> None:
     with contextlib.closing(Process(sockets[1])) as process:
         process.began = now - 9.0
         process.pauses = [(0.0, 5.0)]
-        outage = Outage(sockets, [], set, IN_STEP.is_set, file)
+        outage = Outage(sockets, [], set, IN_STEP.is_set, file, time.monotonic())
         outage.start()
         bound_s = clocks_differ_s(directory, 2)
         assert outage.seconds() == pytest.approx(6.0, abs=bound_s)
@@ -197,7 +197,7 @@ def test_a_restarted_agent_finishes_the_measurement(directory: Path) -> None:
 def test_the_measurement_is_saved_for_the_next_agent(directory: Path, process: Process) -> None:
     process.pauses = [(80.0, 80.3)]
     file, socket = directory / "migration.1", directory / "i.hypervisor.sock"
-    outage = Outage([socket], [], set, IN_STEP.is_set, file)
+    outage = Outage([socket], [], set, IN_STEP.is_set, file, time.monotonic())
     outage.start()
     wait_until(lambda: file.exists() and str(socket) in json.loads(file.read_text())["processes"])
     outage.stop(ended=False)
@@ -215,7 +215,7 @@ def test_a_full_disk_does_not_end_the_measurement(directory: Path, process: Proc
 
 def test_an_ended_process_counts_as_an_outage(directory: Path) -> None:
     file, sockets, now = old_process_ended(directory)
-    outage = Outage(sockets, [], set, IN_STEP.is_set, file)
+    outage = Outage(sockets, [], set, IN_STEP.is_set, file, time.monotonic())
     outage.start()
     assert 10.0 <= outage.seconds() <= time.monotonic() - now + 10.0
     outage.stop(ended=True)
@@ -251,6 +251,14 @@ def test_a_hanging_process_is_an_outage_even_without_traffic(directory: Path, pr
     with measured(directory) as outage:
         wait_until(lambda: outage.seconds() > 1.0)
         assert outage.seconds() <= time.monotonic() - start
+
+
+def test_a_pause_between_request_and_start_counts(directory: Path, process: Process) -> None:
+    process.pauses = [(95.0, 95.4), (98.0, 99.5)]
+    outage = Outage([directory / "i.hypervisor.sock"], [], set, IN_STEP.is_set, directory / "m", process.began + 97.0)
+    outage.start()
+    assert outage.seconds() == pytest.approx(1.5, abs=0.001)
+    outage.stop(ended=True)
 
 
 def test_a_process_dead_from_the_start_is_an_outage(directory: Path) -> None:
@@ -356,7 +364,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def probed(directory: Path, **probes: Probe) -> Any:
-    made: Any = Outage([], [], set, IN_STEP.is_set, directory / "migration.1")
+    made: Any = Outage([], [], set, IN_STEP.is_set, directory / "migration.1", time.monotonic())
     made._processes = probes
     return made
 
