@@ -167,11 +167,13 @@ class Outage:
         known, now = self._known, self._looked
         hung = [since for target in self._switches if (since := self._away_since(target)) is not None]
         silent = [probe.unanswered_since() or now for probe in self._processes.values()]
-        if now - max(silent) > _SILENT_S or all(probe.is_lost for probe in self._processes.values()):
+        are_lost = now - max(silent) > _SILENT_S or all(probe.is_lost for probe in self._processes.values())
+        if are_lost:
             hung.append(max(silent))
         if known.away_since is None and hung:
-            known.away_since = max(known.began, min(hung))
-        elif known.away_since is not None and not hung and self._have_answered(known.away_since) and self._is_in_step():
+            known.away_since, known.has_lost = max(known.began, min(hung)), False
+        known.has_lost |= are_lost or any(probe.is_lost for probe in self._switches.values())
+        if known.away_since is not None and not hung and self._are_back(known.away_since):
             known.away.append((known.away_since, time.monotonic()))
             known.away_since = None
 
@@ -184,6 +186,13 @@ class Outage:
         silent_s = self._looked - since
         is_lone = target in (self._known.lone or ())  # it forwards nothing until it answers
         return since if silent_s > _LATE_S or (silent_s > _HUNG_S and (is_lone or not self._serve())) else None
+
+    def _are_back(self, since: float) -> bool:
+        """Tell whether the switches have answered, and lead packets right.
+
+        One that kept its connection has kept its rules, too, which work if packets arrive.
+        """
+        return self._have_answered(since) and ((not self._known.has_lost and self._serve()) or self._is_in_step())
 
     def _have_answered(self, since: float) -> bool:
         """Tell whether all switches and a process have answered: a pause of this thread does not end a silence."""
@@ -214,6 +223,7 @@ class _Known:
         processes: by their sockets.
         away: when a switch on the path, or all processes, were away; this counts even without traffic.
         away_since: the start of a current such time.
+        has_lost: whether a switch or all processes have closed their connections since then.
         lone: see `Outage`; None: unknown.
     """
 
@@ -223,6 +233,7 @@ class _Known:
     processes: dict[str, Served] = field(default_factory=dict)
     away: list[Interval] = field(default_factory=list)
     away_since: float | None = None
+    has_lost: bool = True
     lone: list[str] | None = None
 
     def kept(self) -> dict[str, Any]:
@@ -235,4 +246,4 @@ class _Known:
         processes = {path: Served.loaded(each) for path, each in kept["processes"].items()}
         away = [(start, end) for start, end in kept["away"]]
         requested, lone = kept.get("requested", kept["began"]), kept.get("lone")
-        return cls(kept["began"], requested, kept["own_s"], processes, away, kept["away_since"], lone)
+        return cls(kept["began"], requested, kept["own_s"], processes, away, kept["away_since"], lone=lone)

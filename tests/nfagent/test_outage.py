@@ -69,10 +69,10 @@ class Process(Served):
 
 
 class Bridge(Served):
-    """Answers echo requests of OpenFlow while it forwards."""
+    """Answers echo requests of OpenFlow while it forwards; `drops` ends the next one's connection, once."""
 
     def __init__(self, path: Path) -> None:
-        self.forwards = threading.Event()
+        self.forwards, self.drops = threading.Event(), threading.Event()
         self.forwards.set()
         outer = self
 
@@ -83,6 +83,9 @@ class Bridge(Served):
                     while len(head := self.rfile.read(8)) == 8:
                         kind, xid = head[1], head[4:]
                         assert outer.forwards.wait(30)
+                        if outer.drops.is_set():
+                            outer.drops.clear()
+                            return
                         if kind == 2:
                             self.wfile.write(struct.pack("!BBH", 4, 3, 8) + xid)
 
@@ -273,7 +276,9 @@ def test_a_switch_counts_as_away_until_it_has_its_rules(directory: Path, process
         assert outage.seconds() == 0.0
         bridge.forwards.clear()
         wait_until(lambda: outage.seconds() > 0.0)
+        bridge.drops.set()
         bridge.forwards.set()
+        wait_until(lambda: not bridge.drops.is_set())
         before = outage.seconds()
         wait_until(lambda: outage.seconds() > before)
         in_step.set()
@@ -283,6 +288,21 @@ def test_a_switch_counts_as_away_until_it_has_its_rules(directory: Path, process
         assert before < after < time.monotonic() - start
         wait_until(lambda: process.asked > asked + 40)
         assert outage.seconds() == after
+
+
+def test_a_switch_that_was_silent_has_its_rules_if_packets_arrive(
+    directory: Path, process: Process, bridge: Bridge
+) -> None:
+    with measured(directory, in_step=threading.Event()) as outage:
+        wait_until(lambda: process.asked > 5)
+        bridge.forwards.clear()
+        wait_until(lambda: outage.seconds() > 0.0)
+        bridge.forwards.set()
+        asked = process.asked
+        wait_until(lambda: process.asked > asked + 20)
+        after = outage.seconds()
+        wait_until(lambda: process.asked > asked + 40)
+        assert outage.seconds() == after > 0.0
 
 
 def test_a_disconnected_switch_counts_as_away_although_packets_arrive(directory: Path, process: Process) -> None:
