@@ -212,7 +212,7 @@ def test_switches_have_to_lead_to_the_process_that_may_send(own_world: World, mo
         return lambda *where: (stage(*where), outages[0]())[0]
 
     monkeypatch.setattr(wiring, "are_in_step", lambda _, wires: asked.extend(at for _, (at, _) in wires) or True)
-    monkeypatch.setattr(migrator, "Outage", lambda *parts: (outages.append(parts[2]), make(*parts))[1])
+    monkeypatch.setattr(migrator, "Outage", lambda *parts: (outages.append(parts[3]), make(*parts))[1])
     for stage in ("prepare", "flip", "finish"):
         monkeypatch.setattr(wiring, stage, noted(getattr(wiring, stage)))
     case = Case(own_world)

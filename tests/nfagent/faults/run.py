@@ -315,7 +315,17 @@ class _NoOutage:
 
     world: World
 
-    def __init__(self, sockets: list[Path], switches: list[str], is_in_step: Callable[[], bool], file: Path) -> None:
+    def __init__(
+        self,
+        sockets: list[Path],
+        switches: list[str],
+        lone: Callable[[], set[str]],
+        is_in_step: Callable[[], bool],
+        file: Path,
+        requested: float,
+    ) -> None:
+        assert callable(lone)
+        assert requested <= time.monotonic()
         names = ", ".join(path.name for path in sockets)
         self._what = f"measure {names} and {', '.join(switches)} into {file.name}"
         self._is_in_step = is_in_step
