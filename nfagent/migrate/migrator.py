@@ -88,7 +88,7 @@ class StateMigrator:
             found = self._outages[migration.epoch] = Outage(
                 sockets,
                 parts.switching.bridges(places),
-                functools.partial(parts.switching.lone, places),
+                functools.partial(parts.switching.single_threaded, places),
                 functools.partial(self._are_in_step, migration),
                 parts.runtime / f"{_MEASURED}.{migration.epoch}",
                 time.monotonic() - (time.time() - migration.requested),

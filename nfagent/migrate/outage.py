@@ -41,7 +41,7 @@ class Outage:
     Args:
         sockets: the control sockets of the processes that may serve.
         switches: management addresses of bridges on the path, ``unix:PATH`` or ``tcp:HOST:PORT``.
-        lone: returns those of ``switches`` whose answers come from the thread that forwards all packets; called once.
+        single_threaded: returns those of ``switches`` where one thread answers and forwards all packets; called once.
         is_in_step: tells whether the switches have their rules; called only after one of them did not answer.
         file: file of the measurements so far; it exists if an earlier agent has measured.
         requested: when the migration was requested, by the machine's steady clock; it may have waited since.
@@ -51,14 +51,14 @@ class Outage:
         self,
         sockets: Sequence[Path],
         switches: Sequence[str],
-        lone: Callable[[], set[str]],
+        single_threaded: Callable[[], set[str]],
         is_in_step: Callable[[], bool],
         file: Path,
         requested: float,
     ) -> None:
         self._processes = {str(path): PausesPulse(f"unix:{path}") for path in sockets}
         self._switches = {target: SwitchPulse(target) for target in switches}
-        self._ask_lone = lone
+        self._ask_single_threaded = single_threaded
         self._is_in_step = is_in_step
         self._file = file
         now = time.monotonic()
@@ -73,9 +73,9 @@ class Outage:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             self._known = _Known.loaded(json.loads(self._file.read_text()))
         self._thread.start()
-        if self._known.lone is None:
+        if self._known.single_threaded is None:
             # A switch may take its time to answer, and packets are measured meanwhile.
-            threading.Thread(target=self._learn_lone, name="ask lone switches", daemon=True).start()
+            threading.Thread(target=self._learn_single_threaded, name="ask switches", daemon=True).start()
 
     def seconds(self, freeze_s: float = 0.0) -> float:
         """Return the outage so far, the sum of all pauses.
@@ -116,8 +116,8 @@ class Outage:
                     saved = now
                     self._save()
 
-    def _learn_lone(self) -> None:
-        self._known.lone = sorted(self._ask_lone())
+    def _learn_single_threaded(self) -> None:
+        self._known.single_threaded = sorted(self._ask_single_threaded())
 
     def _own_s(self) -> float | None:
         """Return the shortest pause that counts; without data from before the migration, use that from after it."""
@@ -184,8 +184,9 @@ class Outage:
         if since is None or switch.is_lost:
             return since
         silent_s = self._looked - since
-        is_lone = target in (self._known.lone or ())  # it forwards nothing until it answers
-        return since if silent_s > _LATE_S or (silent_s > _HUNG_S and (is_lone or not self._serve())) else None
+        is_single_threaded = target in (self._known.single_threaded or ())  # it forwards nothing until it answers
+        is_away = silent_s > _LATE_S or (silent_s > _HUNG_S and (is_single_threaded or not self._serve()))
+        return since if is_away else None
 
     def _are_back(self, since: float) -> bool:
         """Tell whether the switches have answered, and lead packets right.
@@ -223,8 +224,8 @@ class _Known:
         processes: by their sockets.
         away: when a switch on the path, or all processes, were away; this counts even without traffic.
         away_since: the start of a current such time.
-        has_lost: whether a switch or all processes have closed their connections since then.
-        lone: see `Outage`; None: unknown.
+        has_lost: whether a switch or all processes have closed their connections since then; a new agent cannot know.
+        single_threaded: see `Outage`; None: unknown.
     """
 
     began: float
@@ -234,7 +235,7 @@ class _Known:
     away: list[Interval] = field(default_factory=list)
     away_since: float | None = None
     has_lost: bool = True
-    lone: list[str] | None = None
+    single_threaded: list[str] | None = None
 
     def kept(self) -> dict[str, Any]:
         """Convert to JSON."""
@@ -245,5 +246,5 @@ class _Known:
         """Restore what `kept` returned."""
         processes = {path: Served.loaded(each) for path, each in kept["processes"].items()}
         away = [(start, end) for start, end in kept["away"]]
-        requested, lone = kept.get("requested", kept["began"]), kept.get("lone")
-        return cls(kept["began"], requested, kept["own_s"], processes, away, kept["away_since"], lone=lone)
+        earlier = {"requested": kept["began"]}  # agents up to version 0.1.0 did not keep it
+        return cls(**earlier | kept | {"processes": processes, "away": away, "has_lost": True})

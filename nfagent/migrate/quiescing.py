@@ -62,7 +62,7 @@ class SwitchQuiescing:
         """Connect to the switches that would not stop for long to look at their caches."""
         daemons = _connect(self._switches)
         shown = _asked(daemons, *_SHOWN)
-        quick = {name for name, told in shown.items() if _is_alone(*told) and _is_short(told[0])}
+        quick = {name for name, told in shown.items() if _is_single_threaded(*told) and _is_short(told[0])}
         for name in daemons.keys() - quick:
             daemons.pop(name).close_when_answered()
         return daemons
@@ -85,11 +85,11 @@ class SwitchQuiescing:
         self._daemons = {}
 
 
-def lone(switches: Sequence[SwitchConfig]) -> set[str]:
+def single_threaded(switches: Sequence[SwitchConfig]) -> set[str]:
     """Return the names of the switches whose main thread does all; a switch that does not answer is not among them."""
     daemons = _connect(switches)
     try:
-        return {name for name, told in _asked(daemons, *_SHOWN).items() if _is_alone(*told)}
+        return {name for name, told in _asked(daemons, *_SHOWN).items() if _is_single_threaded(*told)}
     finally:
         _close(daemons)
 
@@ -133,10 +133,10 @@ def _revalidate_at_once(daemons: Mapping[str, Unixctl]) -> set[str]:
     rules have changed, and it may be in the turn that has confirmed the flip.
     """
     answers = _asked(daemons, *AT_ONCE)
-    return {name for name, (upcalls, statistics, *_) in answers.items() if _is_alone(upcalls, statistics)}
+    return {name for name, (upcalls, statistics, *_) in answers.items() if _is_single_threaded(upcalls, statistics)}
 
 
-def _is_alone(upcalls: str, statistics: str) -> bool:
+def _is_single_threaded(upcalls: str, statistics: str) -> bool:
     """Return whether a switch's main thread does all."""
     return set(_DATAPATH.findall(upcalls)) in ({"netdev"}, {"dummy"}) and "pmd thread" not in statistics
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from nfagent.errors import WiringError
 from nfagent.homing import GRACE_MS, bring, is_to, leave, own
-from nfagent.migrate.quiescing import Quiescing, SwitchQuiescing, lone
+from nfagent.migrate.quiescing import Quiescing, SwitchQuiescing, single_threaded
 from nfagent.model import InstancePort
 from nfagent.wiring import ServerWiring
 from server.config import ServerConfig
@@ -80,7 +80,7 @@ class Switching(Protocol):
         """Where the bridges ``edge`` on the ways between some locations are managed without TLS."""
         ...
 
-    def lone(self, locations: Sequence[str]) -> set[str]:
+    def single_threaded(self, locations: Sequence[str]) -> set[str]:
         """Return those of `bridges` that answer there with the thread that forwards all packets."""
         ...
 
@@ -151,9 +151,9 @@ class ServerSwitching:
         edges = [self._config.find_switch(name).edge for name in self._on_the_way(locations)]
         return [edge for edge in edges if not edge.startswith("ssl:")]
 
-    def lone(self, locations: Sequence[str]) -> set[str]:
+    def single_threaded(self, locations: Sequence[str]) -> set[str]:
         switches = [self._config.find_switch(name) for name in self._on_the_way(locations)]
-        names = lone(switches)
+        names = single_threaded(switches)
         return {switch.edge for switch in switches if switch.name in names}
 
     def are_in_step(self, locations: Sequence[str], wires: Sequence[Moved]) -> bool:

@@ -124,7 +124,7 @@ def measured(
     ago_s: float = 0.0,
     now: float | None = None,
     in_step: threading.Event = IN_STEP,
-    lone: bool = False,
+    single_threaded: bool = False,
 ) -> Iterator[Outage]:
     """Return a measurement that an earlier agent began."""
     file = directory / "migration.1"
@@ -134,7 +134,9 @@ def measured(
         file.write_text(json.dumps(known))
     switches = [f"unix:{path}" for path in directory.glob("*.mgmt")]
     sockets = [directory / f"i.{place}.sock" for place in ("hypervisor", "snic0")]
-    outage = Outage(sockets, switches, lambda: set(switches if lone else ()), in_step.is_set, file, time.monotonic())
+    outage = Outage(
+        sockets, switches, lambda: set(switches if single_threaded else ()), in_step.is_set, file, time.monotonic()
+    )
     outage.start()
     yield outage
     outage.stop(ended=True)
@@ -332,7 +334,7 @@ def test_a_slow_switch_whose_only_thread_forwards_is_away(
     directory: Path, process: Process, bridge: Bridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nfagent.migrate.outage._LATE_S", 600.0)
-    with measured(directory, lone=True) as outage:
+    with measured(directory, single_threaded=True) as outage:
         asked = process.asked
         wait_until(lambda: process.asked > asked + 5)
         bridge.forwards.clear()

@@ -132,10 +132,10 @@ def test_caches_of_a_switch_with_one_thread_are_made_current_at_once(
 def test_switches_whose_main_thread_does_all_are_known() -> None:
     answers = {"upcall/show": IN_USER_SPACE, "dpif-netdev/pmd-stats-show": ONE_THREAD}
     ANSWERS["/run/hub.ctl"] = lambda *words: answers.get(words[0], "")
-    assert quiescing.lone([HUB, NIC, FAR]) == {"hypervisor"}
+    assert quiescing.single_threaded([HUB, NIC, FAR]) == {"hypervisor"}
     assert of_hub() == [CONNECT, f"hub begins {SHOW}", "close hub"]
     answers["upcall/show"] = IN_KERNEL
-    assert quiescing.lone([HUB, NIC, FAR]) == set()
+    assert quiescing.single_threaded([HUB, NIC, FAR]) == set()
 
 
 def test_a_switch_that_got_a_second_thread_meanwhile_ends_its_rounds() -> None:

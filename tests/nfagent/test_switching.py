@@ -118,12 +118,12 @@ def test_bridges_of_switches_with_one_thread_are_known(
 ) -> None:
     asked: list[str] = []
 
-    def lone(those: Sequence[SwitchConfig]) -> set[str]:
+    def single_threaded(those: Sequence[SwitchConfig]) -> set[str]:
         asked.extend(each.name for each in those)
         return {NIC}
 
-    monkeypatch.setattr("nfagent.migrate.switching.lone", lone)
-    assert switches.lone([NIC, HUB]) == {"tcp:192.0.2.1:2"}
+    monkeypatch.setattr("nfagent.migrate.switching.single_threaded", single_threaded)
+    assert switches.single_threaded([NIC, HUB]) == {"tcp:192.0.2.1:2"}
     assert sorted(asked) == [HUB, NIC]
 
 

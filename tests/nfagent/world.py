@@ -165,7 +165,7 @@ class FakeWiring:
         assert locations
         return []
 
-    def lone(self, locations: Sequence[str]) -> set[str]:
+    def single_threaded(self, locations: Sequence[str]) -> set[str]:
         assert locations
         return set()
 

@@ -319,12 +319,12 @@ class _NoOutage:
         self,
         sockets: list[Path],
         switches: list[str],
-        lone: Callable[[], set[str]],
+        single_threaded: Callable[[], set[str]],
         is_in_step: Callable[[], bool],
         file: Path,
         requested: float,
     ) -> None:
-        assert callable(lone)
+        assert callable(single_threaded)
         assert requested <= time.monotonic()
         names = ", ".join(path.name for path in sockets)
         self._what = f"measure {names} and {', '.join(switches)} into {file.name}"
