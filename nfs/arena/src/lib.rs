@@ -16,12 +16,13 @@ mod copy;
 mod mapping;
 mod marks;
 mod memory;
+mod prefetch;
 
 pub use arena::{Arena, Region, RegionEntry};
 pub use builder::ArenaBuilder;
 pub use clock::Clock;
-pub use mapping::prefetch;
 pub use memory::{Heap, Memory};
+pub use prefetch::{prefetch, prefetch_level, FIRST_LEVEL, SECOND_LEVEL};
 
 /// The size of a block, the unit of dirty marks and copies, in words.
 pub const BLOCK_WORDS: usize = 64;

@@ -1,4 +1,4 @@
-//! A mapped range of memory as words. This module has all `unsafe` code of the crate.
+//! A mapped range of memory as words. This module and `prefetch` have all `unsafe` code of the crate.
 
 use std::{
     ops::Range,
@@ -124,19 +124,6 @@ impl Mapping {
         // are never mixed with accesses to whole words.
         unsafe { &*word.cast::<AtomicU32>().add(LOWER) }
     }
-}
-
-/// Prefetches the cache line of a word. An index beyond the end is harmless: its check would cost more than a wrong prefetch.
-#[inline(always)]
-pub fn prefetch(words: &[AtomicU64], index: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use core::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-        // SAFETY: a prefetch affects only the cache and never faults, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(words.as_ptr().wrapping_add(index).cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (words, index);
 }
 
 impl Drop for Mapping {

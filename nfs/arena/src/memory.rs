@@ -3,7 +3,8 @@
 use std::sync::{atomic::AtomicU64, Arc};
 
 use crate::{
-    mapping::{prefetch, Mapping},
+    mapping::Mapping,
+    prefetch::{prefetch, prefetch_level, FIRST_LEVEL, SECOND_LEVEL},
     ArenaError,
 };
 
@@ -18,7 +19,10 @@ pub trait Memory: Send + Sync + 'static {
     /// Prefetches the cache line of a word. An index beyond the end is harmless.
     #[inline]
     fn prefetch(&self, index: usize) {
-        prefetch(self.words(), index);
+        match prefetch_level() {
+            SECOND_LEVEL => prefetch::<SECOND_LEVEL>(self.words(), index),
+            _ => prefetch::<FIRST_LEVEL>(self.words(), index),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nf_arena::{Heap, Memory};
+use nf_arena::{prefetch, prefetch_level, Heap, Memory, FIRST_LEVEL, SECOND_LEVEL};
 use nf_tables::{Class, Cuckoo, Entry, Insertion, Ipv4Flow, Lifetimes};
 use rustix::time::{clock_gettime, ClockId};
 
@@ -159,6 +159,13 @@ impl Bench {
     }
 
     fn lines(&self, millis: u64) -> String {
+        match prefetch_level() {
+            SECOND_LEVEL => self.lines_from::<SECOND_LEVEL>(millis),
+            _ => self.lines_from::<FIRST_LEVEL>(millis),
+        }
+    }
+
+    fn lines_from<const LEVEL: u8>(&self, millis: u64) -> String {
         let memory = Heap::new(self.bytes / 8).unwrap();
         let words = memory.words();
         for word in words.iter().step_by(LINE_WORDS) {
@@ -179,8 +186,8 @@ impl Bench {
                     let random = random.wrapping_mul(0x9e37_79b9_7f4a_7c15);
                     *place = [random >> 32, random & 0xffff_ffff]
                         .map(|random| ((random * lines) >> 32) as usize * LINE_WORDS);
-                    nf_arena::prefetch(words, place[0]);
-                    nf_arena::prefetch(words, place[1]);
+                    prefetch::<LEVEL>(words, place[0]);
+                    prefetch::<LEVEL>(words, place[1]);
                 }
                 for place in places.as_flattened() {
                     sum += words[*place].load(Ordering::Relaxed);

@@ -65,7 +65,7 @@ impl Words for Mortal<'_> {
         }
     }
 
-    fn prefetch(self, _index: usize) {}
+    fn prefetch<const LEVEL: u8>(self, _index: usize) {}
 
     fn count_line(self) -> usize {
         self.view.count_line()

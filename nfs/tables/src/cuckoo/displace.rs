@@ -1,5 +1,7 @@
 //! Makes room in a full bucket by moving records to their other buckets.
 
+use nf_arena::FIRST_LEVEL;
+
 use crate::{Full, Key};
 
 use super::{
@@ -67,7 +69,8 @@ impl<K: Key, W: Words> Core<K, W> {
                 if other == bucket {
                     continue;
                 }
-                self.words.prefetch(self.base(other));
+                // The search reads this bucket soon, and prefetches few others before.
+                self.words.prefetch::<FIRST_LEVEL>(self.base(other));
                 steps.push(Step {
                     bucket: other,
                     from: at as u16,

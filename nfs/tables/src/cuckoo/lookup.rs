@@ -1,5 +1,7 @@
 //! Lookups, single and in bulk.
 
+use nf_arena::{prefetch_level, FIRST_LEVEL, SECOND_LEVEL};
+
 use crate::{Entry, Key, Now};
 
 use super::{
@@ -32,11 +34,33 @@ impl<K: Key, W: Words> Core<K, W> {
 
     pub(super) fn prefetch(&self, key: &K) {
         let place = self.place(key);
-        self.prefetch_bucket(place.first());
-        self.prefetch_bucket(place.second());
+        match prefetch_level() {
+            SECOND_LEVEL => self.prefetch_place::<SECOND_LEVEL>(&place),
+            _ => self.prefetch_place::<FIRST_LEVEL>(&place),
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch_place<const LEVEL: u8>(&self, place: &Place<K::Lanes>) {
+        self.prefetch_bucket::<LEVEL>(place.first());
+        self.prefetch_bucket::<LEVEL>(place.second());
     }
 
     pub(super) fn lookup_bulk(&self, keys: &[K], now: &Now, found: &mut [Option<Entry>]) {
+        match prefetch_level() {
+            SECOND_LEVEL => self.lookup_bulk_from::<SECOND_LEVEL>(keys, now, found),
+            _ => self.lookup_bulk_from::<FIRST_LEVEL>(keys, now, found),
+        }
+    }
+
+    /// Looks up keys whose buckets are prefetched into a level of the cache.
+    #[inline(always)]
+    fn lookup_bulk_from<const LEVEL: u8>(
+        &self,
+        keys: &[K],
+        now: &Now,
+        found: &mut [Option<Entry>],
+    ) {
         let count = keys.len().min(found.len());
         let (keys, found) = (&keys[..count], &mut found[..count]);
         let fresh = Fresh::at(now);
@@ -44,14 +68,14 @@ impl<K: Key, W: Words> Core<K, W> {
         let mut found_bulks = found.chunks_exact_mut(BULK);
         for (keys, found) in bulks.by_ref().zip(found_bulks.by_ref()) {
             if let (Ok(keys), Ok(found)) = (keys.try_into(), found.try_into()) {
-                self.lookup_chunk::<BULK>(keys, now, &fresh, found);
+                self.lookup_chunk::<BULK, LEVEL>(keys, now, &fresh, found);
             }
         }
         let mut bulks = bulks.remainder().chunks_exact(SMALL_BULK);
         let mut found_bulks = found_bulks.into_remainder().chunks_exact_mut(SMALL_BULK);
         for (keys, found) in bulks.by_ref().zip(found_bulks.by_ref()) {
             if let (Ok(keys), Ok(found)) = (keys.try_into(), found.try_into()) {
-                self.lookup_chunk::<SMALL_BULK>(keys, now, &fresh, found);
+                self.lookup_chunk::<SMALL_BULK, LEVEL>(keys, now, &fresh, found);
             }
         }
         for (key, found) in bulks.remainder().iter().zip(found_bulks.into_remainder()) {
@@ -62,7 +86,7 @@ impl<K: Key, W: Words> Core<K, W> {
     /// Looks up a chunk of keys. Certain results are found without branches that depend on the table's content, which would be
     /// unpredictable: first all first buckets, then the second buckets of the rest, then the uncertain keys one by one.
     #[inline(always)]
-    fn lookup_chunk<const N: usize>(
+    fn lookup_chunk<const N: usize, const LEVEL: u8>(
         &self,
         keys: &[K; N],
         now: &Now,
@@ -73,8 +97,7 @@ impl<K: Key, W: Words> Core<K, W> {
         let mut places = [Place::<K::Lanes>::default(); N];
         for (place, key) in places.iter_mut().zip(keys) {
             *place = self.place(key);
-            self.prefetch_bucket(place.first());
-            self.prefetch_bucket(place.second());
+            self.prefetch_place::<LEVEL>(place);
         }
         let mut rest = 0;
         for (place, found) in places.iter().zip(found.iter_mut()) {

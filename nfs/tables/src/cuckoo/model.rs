@@ -102,7 +102,7 @@ impl Words for Modelled<'_> {
         self.word(index).fetch_add(value, Ordering::Relaxed)
     }
 
-    fn prefetch(self, _index: usize) {}
+    fn prefetch<const LEVEL: u8>(self, _index: usize) {}
 
     /// loom runs all its threads in one thread of the system.
     fn count_line(self) -> usize {

@@ -86,10 +86,10 @@ impl<K: Key, W: Words> Core<K, W> {
     }
 
     #[inline(always)]
-    pub(super) fn prefetch_bucket(&self, bucket: u64) {
+    pub(super) fn prefetch_bucket<const LEVEL: u8>(&self, bucket: u64) {
         let base = self.base(bucket);
         for line in (0..bucket_words::<K>()).step_by(8) {
-            self.words.prefetch(base + line);
+            self.words.prefetch::<LEVEL>(base + line);
         }
     }
 

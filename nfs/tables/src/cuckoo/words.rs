@@ -17,7 +17,8 @@ pub(crate) trait Words: Copy {
     fn exchange(self, index: usize, current: u64, new: u64) -> Result<(), u64>;
     /// Adds with wrap-around and relaxed order; returns the previous word.
     fn add(self, index: usize, value: u64) -> u64;
-    fn prefetch(self, index: usize);
+    /// Prefetches the line of a word into a level of the cache.
+    fn prefetch<const LEVEL: u8>(self, index: usize);
     /// Returns the header's count line of this thread.
     fn count_line(self) -> usize;
     /// Waits for another thread to progress, for the `turn`th time.
@@ -84,8 +85,8 @@ impl<M: Memory> Words for View<'_, M> {
     }
 
     #[inline(always)]
-    fn prefetch(self, index: usize) {
-        nf_arena::prefetch(self.words, index);
+    fn prefetch<const LEVEL: u8>(self, index: usize) {
+        nf_arena::prefetch::<LEVEL>(self.words, index);
     }
 
     #[inline]
