@@ -9,9 +9,9 @@ pub const SECOND_LEVEL: u8 = 2;
 
 /// Returns the level for bulks of prefetches on this processor.
 ///
-/// AMD's Zen 4 takes at most 24 misses of the first level at once, and further prefetches cost more than the memory: two lines for each of 32 keys
-/// take 22 ns per key, but 14 ns if they go to the second level only. On Intel's the first level is faster (docs/performance.md, "The connection
-/// table").
+/// AMD's Zen 4, the only one of AMD's that was measured, takes at most 24 misses of the first level at once, and further prefetches cost more
+/// than the memory: two lines for each of 32 keys take 22 ns per key, but 14 ns if they go to the second level only. On Intel's the first level
+/// is faster (docs/performance.md, "The connection table").
 #[inline]
 #[must_use]
 pub fn prefetch_level() -> u8 {
