@@ -177,7 +177,7 @@ def compared(found: dict[str, list[Any]], saved: dict[str, Any] | None) -> list[
     for measure in load():
         values = [value for value in map(measure.find, found.get(measure.benchmark, [])) if value is not None]
         if values:
-            now = statistics.median(values)
+            now = round(statistics.median(values), 6)  # the mean of two is not exact
             rows.append(Row(measure, now, (min(values), max(values)), before(measure, saved)))
     return rows
 
