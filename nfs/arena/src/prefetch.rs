@@ -15,7 +15,7 @@ pub const SECOND_LEVEL: u8 = 2;
 #[inline]
 #[must_use]
 pub fn prefetch_level() -> u8 {
-    // No other maker's processors have this extension.
+    // Only AMD's cores have this extension.
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("sse4a") {
         return SECOND_LEVEL;
@@ -56,6 +56,16 @@ mod tests {
             prefetch::<FIRST_LEVEL>(&words, index);
             prefetch::<SECOND_LEVEL>(&words, index);
         }
-        assert!([FIRST_LEVEL, SECOND_LEVEL].contains(&prefetch_level()));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn only_processors_like_amds_get_lines_in_the_second_level() {
+        let told = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        let has_extension = told.split_whitespace().any(|flag| flag == "sse4a");
+        // Hygon builds AMD's cores.
+        let is_like_amds = told.contains("AuthenticAMD") || told.contains("HygonGenuine");
+        assert_eq!(prefetch_level() == SECOND_LEVEL, has_extension);
+        assert!(is_like_amds || !has_extension);
     }
 }
