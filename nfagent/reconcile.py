@@ -339,6 +339,8 @@ class Reconciler:
         try:
             running = self._starter.begin(instance, location, "serving", before)
         except LaunchError as error:
+            if self._wanted(instance, before) != location:
+                return 0.0  # another instance has taken the slot since this one was placed
             return self._fail(instance, location, before, str(error))
         return self._go_on(instance, running)
 

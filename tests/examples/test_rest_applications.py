@@ -91,7 +91,7 @@ def route(world: Managed) -> None:
 
     # It looks for a host that it does not know, and holds the packet until that one answers.
     data = Ether(src=mac1, dst=gateway) / IP(src=ip1, dst=ip3) / UDP(sport=5, dport=6)
-    asked = world.send(1, data, lambda p: ARP in p and p[ARP].pdst == ip3, {3})[3]
+    asked = world.send(1, data, lambda p: ARP in p and p[ARP].pdst == ip3, {2, 3, 4})[3]
     answer = Ether(src=mac3, dst=asked.src) / ARP(
         op="is-at", hwsrc=mac3, psrc=ip3, hwdst=asked[ARP].hwsrc, pdst=GATEWAYS[2]
     )
@@ -100,10 +100,10 @@ def route(world: Managed) -> None:
     again = world.send(1, data, _is_udp, {3})[3]
     assert (again.dst, again[IP].ttl) == (mac3, data[IP].ttl - 1), "a rule routes it now"
 
-    # Within a network it switches, by NORMAL.
+    # Within a network it switches, by NORMAL, which has not seen any packet from the receiver.
     (mac2, ip2) = HOSTS[2]
     local = Ether(src=mac2, dst=mac1) / IP(src=ip2, dst=ip1) / UDP(sport=7, dport=8)
-    assert world.send(2, local, _is_udp, {1})[1][IP].ttl == local[IP].ttl
+    assert world.send(2, local, _is_udp, {1, 3, 4})[1][IP].ttl == local[IP].ttl
     world.rest("GET", "/router/all")
 
 

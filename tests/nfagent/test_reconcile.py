@@ -15,7 +15,7 @@ import pytest
 from nfagent import reconcile
 from nfagent.control import Control
 from nfagent.errors import ControlRefusedError
-from nfagent.model import Migration
+from nfagent.model import Instance, Migration
 from nfagent.store import Store, events, migrations, processes
 from server.processes import PROC, start_time
 from tests.nfagent.world import World, processes_of, wait_until
@@ -111,6 +111,28 @@ def test_an_instance_without_a_slot_starts_when_one_becomes_free(own_world: Worl
     elsewhere = "first" if own_world.show("first")["placement"]["location"] == "snic0" else "second"
     own_world.operator.delete(f"{V1}/instances/{elsewhere}")
     assert own_world.wait_status(third, "active")["placement"]["location"] == "snic0"
+
+
+def test_two_instances_placed_in_the_same_slot_start_in_two(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    decider = own_world.agent._decider
+    place, both = decider.place, threading.Barrier(2)
+    placed: list[str] = []
+
+    def place_at_once(instance: Instance) -> str:
+        """Return the answer to the first two questions only once both have been asked."""
+        location = place(instance)
+        placed.append(location)
+        if len(placed) <= 2:
+            both.wait(60)
+        return location
+
+    monkeypatch.setattr(decider, "place", place_at_once)
+    made = [own_world.create(name, "wired") for name in ("one", "two")]
+    at = {own_world.wait_status(each, "active")["placement"]["location"] for each in made}
+    assert placed[:2] == ["hypervisor", "hypervisor"]
+    assert at == {"hypervisor", "snic0"}
+    failed = events.subjects(own_world.agent._store.read, "process.error", [each["id"] for each in made])
+    assert failed == set(), "an instance that finds another slot has not failed"
 
 
 def test_child_processes_end_with_their_instance(own_world: World) -> None:
