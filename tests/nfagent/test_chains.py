@@ -57,6 +57,7 @@ def test_a_chain_is_deployed_by_one_request_and_deleted_as_one(world: World) -> 
     assert [world.operator.get(f"{INSTANCES}/{each}").status_code for each in ids] == [404, 404]
     told = world.agent._store.read.execute("SELECT type, subject FROM event WHERE id > ?", (last,)).fetchall()
     of_chain = [(row["type"], row["subject"]) for row in told if row["subject"] in (made["id"], *ids)]
+    of_chain = [each for each in of_chain if not each[0].startswith("process.")]  # `lb` may only just start
     assert of_chain[:3] == [("chain.deleting", made["id"]), *(("instance.deleting", each) for each in ids)]
     assert of_chain[-1] == ("chain.deleted", made["id"])
 
