@@ -29,9 +29,9 @@ export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 export PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT := 1
 
 PYTHON_SOURCES = $(wildcard lab nfagent placement server unoctl examples tests bench) tools/profile tools/mutants
-SHELL_SOURCES = tools/prepare tools/mininet tools/check-compose tools/check-packages tools/debian-tree packaging/build packaging/cargo-static packaging/completion packaging/container/sandbox ovs-patches/build .ci/run
+SHELL_SOURCES = tools/prepare tools/mininet tools/train oneswitch/profile/rustc tools/check-compose tools/check-packages tools/debian-tree packaging/build packaging/cargo-static packaging/completion packaging/container/sandbox ovs-patches/build .ci/run
 
-.PHONY: help build prepare-run prepare-test demo test lint test-rust test-python test-unit ovs test-ovs soak faults fuzz mutants screenshots figures deny lock man packages news clean
+.PHONY: help build prepare-run prepare-test demo test lint test-rust test-python test-unit ovs test-ovs soak faults fuzz train mutants screenshots figures deny lock man packages news clean
 
 help: ## show this list
 	@echo "One server with smart NICs as one OpenFlow switch. Start with: make demo"
@@ -117,6 +117,9 @@ fuzz: build ## fuzz codec, parsers of packets, HTTP and TLS, splice, ipsec, asse
 		seeds=$$room/seeds/$$target; [[ -d $$seeds ]] || seeds=; \
 		$(CARGO) +nightly fuzz run --fuzz-dir $$room "$$target" $$room/corpus/$$target \
 			$$seeds -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done; done
+
+train: prepare-run ## renew oneswitch/profile, by which rustc optimises oneswitchd; needs llvm-profdata
+	@tools/train
 
 mutants: prepare-test ## insert faults into changed files and list those that no test detects; MUTANTS_ARGS="--sample 100 nfs/tables"
 	@tools/prepare mutants
