@@ -1,6 +1,7 @@
 """rustc gets the profile of oneswitchd for an optimised build of its crates, and the profile fits what it compiles."""
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -15,13 +16,14 @@ from lab.control_plane import find_installed
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = ROOT / "oneswitch/profile"
 VERSION = "1.95.0"
+MACHINE = platform.machine()
 _SYMBOL = re.compile(r"_ZN(?:10oneswitchd|14oneswitch_core|10openflow13)\w+17h[0-9a-f]{16}E")
 
 
 @pytest.fixture
 def wrapper(directory: Path) -> Path:
     """Return a copy of the wrapper, beside an empty profile of one version."""
-    (directory / f"{VERSION}.profdata").touch()
+    (directory / f"{VERSION}-{MACHINE}.profdata").touch()
     return Path(shutil.copy(PROFILE / "rustc", directory))
 
 
@@ -43,7 +45,7 @@ printf '%s\\n' "$@"
 @pytest.mark.parametrize("crate", ["oneswitchd", "oneswitch_core", "openflow13", "tokio", "mio", "bytes"])
 def test_crates_of_oneswitchd_are_compiled_with_the_profile(wrapper: Path, crate: str) -> None:
     arguments = ["--crate-name", crate, "a file.rs", "-C", "opt-level=3"]
-    used = f"profile-use={wrapper.parent}/{VERSION}.profdata"
+    used = f"profile-use={wrapper.parent}/{VERSION}-{MACHINE}.profdata"
     assert arguments_of(wrapper, *arguments) == [*arguments, "-C", used]
     assert arguments_of(wrapper, *arguments, into="/counts") == [*arguments, "-C", "profile-generate=/counts"]
     assert arguments_of(wrapper, *arguments, version="1.95.1") == arguments
@@ -79,7 +81,7 @@ def test_the_profile_is_of_the_code_that_rustc_compiles() -> None:
     if not cargo.exists():
         pytest.skip("no .venv/bin/cargo; make build writes it")
     version = subprocess.run([cargo, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
-    profile = PROFILE / f"{version}.profdata"
+    profile = PROFILE / f"{version}-{MACHINE}.profdata"
     if not profile.exists():
         pytest.skip(f"no {profile.name}; make train writes one for this rustc")
     counted = set(_SYMBOL.findall(profile.read_bytes().decode("latin-1")))
