@@ -67,8 +67,15 @@ def test_everything_else_is_compiled_without_it(wrapper: Path, arguments: list[s
 
 
 def test_an_error_of_rustc_is_the_result(wrapper: Path) -> None:
-    done = subprocess.run([wrapper, "false", "--crate-name", "nf"], check=False)
-    assert done.returncode == 1
+    for optimised in ([], ["-C", "opt-level=3"]):
+        done = subprocess.run([wrapper, "false", "--crate-name", "tokio", *optimised], check=False)
+        assert done.returncode == 1
+
+
+def test_rustc_gets_variables_that_no_shell_can_name(wrapper: Path) -> None:
+    name = "CARGO_BIN_EXE_nf-dpi"
+    done = subprocess.run([wrapper, "env"], capture_output=True, text=True, check=True, env=os.environ | {name: "x"})
+    assert f"{name}=x" in done.stdout.splitlines()
 
 
 def test_the_profile_is_of_the_code_that_rustc_compiles() -> None:
