@@ -75,6 +75,11 @@ def packets(control: Control) -> dict[str, int]:
     return {each["name"]: each["packets"] for each in control.ask(do="l4lb.backends")["backends"]}
 
 
+def is_resolved(control: Control) -> bool:
+    """Tell whether the balancer knows the addresses of its servers; it drops packets for others."""
+    return all(each["mac"] for each in control.ask(do="l4lb.backends")["backends"])
+
+
 def until(clients: Clients, what: Any) -> None:
     """Send until a condition holds."""
 
@@ -107,6 +112,7 @@ def main() -> None:
     both = configuration(list(SERVERS))
     with balancer(nf, folder, both, "--backend", "xdp", "--offload", "xdp") as control, told(control):
         clients = Clients()
+        await_that(lambda: is_resolved(control))
         until(clients, lambda: offload(control)["flows"] == FLOWS)
         before = offload(control)["packets"]
         until(clients, lambda: offload(control)["packets"] > before + 10 * FLOWS)

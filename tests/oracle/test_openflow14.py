@@ -408,7 +408,6 @@ def test_packet_ins_have_the_reasons_of_one_bridge(
     for world, target in zip((comparison.ours, comparison.reference), targets, strict=True):
         world.channel.send(clear_messages(1))
         world.channel.barrier()
-        world.wires.purge()
         peers: dict[str, Peer] = {}
         for name, (version, choice, _) in HEARERS.items():
             peers[name] = Peer(target, frame(0, version=version), version)
@@ -418,6 +417,8 @@ def test_packet_ins_have_the_reasons_of_one_bridge(
         sender.send(CAUSES[cause])
         assert sender.answers() == []
         if cause != "packet-out":
+            # Open vSwitch may have cached the flow of the last test's packet only after it had sent the packet-in.
+            world.wires.purge()
             world.wires.inject(world.places[1], _PACKET)
         told = {name: [peer.next().hex()] for name, peer in peers.items() if cause in HEARERS[name][2]}
         heard.append({name: told.get(name, []) + peer.answers() for name, peer in peers.items()})
