@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use nf_packet::{
-    ethertype, protocol, Arp, ArpOperation, Ethernet, Headers, Icmp, Ipv4, Ipv6, MacAddress,
-    NeighbourAdvertisement, NeighbourMessage, NeighbourSolicitation, Tcp, Version,
+    ethertype, protocol, Arp, ArpOperation, Ethernet, Fragment, Headers, Icmp, Ipv4, Ipv6,
+    MacAddress, NeighbourAdvertisement, NeighbourMessage, NeighbourSolicitation, Tcp, Version,
 };
 
 const ETHERNET: usize = 14;
@@ -252,9 +252,14 @@ impl Frame {
         )
     }
 
-    /// Builds a "packet too big" or "fragmentation needed" in the name of the packet's destination.
+    /// Builds a "packet too big" or "fragmentation needed" in the name of the packet's destination. None: it is a later fragment or an ICMP
+    /// message, about which no error is sent (RFC 1812, 4.3.2.7).
     #[must_use]
     pub fn too_big(request: &[u8], headers: &Headers, mtu: usize) -> Option<Self> {
+        let is_icmp = matches!(headers.protocol, protocol::ICMP | protocol::ICMPV6);
+        if is_icmp || headers.fragment == Fragment::Later {
+            return None;
+        }
         let kind = match headers.version {
             Version::V4 => (3, nf_packet::icmp4::FRAGMENTATION_NEEDED, mtu as u32),
             Version::V6 => (nf_packet::icmp6::PACKET_TOO_BIG, 0, mtu as u32),

@@ -54,6 +54,9 @@ impl Pass<'_> {
         if vip.proxy_protocol {
             let class = entry.map_or(Class::Established, |entry| entry.class);
             self.session_to_client(packet, headers, &flow.tuple(), class);
+        } else if vip.had_sessions && self.has_unfit_session(headers, &flow.tuple(), vip) {
+            // The client's next packet resets the connection.
+            return self.refuse(packet, Some(backend.vip), Event::NoSession);
         }
         let bytes = u64::from(headers.end) - u64::from(headers.network);
         let side = Side::Source;

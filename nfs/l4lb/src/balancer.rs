@@ -99,7 +99,15 @@ impl L4lb {
             self.state.occupy(&config, &rows, now, &fold);
         }
         let old = self.snapshot();
-        let new = Snapshot::new(config, lifetimes, &rows, &self.state, Some(&old));
+        let has_sessions = self.records.sessions(now) > 0;
+        let new = Snapshot::new(
+            config,
+            lifetimes,
+            &rows,
+            &self.state,
+            Some(&old),
+            has_sessions,
+        );
         self.publish(new, now);
         self.upkeep.renew();
         Ok(())
@@ -121,6 +129,7 @@ impl L4lb {
             &rows,
             &self.state,
             Some(&old),
+            true,
         );
         self.publish(new, self.now.load(Ordering::Relaxed));
     }

@@ -325,7 +325,12 @@ impl Pass<'_> {
         let Some(mac) = backend.way.mac() else {
             return self.unresolved(packet, backend);
         };
-        if headers.fragment == Fragment::First {
+        let vip = &snapshot.vips[backend.vip];
+        if vip.had_sessions && self.is_ended_by_change(packet, headers, flow, vip, entry.class) {
+            return;
+        }
+        // With the PROXY protocol, the session refuses the first fragment, so the others must not pass.
+        if headers.fragment == Fragment::First && !vip.proxy_protocol {
             self.note_fragment(packet, headers, number);
         }
         let bytes = u64::from(headers.end) - u64::from(headers.network);
@@ -339,7 +344,7 @@ impl Pass<'_> {
             if !self.encapsulate(packet, headers, backend, entropy) {
                 return;
             }
-        } else if snapshot.vips[backend.vip].has_sessions() {
+        } else if vip.has_sessions() {
             let behind = self.is_behind(flow);
             match self.session_to_backend(packet, headers, flow, entry.class, backend) {
                 Rewritten::Done => {}
@@ -369,6 +374,30 @@ impl Pass<'_> {
         }
         self.link.send(packet, backend.way.interface, mac);
         self.count_traffic(number, traffic::PACKETS, bytes);
+    }
+
+    /// Resets a connection that began with a session, of which its VIP's options allow none any more: the backend expects other addresses or
+    /// sequence numbers.
+    #[cold]
+    fn is_ended_by_change<F: Flow>(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        flow: &F,
+        vip: &Vip,
+        class: Class,
+    ) -> bool {
+        if !self.has_unfit_session(headers, &flow.tuple(), vip) {
+            return false;
+        }
+        if is_opening(headers.tcp_flags) {
+            self.clear_session(&flow.tuple(), class);
+            return false;
+        }
+        self.records.remove(flow);
+        let index = self.snapshot.service(vip.address, vip.port, vip.protocol);
+        self.end_without_session(packet, headers, index.unwrap_or_default());
+        true
     }
 
     /// Resets a connection that cannot continue without its session.

@@ -66,7 +66,8 @@ impl Pass<'_> {
         fits
     }
 
-    /// Drops a packet that exceeds the MTU toward the backend, and tells its sender if it must not be fragmented.
+    /// Drops a packet that exceeds the MTU toward the backend, and tells its sender, whether or not the packet may be fragmented: nothing here
+    /// fragments it.
     #[cold]
     fn too_big(&mut self, packet: &mut Packet, headers: &Headers, vip: usize, mtu: usize) {
         if let Some(frame) = Frame::too_big(packet.bytes(), headers, mtu) {

@@ -183,6 +183,22 @@ impl Pass<'_> {
     }
 }
 
+impl Pass<'_> {
+    /// Tells whether a TCP connection has a session that does not match its VIP's options.
+    pub(crate) fn has_unfit_session(&self, headers: &Headers, tuple: &Tuple, vip: &Vip) -> bool {
+        let session = || self.records.session(tuple);
+        headers.protocol == protocol::TCP && session().is_some_and(|session| !session.fits(vip))
+    }
+
+    /// Makes a connection's session one that changes nothing.
+    pub(crate) fn clear_session(&self, tuple: &Tuple, class: Class) {
+        let lifetime = self.snapshot.config.timeouts.of_session(class);
+        let clear = |session: &mut Session| *session = Session::zeroed();
+        // It may have expired meanwhile.
+        let _ = self.records.update_session(tuple, lifetime, clear);
+    }
+}
+
 impl Session {
     /// Tells whether the session matches its VIP's options.
     fn fits(&self, vip: &Vip) -> bool {

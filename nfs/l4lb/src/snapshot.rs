@@ -74,6 +74,8 @@ pub struct Vip {
     pub algorithm: Algorithm,
     pub snat: bool,
     pub proxy_protocol: bool,
+    /// Whether older connections may have sessions, which these options do not allow.
+    pub had_sessions: bool,
     pub when_down: WhenDown,
     pub half_open_limit: u64,
     pub health: Option<Health>,

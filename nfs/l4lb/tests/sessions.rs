@@ -283,26 +283,58 @@ fn a_session_is_not_used_after_its_vip_changed() {
             json!(snat),
         )
     };
+    let plain = || vip("nat", &[11]);
     // (before, after): an established connection is reset, and its port can be reused.
     let changes = [
         (snat(&[11]), proxied(true)),
         (proxied(true), snat(&[11])),
         (proxied(false), proxied(true)),
         (proxied(true), proxied(false)),
+        (snat(&[11]), plain()),
+        (proxied(false), plain()),
+        (proxied(true), plain()),
     ];
     for (before, after) in changes {
         let mut lb = lb(json!([before]));
         lb.pass(&Sent::client(4000, SYN));
         lb.pass(&Sent::client(4000, ACK).numbers(1001, 5001));
         lb.reconfigure(json!([after]));
-        assert_eq!(
-            lb.drops(&Sent::client(4000, ACK).numbers(1001, 5001)),
-            "no session"
-        );
+        let stray = Sent::client(4000, ACK).numbers(1001, 5001);
+        for _ in 0..2 {
+            assert_eq!(lb.drops(&stray), "no session", "{before} {after}");
+        }
         let seen = lb.pass(&Sent::client(4000, SYN).numbers(5000, 0));
         assert_eq!(seen.source.0 == ip("10.0.0.2"), after["snat"] == true);
         let first = lb.pass(&Sent::client(4000, ACK).numbers(5001, 5001));
         assert_eq!(first.payload.len() == 28, after["proxy_protocol"] == true);
+        // Another configuration with the same options changes nothing.
+        lb.reconfigure(json!([after]));
+        lb.pass(&Sent::client(4000, ACK).numbers(5001, 5001));
+    }
+}
+
+#[test]
+fn answers_of_a_connection_that_had_a_header_do_not_pass_without_it() {
+    let proxied = with(vip("nat", &[11]), "proxy_protocol", true);
+    let mut lb = lb(json!([proxied]));
+    let seen = establish(&mut lb, &Sent::client(4000, SYN));
+    lb.reconfigure(json!([vip("nat", &[11])]));
+    assert_eq!(
+        lb.drops(&reply(&seen, ACK).numbers(5001, 1001)),
+        "no session"
+    );
+}
+
+#[test]
+fn no_fragment_of_a_connection_with_a_header_passes() {
+    let mut lb = lb(json!([with(vip("nat", &[11]), "proxy_protocol", true)]));
+    establish(&mut lb, &Sent::client(4000, SYN));
+    let whole = Sent::client(4000, ACK)
+        .numbers(1001, 5001)
+        .payload(&[7; 300]);
+    let reasons = ["protocol unsupported", "fragment without first"];
+    for (fragment, reason) in fragments(&whole.frame(), 104, 77).iter().zip(reasons) {
+        assert_eq!(lb.process(0, fragment), Output::Dropped(reason));
     }
 }
 

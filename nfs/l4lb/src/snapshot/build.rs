@@ -24,7 +24,7 @@ impl Snapshot {
         let expected = state.assign(&wanted, 0, Patience::None, |_| false);
         let spreads = expected.map_or_else(
             |_| HashMap::default(),
-            |rows| Self::new(wanted.clone(), lifetimes, &rows, state, None).spreads,
+            |rows| Self::new(wanted.clone(), lifetimes, &rows, state, None, false).spreads,
         );
         let without = Config {
             vips: Vec::new(),
@@ -37,11 +37,11 @@ impl Snapshot {
         Self {
             wanted,
             spreads,
-            ..Self::new(without, lifetimes, &rows, state, None)
+            ..Self::new(without, lifetimes, &rows, state, None, false)
         }
     }
 
-    /// Builds a snapshot, reusing the unchanged parts of `old`.
+    /// Builds a snapshot, reusing the unchanged parts of `old`. `has_sessions`: the state, which may be another process's, has some.
     #[must_use]
     pub fn new(
         config: Config,
@@ -49,6 +49,7 @@ impl Snapshot {
         rows: &Rows,
         state: &State,
         old: Option<&Self>,
+        has_sessions: bool,
     ) -> Self {
         let mut snapshot = Self {
             lifetimes,
@@ -67,8 +68,20 @@ impl Snapshot {
         let wanted = snapshot.config.vips.clone();
         for (index, vip) in wanted.iter().enumerate() {
             snapshot.add(vip, rows.vips[index], &rows.backends[index], state, old);
+            if let Some(view) = snapshot.vips.last_mut() {
+                let had = old.is_some_and(|old| old.had_sessions(view));
+                view.had_sessions = has_sessions && had && !view.has_sessions();
+            }
         }
         snapshot
+    }
+
+    /// Tells whether connections to this VIP may have sessions. A waiting snapshot does not know it.
+    fn had_sessions(&self, vip: &Vip) -> bool {
+        let is_waiting = self.vips.is_empty() && !self.wanted.vips.is_empty();
+        let same = self.service(vip.address, vip.port, vip.protocol);
+        let same = same.and_then(|index| self.vips.get(index));
+        is_waiting || same.is_some_and(|same| same.has_sessions() || same.had_sessions)
     }
 
     fn add(
@@ -117,6 +130,7 @@ impl Snapshot {
             algorithm: vip.algorithm,
             snat: vip.snat,
             proxy_protocol: vip.proxy_protocol,
+            had_sessions: false,
             when_down: vip.when_down,
             half_open_limit: vip.half_open_limit.map_or(capacity as u64 / 8, u64::from),
             health: vip.health.clone(),
