@@ -19,10 +19,8 @@ pub struct NoProgram {
 
 impl fmt::Display for NoProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the program {NAME}, which inspects packets with nDPI, was not found"
-        )?;
+        // nfagent recognises by this form that another machine may have the program (nfagent/checking.py).
+        write!(f, "{NAME}: cannot be read: No such file or directory")?;
         let folders: Vec<_> = self
             .without
             .iter()
@@ -113,6 +111,7 @@ mod tests {
             .to_vec();
         let why = find(places.clone()).unwrap_err().to_string();
         for told in [
+            "nf-dpi: cannot be read: No such file or directory; ",
             &format!("it is not in {}; ", folder("empty").display())[..],
             "folder/nf-dpi is not a file; ",
             "plain/nf-dpi is not executable; ",

@@ -39,7 +39,7 @@ impl Secret {
             ));
         }
         let read = fs::read_to_string(path);
-        let text = read.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let text = read.map_err(|error| format!("{}: cannot be read: {error}", path.display()))?;
         Ok(Self(Zeroizing::new(text)))
     }
 

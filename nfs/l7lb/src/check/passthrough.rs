@@ -12,7 +12,6 @@ use crate::{
 pub fn listener_holds(path: &str, listener: &Listener, config: &Config) -> Result<(), Refusal> {
     let settings = [
         ("tls", listener.tls.is_some()),
-        ("tls", listener.tls.is_some()),
         ("forwarded_for", listener.forwarded_for),
         ("request_id", listener.request_id),
         ("add", !listener.add.is_empty()),

@@ -75,8 +75,8 @@ impl PortStatus {
         }
         if unbound > 0 {
             hints.push(format!(
-                "{name}: {unbound} frames arrived by receive queues added after the start, which AF_XDP does not serve; they take AF_PACKET, which costs more: \
-                 restart with as many --workers as it has receive queues, or set their number back to {} with ethtool -L",
+                "{name}: {unbound} frames arrived by receive queues that AF_XDP does not serve: queues added after the start, or whose driver has no room for marks; they take AF_PACKET, \
+                 which costs more: restart with as many --workers as it has receive queues, or set their number back to {} with ethtool -L",
                 self.events.len()
             ));
         }
