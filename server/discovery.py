@@ -18,7 +18,7 @@ SYSTEM_CONFIG = Path("/etc/oneswitch/server.toml")
 
 @dataclass(frozen=True)
 class Found:
-    """A configuration file and why it was selected; ``chosen`` is true if the operator named it."""
+    """A configuration file and why it was selected; ``chosen`` is true if the operator did not name it."""
 
     path: Path
     reason: str

@@ -381,7 +381,8 @@ def list_commands(ctx: typer.Context, chosen: FormatOption = None, pretty: Prett
 def _functions(given: Globals, agent: str | None) -> list[Function]:
     """Ask nfagent for its network functions."""
     api = finding.address(agent, given.choice.lab, os.environ)
-    with NfClient(api, os.environ.get("NFAGENT_TOKEN"), cacert=given.cacert) as client:
+    cacert = given.cacert or os.environ.get(finding.CACERT)
+    with NfClient(api, os.environ.get("NFAGENT_TOKEN"), cacert=cacert) as client:
         return [Function.of(instance) for instance in client.instances()]
 
 

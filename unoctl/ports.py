@@ -151,11 +151,18 @@ def _refuse_taken(ports: list[VirtualPort], number: int, switch: str, interface:
 
 
 def _settled(request: Callable[[], VirtualPort], outcome: Callable[[], VirtualPort]) -> VirtualPort:
-    """Send a request, once oneswitchd has learnt of new ports; after a time-out, check the outcome."""
+    """Send a request, once oneswitchd has learnt of new ports; after a time-out, check the outcome.
+
+    Raises:
+        ApiNoAnswerError: the outcome is unknown, e.g. because oneswitchd has ended since.
+    """
     try:
         return settled(request)
-    except ApiNoAnswerError:
-        return outcome()
+    except ApiNoAnswerError as unanswered:
+        try:
+            return outcome()
+        except ApiUnreachableError:
+            raise unanswered from None
 
 
 def _lowest_free(client: Client) -> int:

@@ -201,6 +201,11 @@ def test_a_function_shows_what_the_switches_carry(world: World) -> None:
     nf(world, "delete", "plain")
 
 
+def test_why_names_an_unfit_location_once() -> None:
+    found = {"location": "hypervisor", "why": {"unfit": {"snic0": "snic0 lacks /etc/a.pem"}}}
+    assert "unfit: snic0 lacks /etc/a.pem\n" in _printed(views.why(found, "watch"))
+
+
 def test_kinds_show_how_they_migrate(world: World) -> None:
     rows = {line.split()[0]: line.split()[1] for line in nf(world, "kinds").stdout.splitlines()}
     assert (rows["toy"], rows["sleeper"]) == ("state", "restart")

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from server.errors import ApiRefusedError
 from unoctl.cli import app
 from unoctl.nf import commands
 from unoctl.nf.client import NfClient
@@ -20,12 +21,15 @@ BARE = {"address": "10.0.0.2", "mac": None, "vendor": None, "services": [], "sys
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
     """Take the place of nfagent: hosts in two pages, and what each request for lines gets."""
-    made: dict[str, list[dict[str, Any]]] = {"lines": []}
+    made: dict[str, list[dict[str, Any]]] = {"lines": [], "moves": []}
 
     def get(_: NfClient, path: str) -> dict[str, Any]:
         if path == "instances/watch":
             return {"id": ID}
         if path.startswith(f"instances/{ID}/assets/lines?"):
+            if made["moves"]:
+                made["moves"].pop()
+                raise ApiRefusedError(503, "assets-unavailable", "watch does not answer now", "nfagent")
             after = int(path.split("after=")[1].split("&", maxsplit=1)[0])
             return {"lines": [each for each in made["lines"] if each["number"] > after][:2]}
         pages = {"start=0&": {"hosts": [HOST], "next": 7}, "start=7&": {"hosts": [BARE], "next": None}}
@@ -64,3 +68,23 @@ def test_each_line_is_printed_once(answers: dict[str, list[dict[str, Any]]], mon
     monkeypatch.setattr(commands.time, "sleep", wait)
     followed = run("-f")
     assert (followed.exit_code, followed.stdout) == (130, told + "line 8\n")
+
+
+def test_following_goes_on_after_a_move(
+    answers: dict[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers["lines"] = [{"number": 1, "line": "line 1"}]
+    answers["moves"] = [{}]
+    assert run("--lines").exit_code == 1
+    answers["moves"] = [{}, {}]
+    waits = iter([None, None])
+
+    def wait(_: float) -> None:
+        try:
+            next(waits)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr(commands.time, "sleep", wait)
+    followed = run("-f")
+    assert (followed.exit_code, followed.stdout) == (130, "line 1\n")

@@ -98,7 +98,7 @@ def _unconnected(controller: Controller) -> str:
 def _ports(facts: Facts) -> Iterator[Finding]:
     down = [port for port in facts.mapped if port.state != "up"]
     for port in down:
-        mend = f"unoctl port add or move it, or attach {port.interface} to edge of {port.switch} and set it up"
+        mend = f"attach {port.interface} to edge of {port.switch} and set it up, or unoctl port move {port.number}"
         yield TOPIC.warn(f"port {port.number} {port.name}", port.reason or "down, no reason given", mend)
     for port in facts.mapped:
         if port.move is not None:

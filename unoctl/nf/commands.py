@@ -259,7 +259,14 @@ def assets(
             return views.assets(client.assets(identifier))
         after = 0
         while True:
-            found = client.asset_lines(identifier, after)
+            try:
+                found = client.asset_lines(identifier, after)
+            except ApiRefusedError as error:
+                # It moves, or is restarted.
+                if not follow or error.code != "assets-unavailable":
+                    raise
+                time.sleep(_LOG_PERIOD_S)
+                continue
             output.pass_text("".join(f"{each['line']}\n" for each in found))
             if found:
                 after = found[-1]["number"]

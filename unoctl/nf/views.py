@@ -260,7 +260,9 @@ def _word(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_word(inner)}" for key, inner in value.items())
+        words = ((str(key), _word(inner)) for key, inner in value.items())
+        # A reason why a location is unfit begins with the location.
+        return ", ".join(word if word.startswith(f"{key} ") else f"{key} {word}" for key, word in words)
     if isinstance(value, list):
         return ", ".join(map(_word, value))
     return json.dumps(value)
