@@ -66,7 +66,7 @@ def main() -> None:
     run("mount", "-t", "tmpfs", "none", "/run")
     with tempfile.TemporaryDirectory(prefix="pcie-", dir="/tmp") as place:
         if arguments.stages:
-            print(json.dumps({name: profile(Path(place), name) for name in arguments.kinds}, indent=1))
+            print(json.dumps({name: profile(Path(place), name) for name in arguments.kinds}))
         else:
             print(json.dumps(measure(Path(place), arguments.kinds, quick=arguments.quick)))
 

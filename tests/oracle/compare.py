@@ -1,5 +1,6 @@
 """Steps in both worlds, and the comparison of their effects."""
 
+import dataclasses
 import struct
 import time
 from collections.abc import Iterator
@@ -74,7 +75,7 @@ class Comparison:
         self._binary = binary
         self.links, self._ovs = links, ovs
         self.mutant = mutant
-        self.script = Script(switches, executor=executor)
+        self.script = Script(switches, executor=executor, stateful=stateful, meters=meters, links=links)
         self.stateful = stateful
         self._meters: Meters = meters
         self.tally = Tally()
@@ -115,7 +116,7 @@ class Comparison:
 
     def reset(self) -> None:
         """Begin a new run."""
-        self.script = Script(self.script.switches, executor=self.script.executor)
+        self.script = dataclasses.replace(self.script, steps=[], note="")
         if self._broken:
             self.close()
             self._start()

@@ -28,8 +28,8 @@ class Server:
     links: tuple[LinkType, ...] = ()
 
     def __str__(self) -> str:
-        more = "-stateful" * self.stateful + "-meters" * (self.meters == "gather")
-        return f"{self.switches}-switches-{self.executor}{more}{''.join(f'-{link}' for link in self.links)}"
+        options = {"stateful": self.stateful, "meters": self.meters, "links": self.links}
+        return Script(self.switches, executor=self.executor, **options).server
 
 
 _SERVERS = [

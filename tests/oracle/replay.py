@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from lab.programs import patched_ovs
 from tests.oracle.compare import Comparison, DifferenceError
 from tests.oracle.conftest import binary
 from tests.oracle.steps import BreakLink, Bulk, Inject, RestartOneswitchd, RestartSwitch, Script, Send, Step, Timed
@@ -30,7 +31,11 @@ def main() -> int:
         script.switches = arguments.switches
     if arguments.executor:
         script.executor = arguments.executor
-    with Comparison(script.switches, arguments.binary, executor=script.executor) as comparison:
+    ovs = patched_ovs() if "pcie" in script.links else None
+    if "pcie" in script.links and ovs is None:
+        parser.error(f"{arguments.file} needs an Open vSwitch with ports of type pcie: `make ovs` builds one")
+    options = {"stateful": script.stateful, "meters": script.meters, "links": script.links, "ovs": ovs}
+    with Comparison(script.switches, arguments.binary, executor=script.executor, **options) as comparison:
         difference = outcome(comparison, script)
         if difference is not None and arguments.shrink:
             script = shrunk(comparison, script)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from server.names import HOME
+from lab.spec import Meters
+from server.names import HOME, LinkType
 
 
 @dataclass(frozen=True)
@@ -161,19 +162,28 @@ _KINDS: dict[str, Callable[..., Step]] = {
 
 @dataclass
 class Script:
-    """A repeatable run on ``switches`` switches with ``executor`` as the server's default."""
+    """A repeatable run on a server, whose options are those of `Comparison`."""
 
     switches: int
     steps: list[Step] = field(default_factory=list)
     note: str = ""
     executor: str = HOME
+    stateful: bool = False
+    meters: Meters = "per-executor"
+    links: tuple[LinkType, ...] = ()
+
+    @property
+    def server(self) -> str:
+        """Return a name of the server, for tests and files."""
+        more = "-stateful" * self.stateful + "-meters" * (self.meters == "gather")
+        return f"{self.switches}-switches-{self.executor}{more}{''.join(f'-{link}' for link in self.links)}"
 
     def write(self, path: Path) -> None:
         """Write the script as JSON, a step per line."""
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps({"step": type(step).__name__, **dataclasses.asdict(step)}) for step in self.steps]
-        head = json.dumps({"switches": self.switches, "executor": self.executor, "note": self.note})
-        path.write_text("\n".join([head, *lines]) + "\n")
+        head = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "steps"}
+        path.write_text("\n".join([json.dumps(head), *lines]) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -185,7 +195,7 @@ class Script:
         """
         head, *lines = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
         steps = [_step(line) for line in lines]
-        return cls(head["switches"], steps, head.get("note", ""), head.get("executor", HOME))
+        return cls(**head | {"steps": steps, "links": tuple(head.get("links", ()))})
 
 
 def _step(data: dict[str, Any]) -> Step:

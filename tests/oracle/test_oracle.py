@@ -52,6 +52,6 @@ def _report(comparison: Comparison, difference: DifferenceError) -> str:
         short, again = script, difference
         again.add_note("It did not happen again when the same steps were played once more.")
     short.note = str(again)
-    path = _FOUND / f"{script.switches}-switches-{script.executor}-step-{steps}.json"
+    path = _FOUND / f"{script.server}-step-{steps}.json"
     short.write(path)
     return f"{again}\nPlay it again: python -m tests.oracle.replay {path}"
