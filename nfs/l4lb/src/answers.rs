@@ -54,7 +54,8 @@ impl Pass<'_> {
         if vip.proxy_protocol {
             let class = entry.map_or(Class::Established, |entry| entry.class);
             self.session_to_client(packet, headers, &flow.tuple(), class);
-        } else if vip.had_sessions && self.has_unfit_session(headers, &flow.tuple(), vip) {
+        } else if vip.had_sessions_until > 0 && self.has_unfit_session(headers, &flow.tuple(), vip)
+        {
             // The client's next packet resets the connection.
             return self.refuse(packet, Some(backend.vip), Event::NoSession);
         }

@@ -99,15 +99,7 @@ impl L4lb {
             self.state.occupy(&config, &rows, now, &fold);
         }
         let old = self.snapshot();
-        let has_sessions = self.records.sessions(now) > 0;
-        let new = Snapshot::new(
-            config,
-            lifetimes,
-            &rows,
-            &self.state,
-            Some(&old),
-            has_sessions,
-        );
+        let new = Snapshot::new(config, lifetimes, &rows, &self.state, Some(&old), now);
         self.publish(new, now);
         self.upkeep.renew();
         Ok(())
@@ -122,6 +114,7 @@ impl L4lb {
     pub(crate) fn renew(&self) {
         let _changing = self.change();
         let old = self.snapshot();
+        let now = self.now.load(Ordering::Relaxed);
         let rows = old.rows();
         let new = Snapshot::new(
             old.config.clone(),
@@ -129,9 +122,9 @@ impl L4lb {
             &rows,
             &self.state,
             Some(&old),
-            true,
+            now,
         );
-        self.publish(new, self.now.load(Ordering::Relaxed));
+        self.publish(new, now);
     }
 
     pub(crate) fn set_drained(&self, number: u16, on: bool) {

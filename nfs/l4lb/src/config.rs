@@ -102,6 +102,21 @@ impl Timeouts {
         };
         time.nanos() + time.nanos() / 16 + 8_000_000_000
     }
+
+    /// Returns the longest lifetime of a session.
+    pub(crate) fn longest_session(&self) -> u64 {
+        let classes = [
+            Class::Opening,
+            Class::Established,
+            Class::Closing,
+            Class::Datagram,
+        ];
+        classes
+            .map(|class| self.of_session(class))
+            .into_iter()
+            .max()
+            .unwrap_or_default()
+    }
 }
 
 impl Default for Timeouts {

@@ -326,7 +326,9 @@ impl Pass<'_> {
             return self.unresolved(packet, backend);
         };
         let vip = &snapshot.vips[backend.vip];
-        if vip.had_sessions && self.is_ended_by_change(packet, headers, flow, vip, entry.class) {
+        if vip.had_sessions_until > 0
+            && self.is_ended_by_change(packet, headers, flow, vip, entry.class)
+        {
             return;
         }
         // With the PROXY protocol, the session refuses the first fragment, so the others must not pass.

@@ -186,8 +186,10 @@ impl Pass<'_> {
 impl Pass<'_> {
     /// Tells whether a TCP connection has a session that does not match its VIP's options.
     pub(crate) fn has_unfit_session(&self, headers: &Headers, tuple: &Tuple, vip: &Vip) -> bool {
+        let may =
+            headers.protocol == protocol::TCP && vip.had_sessions_until > self.link.context.now();
         let session = || self.records.session(tuple);
-        headers.protocol == protocol::TCP && session().is_some_and(|session| !session.fits(vip))
+        may && session().is_some_and(|session| !session.fits(vip))
     }
 
     /// Makes a connection's session one that changes nothing.

@@ -74,8 +74,8 @@ pub struct Vip {
     pub algorithm: Algorithm,
     pub snat: bool,
     pub proxy_protocol: bool,
-    /// Whether older connections may have sessions, which these options do not allow.
-    pub had_sessions: bool,
+    /// The time until which older connections may have sessions, which these options do not allow; zero: none has.
+    pub had_sessions_until: u64,
     pub when_down: WhenDown,
     pub half_open_limit: u64,
     pub health: Option<Health>,

@@ -314,6 +314,17 @@ fn a_session_is_not_used_after_its_vip_changed() {
 }
 
 #[test]
+fn a_session_that_its_vip_does_not_allow_ends_with_its_lifetime() {
+    let mut lb = lb(json!([snat(&[11])]));
+    establish(&mut lb, &Sent::client(4000, SYN));
+    lb.reconfigure(json!([vip("nat", &[11])]));
+    lb.advance(400 * SECOND);
+    lb.tick();
+    // The record has expired, too, so the packet goes where Maglev sends it.
+    lb.pass(&Sent::client(4000, ACK).numbers(1001, 5001));
+}
+
+#[test]
 fn answers_of_a_connection_that_had_a_header_do_not_pass_without_it() {
     let proxied = with(vip("nat", &[11]), "proxy_protocol", true);
     let mut lb = lb(json!([proxied]));

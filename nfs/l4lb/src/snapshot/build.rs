@@ -24,7 +24,7 @@ impl Snapshot {
         let expected = state.assign(&wanted, 0, Patience::None, |_| false);
         let spreads = expected.map_or_else(
             |_| HashMap::default(),
-            |rows| Self::new(wanted.clone(), lifetimes, &rows, state, None, false).spreads,
+            |rows| Self::new(wanted.clone(), lifetimes, &rows, state, None, 0).spreads,
         );
         let without = Config {
             vips: Vec::new(),
@@ -37,11 +37,11 @@ impl Snapshot {
         Self {
             wanted,
             spreads,
-            ..Self::new(without, lifetimes, &rows, state, None, false)
+            ..Self::new(without, lifetimes, &rows, state, None, 0)
         }
     }
 
-    /// Builds a snapshot, reusing the unchanged parts of `old`. `has_sessions`: the state, which may be another process's, has some.
+    /// Builds a snapshot, reusing the unchanged parts of `old`.
     #[must_use]
     pub fn new(
         config: Config,
@@ -49,7 +49,7 @@ impl Snapshot {
         rows: &Rows,
         state: &State,
         old: Option<&Self>,
-        has_sessions: bool,
+        now: u64,
     ) -> Self {
         let mut snapshot = Self {
             lifetimes,
@@ -69,19 +69,26 @@ impl Snapshot {
         for (index, vip) in wanted.iter().enumerate() {
             snapshot.add(vip, rows.vips[index], &rows.backends[index], state, old);
             if let Some(view) = snapshot.vips.last_mut() {
-                let had = old.is_some_and(|old| old.had_sessions(view));
-                view.had_sessions = has_sessions && had && !view.has_sessions();
+                if let Some(old) = old.filter(|_| !view.has_sessions()) {
+                    view.had_sessions_until = old.has_sessions_until(view, now);
+                }
             }
         }
         snapshot
     }
 
-    /// Tells whether connections to this VIP may have sessions. A waiting snapshot does not know it.
-    fn had_sessions(&self, vip: &Vip) -> bool {
-        let is_waiting = self.vips.is_empty() && !self.wanted.vips.is_empty();
-        let same = self.service(vip.address, vip.port, vip.protocol);
-        let same = same.and_then(|index| self.vips.get(index));
-        is_waiting || same.is_some_and(|same| same.has_sessions() || same.had_sessions)
+    /// Returns the time until which connections to this VIP may have sessions. A waiting snapshot does not know it: the state may be that of
+    /// another process, whose configuration was another one.
+    fn has_sessions_until(&self, vip: &Vip, now: u64) -> u64 {
+        let some = |config: &Config| config.vips.iter().any(|vip| vip.snat || vip.proxy_protocol);
+        let last = now.saturating_add(self.config.timeouts.longest_session());
+        let index = self.service(vip.address, vip.port, vip.protocol);
+        match index.and_then(|index| self.vips.get(index)) {
+            Some(same) if same.has_sessions() => last,
+            Some(same) if same.had_sessions_until > now => same.had_sessions_until,
+            None if self.vips.is_empty() && some(&self.wanted) => last,
+            _ => 0,
+        }
     }
 
     fn add(
@@ -130,7 +137,7 @@ impl Snapshot {
             algorithm: vip.algorithm,
             snat: vip.snat,
             proxy_protocol: vip.proxy_protocol,
-            had_sessions: false,
+            had_sessions_until: 0,
             when_down: vip.when_down,
             half_open_limit: vip.half_open_limit.map_or(capacity as u64 / 8, u64::from),
             health: vip.health.clone(),
