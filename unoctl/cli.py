@@ -190,8 +190,14 @@ def plumb_command(
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """Create what server.toml asks for and a switch lacks."""
-    run(ctx, chosen, pretty, lambda session: plumb.run(session.server, datapath))
+    """Create what a switch lacks of server.toml, and of the ports that oneswitchd has mapped."""
+
+    def work(session: Session) -> View:
+        with session.client() as client:
+            numbers = plumb.mapped(client)
+        return plumb.run(session.server, datapath, numbers)
+
+    run(ctx, chosen, pretty, work)
 
 
 @port_app.command("add")

@@ -1,8 +1,11 @@
 """Implements ``unoctl plumb``: creates the bridges, patch ports, PCIe ports and interfaces of server.toml."""
 
+from collections.abc import Collection
 from enum import StrEnum
 
 from server.config import ServerConfig
+from server.errors import ApiError
+from server.oneswitchd.client import Client
 from server.openvswitch.servers import ServerPlumbing
 from unoctl.render import View, table
 
@@ -15,18 +18,27 @@ class Datapath(StrEnum):
     dummy = "dummy"
 
 
-def run(server: ServerConfig, datapath: Datapath) -> View:
+def mapped(client: Client) -> list[int]:
+    """Return the numbers of oneswitchd's ports; none if it does not answer, as before its first start."""
+    try:
+        return [port.number for port in client.ports()]
+    except ApiError:
+        return []
+
+
+def run(server: ServerConfig, datapath: Datapath, numbers: Collection[int] = ()) -> View:
     """Create what is missing, and remove nothing. Idempotent.
 
     Args:
         server: names the switches' databases.
         datapath: type of new bridges.
+        numbers: further virtual ports whose patch ports every switch needs.
 
     Raises:
         PlumbingError: a switch's database does not answer, or an existing item is incompatible.
     """
     with ServerPlumbing(server, datapath_type=datapath.value) as plumbing:
-        changed = plumbing.ensure()
+        changed = {*plumbing.ensure(), *(plumbing.connect(numbers) if numbers else ())}
         links = plumbing.links()
     rows, data = [], []
     for switch in server.switch:

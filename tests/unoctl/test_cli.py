@@ -12,9 +12,13 @@ from typer.testing import CliRunner
 
 from lab.cli import app as lab_app
 from nfagent.cli import app as agent_app
+from server.config import ServerConfig
 from server.errors import ApiRefusedError, ServerError, UsageError
+from server.names import patch_names
+from server.oneswitchd.client import Client
 from tests.server.fake_rest import FakeOneswitchd, make_status
 from tests.unoctl.dummy_server import DummyServer, Mapped
+from unoctl import plumb
 from unoctl.cli import app
 from unoctl.logs import LEVELS
 
@@ -295,6 +299,31 @@ def test_physical_rules_are_dumped(server: DummyServer) -> None:
         "snic0 virt:",
         "    cookie=0x9, table=0, n_packets=0, n_bytes=0, priority=32768,in_port=1 actions=output:2",
     ]
+
+
+def test_plumb_restores_the_patch_ports_of_mapped_ports(module_directory: Path) -> None:
+    with DummyServer(module_directory / "patches", 1, []) as server:
+
+        def changed() -> list[bool]:
+            told = plumb.run(ServerConfig.load(server.path), plumb.Datapath.dummy, [7])
+            return [each["changed"] for each in told.data]
+
+        assert changed() == [True, True]
+        at_virt, at_edge = patch_names(7)
+        server.switches["snic0"].vsctl("del-port", "edge", at_edge)
+        assert changed() == [False, True]
+        assert changed() == [False, False]
+        for switch in server.switches.values():
+            assert at_virt in switch.vsctl("list-ports", "virt").split()
+            assert at_edge in switch.vsctl("list-ports", "edge").split()
+
+
+def test_plumb_asks_oneswitchd_for_its_ports(tmp_path: Path) -> None:
+    with FakeOneswitchd(tmp_path / "oneswitchd.sock") as fake, Client(fake.api) as client:
+        client.add_port(5, "five", "snic0", "pf0vf0")
+        assert plumb.mapped(client) == [5]
+    with Client(f"unix:{tmp_path}/nobody.sock") as client:
+        assert plumb.mapped(client) == []
 
 
 def test_plumb_creates_only_missing_parts(module_directory: Path) -> None:
