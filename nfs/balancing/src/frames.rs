@@ -252,14 +252,9 @@ impl Frame {
         )
     }
 
-    /// Builds a "packet too big" or "fragmentation needed" in the name of the packet's destination. None: it is a later fragment or an ICMP
-    /// message, about which no error is sent (RFC 1812, 4.3.2.7).
+    /// Builds a "packet too big" or "fragmentation needed" in the name of the packet's destination. None: no error may answer the packet.
     #[must_use]
     pub fn too_big(request: &[u8], headers: &Headers, mtu: usize) -> Option<Self> {
-        let is_icmp = matches!(headers.protocol, protocol::ICMP | protocol::ICMPV6);
-        if is_icmp || headers.fragment == Fragment::Later {
-            return None;
-        }
         let kind = match headers.version {
             Version::V4 => (3, nf_packet::icmp4::FRAGMENTATION_NEEDED, mtu as u32),
             Version::V6 => (nf_packet::icmp6::PACKET_TOO_BIG, 0, mtu as u32),
@@ -267,7 +262,7 @@ impl Frame {
         Self::error(request, headers, headers.destination(request), kind)
     }
 
-    /// Builds a "time exceeded in transit" from an address of the router.
+    /// Builds a "time exceeded in transit" from an address of the router. None: no error may answer the packet.
     #[must_use]
     pub fn time_exceeded(request: &[u8], headers: &Headers, own: IpAddr) -> Option<Self> {
         let kind = match headers.version {
@@ -284,6 +279,9 @@ impl Frame {
         source: IpAddr,
         kind: (u8, u8, u32),
     ) -> Option<Self> {
+        if !may_be_answered(request, headers) {
+            return None;
+        }
         let most = match headers.version {
             Version::V4 => 548,
             Version::V6 => 1232,
@@ -293,6 +291,14 @@ impl Frame {
         let sender = headers.source(request);
         Self::icmp(back(request)?, source, sender, kind, quoted)
     }
+}
+
+/// Tells whether an error may answer a packet: none may answer errors and later fragments (RFC 1122, 3.2.2).
+fn may_be_answered(frame: &[u8], headers: &Headers) -> bool {
+    let is_icmp = matches!(headers.protocol, protocol::ICMP | protocol::ICMPV6);
+    let message = Icmp::new_checked(headers.segment(frame));
+    let is_error = is_icmp && message.is_ok_and(|message| message.is_error(headers.version));
+    !is_error && headers.fragment != Fragment::Later
 }
 
 /// Returns the MAC addresses of an answer: from, to.

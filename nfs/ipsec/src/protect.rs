@@ -1,7 +1,7 @@
 //! Outbound packets: encrypted, and sent to the peer.
 
 use nf_balancing::frames::Frame;
-use nf_packet::{decrement_ttl_of, protocol, Fragment, Headers, Icmp, MacAddress, Version};
+use nf_packet::{decrement_ttl_of, protocol, Headers, MacAddress, Version};
 use nf_runtime::{Batch, Packet};
 
 use crate::{
@@ -187,7 +187,7 @@ impl<'a> Pass<'a> {
     #[cold]
     fn refuse_length(&mut self, packet: &Packet, headers: &Headers, longest: usize) {
         let frame = packet.bytes();
-        if !dont_fragment(headers.packet(frame), headers.version) || !is_answered(frame, headers) {
+        if !dont_fragment(headers.packet(frame), headers.version) {
             return;
         }
         if let Some(answer) = Frame::too_big(frame, headers, longest) {
@@ -201,21 +201,13 @@ impl<'a> Pass<'a> {
         let frame = packet.bytes();
         let inside = self.link.network.interfaces().get(INSIDE);
         let own = inside.and_then(|each| each.address(headers.source(frame)));
-        let Some(own) = own.filter(|_| is_answered(frame, &headers)) else {
+        let Some(own) = own else {
             return;
         };
         if let Some(answer) = Frame::time_exceeded(frame, &headers, own) {
             self.link.out.emit(packet.port(), answer.bytes());
         }
     }
-}
-
-/// Tells whether a packet may be answered by an error: errors and later fragments may not (RFC 1122, 3.2.2).
-fn is_answered(frame: &[u8], headers: &Headers) -> bool {
-    let is_icmp = matches!(headers.protocol, protocol::ICMP | protocol::ICMPV6);
-    let message = Icmp::new_checked(headers.segment(frame));
-    let is_error = is_icmp && message.is_ok_and(|message| message.is_error(headers.version));
-    !is_error && headers.fragment != Fragment::Later
 }
 
 /// Turns a frame into the one of the outer packet, but for the encryption, and returns its number and where the part to encrypt starts.

@@ -336,6 +336,11 @@ fn a_packet_too_big_for_the_tunnel_is_reported() {
             (quoted(&frame).1, read(&frame).destination.0),
             (1500 - overhead, ip("198.51.100.7"))
         );
+        let whole = Sent::client(4000, ACK).payload(&[7; 1600]).frame();
+        let [first, later] = fragments(&whole, 104, 77);
+        assert!(matches!(lb.process(0, &first), Output::Sent(..)));
+        assert_eq!(lb.process(0, &later), Output::Dropped("too big"));
+        assert!(lb.take_emitted().is_empty(), "no error answers it");
     }
 }
 

@@ -80,13 +80,14 @@ impl Snapshot {
     /// Returns the time until which connections to this VIP may have sessions. A waiting snapshot does not know it: the state may be that of
     /// another process, whose configuration was another one.
     fn has_sessions_until(&self, vip: &Vip, now: u64) -> u64 {
-        let some = |config: &Config| config.vips.iter().any(|vip| vip.snat || vip.proxy_protocol);
+        let mut wanted = self.wanted.vips.iter();
+        let mut needs_sessions = || wanted.any(|vip| vip.snat || vip.proxy_protocol);
         let last = now.saturating_add(self.config.timeouts.longest_session());
         let index = self.service(vip.address, vip.port, vip.protocol);
         match index.and_then(|index| self.vips.get(index)) {
             Some(same) if same.has_sessions() => last,
             Some(same) if same.had_sessions_until > now => same.had_sessions_until,
-            None if self.vips.is_empty() && some(&self.wanted) => last,
+            None if self.vips.is_empty() && needs_sessions() => last,
             _ => 0,
         }
     }
