@@ -18,7 +18,7 @@ SYSTEM_CONFIG = Path("/etc/oneswitch/server.toml")
 
 @dataclass(frozen=True)
 class Found:
-    """A configuration file and why it was selected; ``chosen`` is true if the operator did not name it."""
+    """A configuration file and why it was selected; ``chosen`` is true if `find` chose it, not the operator."""
 
     path: Path
     reason: str

@@ -322,7 +322,7 @@ def test_plumb_asks_oneswitchd_for_its_ports(tmp_path: Path) -> None:
     with FakeOneswitchd(tmp_path / "oneswitchd.sock") as fake, Client(fake.api) as client:
         client.add_port(5, "five", "snic0", "pf0vf0")
         assert plumb.mapped(client) == [5]
-    with Client(f"unix:{tmp_path}/nobody.sock") as client:
+    with Client(f"unix:{tmp_path}/absent.sock") as client:
         assert plumb.mapped(client) == []
 
 
