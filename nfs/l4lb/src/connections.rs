@@ -165,7 +165,13 @@ impl Pass<'_> {
         }
         match self.records.create(flow, entry) {
             Ok(None) => {}
-            Ok(Some(entry)) => return self.known(packet, headers, flow, entry),
+            Ok(Some(entry)) => {
+                // A SYN and its retransmission came in one batch: one connection takes one turn.
+                if vip.algorithm == Algorithm::RoundRobin && pinned.is_none() && !must_agree {
+                    self.state.turns.subtract(self.worker, vip.row, 1);
+                }
+                return self.known(packet, headers, flow, entry);
+            }
             Err(Full) if vip.has_sessions() => {
                 return self.refuse(packet, Some(index), Event::TableFull)
             }

@@ -100,6 +100,18 @@ fn round_robin_follows_weights() {
 }
 
 #[test]
+fn a_syn_and_its_retransmission_in_one_batch_take_one_turn() {
+    let web = with(vip("ipip", &[11, 12]), "algorithm", "round-robin");
+    let mut lb = lb(json!([web]));
+    let syn = Sent::client(1, SYN).frame();
+    let sent = lb.process_all(&[(0, &syn), (0, &syn)]);
+    assert!(matches!(&sent[..], [Output::Sent(..), Output::Sent(..)]));
+    assert_eq!(sent[0], sent[1]);
+    assert_eq!(lb.backend(&Sent::client(2, SYN)), 12);
+    assert_eq!(lb.backend(&Sent::client(3, SYN)), 11);
+}
+
+#[test]
 fn least_loaded_follows_connections_per_weight() {
     let web = json!({"name": "web", "address": "192.0.2.1", "port": 80, "protocol": "tcp", "mode": "ipip",
         "algorithm": "least-loaded", "backends": [
