@@ -263,7 +263,13 @@ impl<K: Key, M: Memory, D: Device<K>> Engine<K, M, D> {
                 self.insert(&entry, places, evict)
             }
             (Some(Operation::Delete { key }), Some(places)) => {
-                if self.part.delete(&key, places) {
+                // Another load balancer may have taken the flow over: then the entry is its own.
+                let queues = &self.queues;
+                let may_delete = |owner: Owner| {
+                    let owner = usize::from(owner);
+                    owner == number || !matches!(queues.get(owner), Some(Some(_)))
+                };
+                if self.part.delete(&key, places, may_delete) {
                     self.part.counts.deleted += 1;
                     Outcome::Deleted(1)
                 } else {

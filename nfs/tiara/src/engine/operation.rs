@@ -21,7 +21,7 @@ pub enum Operation<K> {
         decision: Decision,
         evict: Option<u8>,
     },
-    /// Deletes a flow's entry.
+    /// Deletes a flow's entry, unless another load balancer has inserted the flow since.
     Delete { key: K },
     /// Deletes all entries of the engine with this real server. The engine serves other queues meanwhile.
     DeleteServer { rs_index: u32 },
@@ -47,6 +47,7 @@ pub enum Outcome<K> {
     Full,
     /// The number of entries that were deleted.
     Deleted(u32),
+    /// The flow has no entry, or that of another load balancer.
     NotFound,
     /// The engine refuses the operation: the record is damaged, or names a flow of another engine.
     Refused,

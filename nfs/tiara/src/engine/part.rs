@@ -167,13 +167,23 @@ impl<K: Key, D: Device<K>> Part<K, D> {
         path.last().copied()
     }
 
+    /// Deletes a flow's entry. Returns false if the flow has none, or its owner keeps it.
     #[inline]
-    pub fn delete(&mut self, key: &K, places: &Places) -> bool {
+    pub fn delete(
+        &mut self,
+        key: &K,
+        places: &Places,
+        may_delete: impl FnOnce(Owner) -> bool,
+    ) -> bool {
         let Some(slot) = self.find(key, places) else {
             return false;
         };
-        self.clear(slot);
-        true
+        let entry = self.local.read(slot);
+        let is_deleted = entry.is_some_and(|entry| may_delete(entry.owner));
+        if is_deleted {
+            self.clear(slot);
+        }
+        is_deleted
     }
 
     /// Deletes the entries among these slots whose real server is gone; returns their number.

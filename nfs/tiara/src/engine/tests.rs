@@ -126,6 +126,21 @@ fn impossible_engines_are_refused() {
 }
 
 #[test]
+fn a_late_deletion_spares_the_entry_of_the_flows_next_load_balancer() {
+    let mut system = System::new(shape(128, 2, Hashing::Chained), 1, 2, 4);
+    assert_eq!(system.run(0, insert(1, 7)), Outcome::Inserted);
+    assert_eq!(system.run(1, insert(1, 8)), Outcome::Inserted);
+    assert_eq!(system.run(0, delete(1)), Outcome::NotFound);
+    let found = system.table.lookup(&flow(1)).map(|found| found.decision);
+    assert_eq!(found, Some(decision(8)));
+    assert_eq!(system.run(1, delete(1)), Outcome::Deleted(1));
+    // The owner is gone: every load balancer may delete its entries.
+    assert_eq!(system.run(1, insert(2, 8)), Outcome::Inserted);
+    system.engines[0].detach(1);
+    assert_eq!(system.run(0, delete(2)), Outcome::Deleted(1));
+}
+
+#[test]
 fn a_table_of_one_entry_takes_one_flow() {
     for hashing in [Hashing::Chained, Hashing::Skewed] {
         let mut system = System::new(shape(1, 1, hashing), 1, 1, 1);
