@@ -13,13 +13,11 @@ from pathlib import Path
 
 from nfagent.errors import LaunchError
 from nfagent.launch import CONFIG_WORD, Examined, Places, Process, Task, logs
+from nfagent.launch.shell import LOCK_FD, become_script
 from nfagent.reasons import AT_ONCE
 from server.processes import PROC, start_time
 
-_LOCK_FD = 9  # the shell's syntax allows one digit
 _ABOVE = 64
-# The shell records its id and executes the program, which keeps that id, session and lock.
-_BECOME = f'echo "$$ $0" >&{_LOCK_FD} && exec "$@"'
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 _KEPT_VARIABLES = ("LANG", "HOME", "TMPDIR", "PYTHONPATH")
 _LAST_WORDS = 600
@@ -74,7 +72,7 @@ class LocalLauncher:
         log = self._logs / f"{task.key}.log"
         with contextlib.suppress(FileNotFoundError):
             log.replace(log.with_suffix(".log.1"))  # its predecessor's output is not its own
-        argv = ["/bin/sh", "-c", _BECOME, task.incarnation, *task.enter, *task.command]
+        argv = ["/bin/sh", "-c", become_script(task.enter), task.incarnation, *task.enter, *task.command]
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         with contextlib.ExitStack() as ends:
             passed: dict[int, int] = {}
@@ -87,7 +85,7 @@ class LocalLauncher:
                 argv,
                 _environment() | task.variables,
                 file_actions=[
-                    (os.POSIX_SPAWN_DUP2, lock, _LOCK_FD),
+                    (os.POSIX_SPAWN_DUP2, lock, LOCK_FD),
                     (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o600),
                     (os.POSIX_SPAWN_DUP2, 1, 2),

@@ -19,6 +19,7 @@ from pathlib import Path
 from nfagent.config import SshConfig
 from nfagent.errors import LaunchError
 from nfagent.launch import CONFIG_WORD, Examined, Places, Process, Task, logs
+from nfagent.launch.shell import become_script
 from nfagent.reasons import AT_ONCE
 
 _log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ flock -n 9 || {{ echo locked >&2; exit 1; }}
 printf %s {config} >{key}.json
 rm -f {key}.sock; [ ! -e {key}.log ] || mv -f {key}.log {key}.log.1
 : >{key}.lock
-{variables} setsid sh -c 'echo "$$ $0" >&9 && exec "$@"' {incarnation} {command} </dev/null >>{key}.log 2>&1 &
+{variables} setsid sh -c {become} {incarnation} {command} </dev/null >>{key}.log 2>&1 &
 """
 _FIND = """
 cd {directory} 2>/dev/null && [ -e {key}.lock ] || exit 0
@@ -172,6 +173,7 @@ class SshLauncher:
             task.key,
             config=shlex.quote(task.config),
             variables=" ".join(f"{name}={shlex.quote(value)}" for name, value in task.variables.items()),
+            become=shlex.quote(become_script(task.enter)),
             incarnation=task.incarnation,
             command=shlex.join([*task.enter, *task.command]),
         )

@@ -2,14 +2,18 @@
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +21,12 @@ from lab.processes import children
 from nfagent.checking import lacking
 from nfagent.config import SshConfig
 from nfagent.control import Control
-from nfagent.errors import LaunchError
-from nfagent.launch import Task
+from nfagent.errors import ControlUnreachableError, LaunchError
+from nfagent.launch import Launcher, Task
+from nfagent.launch.local import LocalLauncher
 from nfagent.launch.ssh import SshLauncher
 from tests.nfagent.world import World, processes_of, wait_until
+from tests.nfs.wire import nf_program
 
 UNPACKED = Path(__file__).resolve().parents[2] / ".venv/openssh-server/usr/sbin/sshd"
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or (
@@ -212,3 +218,64 @@ def test_an_instance_runs_on_another_machine(sshd: Sshd) -> None:
         world.close()
         _disconnect(sshd.directory / "run")
     assert processes_of(made["id"]) == []
+
+
+_SLOT = """
+sysctl -qw net.ipv6.conf.default.disable_ipv6=1
+ip link add wire type veth peer name eth0 address 02:00:00:00:00:02; ip link set wire up; ip link set eth0 up
+echo made; exec sleep 100000
+"""
+_FRAME = "import socket; s = socket.socket(17, 3); s.bind(('wire', 0)); s.send(bytes.fromhex('{}'))"
+# From 192.0.2.1:1 to 192.0.2.2:2, UDP.
+_DATAGRAM = "02000000000202000000000108004500001c000000004011f6cd" + "c0000201c0000202" + "0001000200080000"
+
+
+@contextlib.contextmanager
+def slot() -> Iterator[tuple[str, ...]]:
+    """Yield the command that enters a network namespace with a veth pair, and without an address."""
+    with subprocess.Popen(["unshare", "--net", "sh", "-ec", _SLOT], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"made\n"
+            yield ("nsenter", f"--net=/proc/{process.pid}/ns/net", "--")
+        finally:
+            process.kill()
+
+
+def forwarding(launcher: Launcher, key: str, enter: tuple[str, ...], *options: str) -> Control:
+    """Start a `forward` with one port, `eth0`, in a slot."""
+    file, control = (launcher.places(key, ("eth0",)).config, launcher.places(key, ("eth0",)).control)
+    command = (nf_program(), "run", "forward", "--config", file, "--control", control, "--port", "eth0", *options)
+    launcher.start(Task(key, "a", enter, (*command, "--backend", "packet"), "{}", {}))
+    path = launcher.control_path(key)
+
+    def answers() -> bool:
+        with contextlib.suppress(ControlUnreachableError):
+            return bool(Control(path).ask("status"))
+        return False
+
+    wait_until(answers)
+    return Control(path)
+
+
+def test_state_is_copied_to_a_slot_that_only_its_machine_reaches(launcher: SshLauncher, sshd: Sshd) -> None:
+    here = LocalLauncher(sshd.directory / "run", sshd.directory / "logs")
+    old_key, new_key = f"{uuid.uuid4()}.hypervisor", f"{uuid.uuid4()}.snic0"
+    epoch: dict[str, Any] = {"epoch": 1}
+    with slot() as enter_old, slot() as enter_new:
+        old = forwarding(here, old_key, enter_old)
+        try:
+            subprocess.run([*enter_old, sys.executable, "-c", _FRAME.format(_DATAGRAM)], check=True)
+            wait_until(lambda: old.ask("counters")["flows"] == 1)
+            new = forwarding(launcher, new_key, enter_new, "--hold")
+            secret = secrets.token_hex(32)
+            rings = old.ask("prepare", secret=secret, **epoch)["rings"]
+            held = new.ask("hold", mode="copy", secret=secret, listen="tcp:127.0.0.1:0", rings=rings, **epoch)
+            old.ask("precopy", to=held["address"], fit_bytes=1 << 16, **epoch)
+            with ThreadPoolExecutor(1) as beside:
+                taken = beside.submit(new.ask, "commit", **epoch)
+                old.ask("give", **epoch)
+                taken.result()
+            assert new.ask("counters")["flows"] == 1
+        finally:
+            here.stop(old_key, 0.0)

@@ -24,6 +24,7 @@ mod decision;
 mod ends;
 mod letter;
 mod markers;
+mod namespace;
 mod outcome;
 mod receiver;
 mod relay;

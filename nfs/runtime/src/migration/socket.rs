@@ -16,6 +16,7 @@ use std::{
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
+use super::namespace::open_in_machine;
 use crate::Refusal;
 
 /// The interval at which a wait checks whether it was ended.
@@ -140,15 +141,15 @@ impl Connection {
             Some(("unix", path)) => UnixStream::connect(path)
                 .map(Socket::Unix)
                 .map_err(failed)?,
-            Some(("tcp", address)) => {
-                let mut addresses = address.to_socket_addrs().map_err(failed)?;
+            Some(("tcp", address)) => open_in_machine(|| {
+                let mut addresses = address.to_socket_addrs()?;
                 let address = addresses
                     .next()
-                    .ok_or_else(|| failed(io::Error::other("the name has no address")))?;
+                    .ok_or_else(|| io::Error::other("the name has no address"))?;
                 TcpStream::connect_timeout(&address, longest)
-                    .map(Socket::Tcp)
-                    .map_err(failed)?
-            }
+            })
+            .map(Socket::Tcp)
+            .map_err(failed)?,
             _ => {
                 let detail =
                     format!("{to:?} is not an address, expected unix:/path or tcp:host:port");
@@ -228,7 +229,7 @@ impl Listener {
                 Ok((Self::Unix(listener), at.to_owned()))
             }
             Some(("tcp", address)) => {
-                let listener = TcpListener::bind(address).map_err(failed)?;
+                let listener = open_in_machine(|| TcpListener::bind(address)).map_err(failed)?;
                 listener.set_nonblocking(true).map_err(failed)?;
                 let address = listener.local_addr().map_err(failed)?;
                 Ok((Self::Tcp(listener), format!("tcp:{address}")))
