@@ -82,7 +82,7 @@ impl<I: Inspection> Desk<I> {
         self.watch(state, now, wait);
     }
 
-    /// Sets the deadlines of all packets that wait.
+    /// Sets the deadlines of all packets that wait, which are not in the state.
     fn watch(&mut self, state: &State, now: u64, wait: u64) {
         self.deadlines.clear();
         for slot in state.flows.slots() {
@@ -97,8 +97,8 @@ impl<I: Inspection> Desk<I> {
         }
     }
 
-    /// Goes on with a replay, or begins one if the inspector is new. True: the inspector knows everything.
-    pub fn catch_up(&mut self, state: &State, live: &Live, now: u64) -> bool {
+    /// Goes on with a replay, or begins one if the inspector is new. True: the inspector knows everything. Deadlines stay.
+    pub fn catch_up(&mut self, state: &State, live: &Live) -> bool {
         let Some(inspector) = &self.inspector else {
             return false;
         };
@@ -116,7 +116,6 @@ impl<I: Inspection> Desk<I> {
             self.backlog.clear();
             self.latest = 0;
             self.replay = Some(Replay::of(state, generation));
-            self.watch(state, now, live.wait);
         }
         let (Some(replay), Some(inspector)) = (&mut self.replay, &self.inspector) else {
             return false;

@@ -225,7 +225,7 @@ impl<I: Inspection> Pass<'_, I> {
 
     /// Takes answers, and does the work that is due.
     pub fn attend(&mut self) {
-        if !self.desk.catch_up(self.state, self.live, self.now()) {
+        if !self.desk.catch_up(self.state, self.live) {
             self.take_answers();
             return self.time_out();
         }

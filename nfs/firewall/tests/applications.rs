@@ -226,6 +226,25 @@ fn an_inspector_that_dies_gets_everything_again() {
 }
 
 #[test]
+fn packets_wait_no_longer_for_a_new_inspector() {
+    let mut open = rules();
+    open["rules"][0]["undecided"] = json!("allow");
+    let mut nf = firewall(open);
+    connected(&mut nf, CLIENT);
+    SILENT.set(true);
+    let frame = says(CLIENT, 101, b"Y");
+    assert_eq!(after_the_answer(&mut nf, &frame), []);
+    nf.advance(150_000_000);
+    RESTARTS.set(RESTARTS.get() + 1);
+    nf.tick();
+    assert_eq!(nf.take_emitted(), []);
+    nf.advance(51_000_000);
+    nf.tick();
+    assert_eq!(nf.take_emitted(), [(1, frame)]);
+    SILENT.set(false);
+}
+
+#[test]
 fn a_handshake_alone_costs_a_new_inspector_nothing() {
     let mut nf = firewall(rules());
     connected(&mut nf, CLIENT);
