@@ -73,6 +73,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_missing_file_is_named_before_the_reason() {
+        // nfagent takes errors of this form (nfagent/checking.py) for files that another location may have.
+        let reason = Secret::read(Path::new("/nonexistent/key")).unwrap_err();
+        assert!(
+            reason.starts_with("/nonexistent/key: cannot be read: No such file"),
+            "{reason}"
+        );
+    }
+
+    #[test]
     fn digits_are_decoded_and_never_shown() {
         let secret = Secret::from("0x00ffA b\n");
         assert_eq!(*secret.bytes().unwrap(), [0, 255, 171]);
