@@ -166,7 +166,7 @@ impl Pass<'_> {
         match self.records.create(flow, entry) {
             Ok(None) => {}
             Ok(Some(entry)) => {
-                // A SYN and its retransmission came in one batch: one connection takes one turn.
+                // Another packet of this batch has recorded the connection, which takes one turn only.
                 if vip.algorithm == Algorithm::RoundRobin && pinned.is_none() && !must_agree {
                     self.state.turns.subtract(self.worker, vip.row, 1);
                 }
