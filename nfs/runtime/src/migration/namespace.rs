@@ -44,7 +44,6 @@ fn enter(path: &OsStr) -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use std::net::TcpListener;
 
