@@ -244,9 +244,10 @@ def slot() -> Iterator[tuple[str, ...]]:
 
 def forwarding(launcher: Launcher, key: str, enter: tuple[str, ...], *options: str) -> Control:
     """Start a `forward` with one port, `eth0`, in a slot."""
-    file, control = (launcher.places(key, ("eth0",)).config, launcher.places(key, ("eth0",)).control)
-    command = (nf_program(), "run", "forward", "--config", file, "--control", control, "--port", "eth0", *options)
-    launcher.start(Task(key, "a", enter, (*command, "--backend", "packet"), "{}", {}))
+    places = launcher.places(key, ("eth0",))
+    files = ("--config", places.config, "--control", places.control)
+    command = (nf_program(), "run", "forward", *files, "--port", "eth0", "--backend", "packet", *options)
+    launcher.start(Task(key, "a", enter, command, "{}", {}))
     path = launcher.control_path(key)
 
     def answers() -> bool:

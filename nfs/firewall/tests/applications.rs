@@ -153,16 +153,22 @@ fn rules_on_applications_drop_and_reject() {
     assert_eq!(connections, [1, 0, 1, 1]);
 }
 
+/// Returns a firewall whose inspector is silent about a frame that waits.
+fn without_an_answer(config: Value) -> (Harness<Firewall<Scripted>>, Vec<u8>) {
+    let mut nf = firewall(config);
+    connected(&mut nf, CLIENT);
+    SILENT.set(true);
+    let frame = says(CLIENT, 101, b"Y");
+    assert_eq!(after_the_answer(&mut nf, &frame), []);
+    (nf, frame)
+}
+
 #[test]
 fn without_an_answer_the_rule_says_what_happens() {
     let mut open = rules();
     open["rules"][0]["undecided"] = json!("allow");
     for (config, is_open) in [(rules(), false), (open, true)] {
-        let mut nf = firewall(config);
-        connected(&mut nf, CLIENT);
-        SILENT.set(true);
-        let frame = says(CLIENT, 101, b"Y");
-        assert_eq!(after_the_answer(&mut nf, &frame), []);
+        let (mut nf, frame) = without_an_answer(config);
         nf.advance(201_000_000);
         nf.tick();
         let expected = if is_open { vec![(1, frame)] } else { vec![] };
@@ -229,11 +235,7 @@ fn an_inspector_that_dies_gets_everything_again() {
 fn packets_wait_no_longer_for_a_new_inspector() {
     let mut open = rules();
     open["rules"][0]["undecided"] = json!("allow");
-    let mut nf = firewall(open);
-    connected(&mut nf, CLIENT);
-    SILENT.set(true);
-    let frame = says(CLIENT, 101, b"Y");
-    assert_eq!(after_the_answer(&mut nf, &frame), []);
+    let (mut nf, frame) = without_an_answer(open);
     nf.advance(150_000_000);
     RESTARTS.set(RESTARTS.get() + 1);
     nf.tick();
