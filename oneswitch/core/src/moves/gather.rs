@@ -36,6 +36,8 @@ pub struct Gathering {
     used: Option<Instant>,
     /// Not before this time are ports moved again, after a failure.
     pause: Option<Instant>,
+    /// The reason why the change of a gathered port has failed since the last round.
+    failed: Option<String>,
 }
 
 /// The reason for the switch where the ports are gathered.
@@ -194,6 +196,7 @@ impl Moves {
         waits_since: Option<Instant>,
     ) -> Gathered {
         self.measure_traffic(below);
+        let failed = self.gathering.failed.take();
         let is_together = below.server.executors.all().len() == 1;
         if waits_since.is_none() && !self.needs_one_executor(below) {
             self.go_home(below);
@@ -206,7 +209,7 @@ impl Moves {
         if !self.gathering.is_allowed || self.gathering.pause.is_some_and(|p| p > below.now) {
             return Gathered::Apart;
         }
-        let failed = match (self.failure(below), waits_since) {
+        let failed = match (failed, waits_since) {
             (Some(failure), _) => failure,
             (None, Some(since)) if since + LIMIT <= below.now => {
                 format!("it took longer than {} s", LIMIT.as_secs())
@@ -220,13 +223,9 @@ impl Moves {
         Gathered::Failed(failed)
     }
 
-    /// Returns why a port could not be moved to the goal.
-    fn failure(&mut self, below: &Below<'_>) -> Option<String> {
-        let gathered = below.server.ports.iter();
-        let gathered = gathered.filter(|p| p.gathered_from.is_some() && p.moving.is_none());
-        gathered
-            .filter_map(|p| self.outcomes.remove(&p.number))
-            .find_map(|outcome| outcome.err().map(|error| error.to_string()))
+    /// Notes that the change of a gathered port has failed. Its outcome is for the client that waits for it.
+    pub fn gathering_failed(&mut self, reason: String) {
+        self.gathering.failed = Some(reason);
     }
 
     /// Returns the ports to their own executors, once nothing has needed one for all for a while.

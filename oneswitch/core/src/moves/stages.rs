@@ -188,6 +188,10 @@ impl Moves {
     fn fail_move(&mut self, below: &mut Below<'_>, number: u32, reason: String) {
         let failure = PortError::MoveFailed { number, reason };
         warn!(target: "core", port = number, "{failure}");
+        let port = below.server.ports.get(number);
+        if port.is_some_and(|port| port.gathered_from.is_some()) {
+            self.gathering_failed(failure.to_string());
+        }
         let outcome = self.abort_move(below, number).and(Err(failure));
         self.outcomes.insert(number, outcome);
     }

@@ -7,6 +7,7 @@ use crate::build::{
 use crate::executors::check_paths;
 use crate::fake::Refuser;
 use crate::lab::{switch_name, Lab};
+use crate::refused::{is_addition, refuse};
 use crate::removals::count;
 use crate::statistics::counted;
 use oneswitch_core::{ControllerId, MoveUntil, HOME};
@@ -117,6 +118,19 @@ fn ports_go_home_a_while_after_the_last_such_rule() {
 }
 
 #[test]
+fn a_client_can_wait_for_a_port_that_arrives_before_the_others() {
+    let mut lab = Lab::gathering(3, &[0, 1, 2], Some(0));
+    lab.send(1, 1, &normal(1));
+    lab.wait(ON_THE_WAY);
+    // Its change begins again.
+    lab.core.abort_move(3, lab.now).unwrap();
+    lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
+    lab.wait(SOON);
+    assert_eq!(executed_at(&lab), vec![switch_name(0); 3]);
+    assert_eq!(lab.core.move_outcome(2), Some(Ok(())));
+}
+
+#[test]
 fn ports_that_leave_together_take_their_counters_along_once() {
     for goal in 0..3 {
         let mut lab = Lab::gathering(3, &[0, 0, 1, 1, 2, 2], Some(goal));
@@ -197,6 +211,21 @@ fn without_a_switch_it_is_refused() {
         .any(|(_, m)| matches!(m, Message::Error(_)));
     assert!(refused);
     assert!(lab.core.takes_messages_of(ControllerId(1)));
+}
+
+#[test]
+fn a_refused_copy_ends_the_gathering_at_once() {
+    let mut lab = Lab::gathering(2, &[0, 1], Some(1));
+    lab.ask(1, &plain(1));
+    lab.virt(1).refuse = refuse(usize::MAX, is_addition);
+    lab.send(1, 1, &normal(2));
+    lab.wait(SOON);
+    let answers = lab.take(1);
+    let [(_, Message::Error(error))] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(error.error, ErrorCode::BAD_ACTION_BAD_OUT_PORT);
+    assert_eq!(executed_at(&lab), [switch_name(0), switch_name(1)]);
 }
 
 #[test]
