@@ -10,7 +10,7 @@ from server.oneswitchd.settling import LAGGING, settled
 # nfagent sends markers down the old paths instead of waiting for them to be idle.
 GRACE_MS = 100
 _TURNS = 4  # a move that ends by itself in between takes one
-_ENDING = LAGGING | {"no-move"}  # the latter: it has just ended by itself
+_ENDING = LAGGING | {"no-move", "move-in-progress"}  # one has just ended or begun by itself
 _ABORTABLE = ("preparing", "prepared")
 _OWNER = "nfagent/"
 
@@ -19,16 +19,17 @@ def bring(client: Client, port: InstancePort, location: str, interface: str, unt
     """Move a port toward an interface as far as ``until``, from any state.
 
     oneswitchd may have forgotten a move, or hold an earlier one to another interface. As a port has one move at a time,
-    that one is undone first or, after its flip, finished.
+    that one is undone first or, after its flip, finished. A change of the executor that begins again is awaited:
+    oneswitchd gathers the ports.
 
     Raises:
         ServerError: oneswitchd refused, or did not answer in time; call again.
         WiringError: the port did not stay on the interface.
     """
-    forced = False
+    forced = stays = False
 
     def once() -> bool:
-        nonlocal forced
+        nonlocal forced, stays
         at = client.port(port.number)
         if is_at_home(at) and (at.switch, at.interface) == (location, interface):
             return True
@@ -36,9 +37,15 @@ def bring(client: Client, port: InstancePort, location: str, interface: str, unt
             client.move_port(port.number, location, interface, until, GRACE_MS, forced, own(at))
         elif is_to(at.move, location, interface):
             client.continue_move(port.number, until)
+        elif stays and is_at_home(at):
+            client.continue_move(port.number, "done")
+            return False
         else:
             end_move(client, at)
-            forced = True  # do not wait for the switch that it left either
+            if is_at_home(at):
+                stays = True
+            else:
+                forced = True  # do not wait for the switch that it left either
             return False
         return True
 

@@ -151,7 +151,8 @@ def _map(client: Client, port: InstancePort, location: str, interface: str, owne
 def _unmap(client: Client, port: InstancePort) -> None:
     leave(client, port, executor_too=True)
     try:
-        client.delete_port(port.number, own(client.port(port.number)))
+        # Refused while oneswitchd, which gathers the ports, begins such a change again.
+        settled(lambda: client.delete_port(port.number, own(client.port(port.number))), {"move-in-progress"})
     except ApiRefusedError as error:
         if error.code != "port-unknown":
             raise

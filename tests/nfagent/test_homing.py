@@ -1,15 +1,22 @@
-"""A port reaches its interface despite other moves, with a simulated oneswitchd."""
+"""A port reaches its interface despite other moves; in all tests but one with a simulated oneswitchd."""
 
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from lab import Lab, LabSpec
+from lab.control_plane import Oneswitchd
 from nfagent import homing
 from nfagent.errors import WiringError
 from nfagent.model import InstancePort
+from nfagent.wiring import ServerWiring
 from server.errors import ApiRefusedError
 from server.oneswitchd.answers import PortMove, VirtualPort
 from server.oneswitchd.client import Client
+from tests.daemon.twin import ofctl
 
 PORT = InstancePort(1000, "nf1000", "02:00:00:00:00:01")
 HOME, GOAL, ELSEWHERE = ("hypervisor", "vf0"), ("hypervisor", "vf1"), ("snic0", "pf0vf0")
@@ -24,12 +31,16 @@ class Switch:
         self.home, self.move, self.stage = home, move, stage
         self.asked: list[str] = []
         self.restarts = 0
+        self.unseen: tuple[str, str] | None = None
+        """A move that begins once the port has been read."""
 
     def port(self, number: int) -> VirtualPort:
         executor = "snic0" if self.move == self.home else "home"
         move = self.move and PortMove(switch=self.move[0], interface=self.move[1], stage=self.stage, executor=executor)
         at = self.move if self.move is not None and self.stage in ("flipping", "flipped", "quiescing") else self.home
         values: dict[str, Any] = {"number": number, "name": "nf1000", "switch": at[0], "interface": at[1]}
+        if self.unseen is not None:
+            self.move, self.stage, self.unseen = self.unseen, "preparing", None
         return VirtualPort(**values, **REST, move=move)
 
     def move_port(
@@ -93,6 +104,33 @@ def test_a_port_gets_home_from_every_state_of_a_move(
     homing.bring(client(switch), PORT, *GOAL, "done")
     assert switch.asked == asked
     assert switch.home == GOAL
+
+
+def test_a_move_that_begins_meanwhile_is_ended() -> None:
+    switch = Switch(HOME, None, "")
+    switch.unseen = ELSEWHERE
+    homing.bring(client(switch), PORT, *GOAL, "done")
+    assert switch.asked == ["abort", "move hypervisor vf1 done by force"]
+    assert switch.home == GOAL
+
+
+def test_ports_move_and_go_while_oneswitchd_gathers_them(lab_dir: Path) -> None:
+    spec = dataclasses.replace(LabSpec.star(2, 1, mobile=True, substrate="dummy"), executor="home")
+    goal = next((each.switch, each.name) for each in spec.hosts[1].interfaces if each.switch == "snic1")
+    with Lab(spec).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd, oneswitchd.client as real:
+        oneswitchd.wait_up()
+        with ThreadPoolExecutor() as beside:
+            added = beside.submit(ofctl, "add-flow", oneswitchd.management, "actions=NORMAL")
+            while not all(real.port(number).move for number in (2, 3)):
+                assert not added.done()
+            gone = beside.submit(
+                ServerWiring(oneswitchd.config).disconnect, InstancePort(3, "nf3", "02:00:00:00:00:03")
+            )
+            homing.bring(real, InstancePort(2, "nf2", "02:00:00:00:00:02"), *goal, "done")
+            for each in (added, gone):
+                each.result()
+        left = {port.number: (port.switch, port.interface) for port in real.ports()}
+    assert left == {1: ("hypervisor", spec.ports[0].interface), 2: goal}
 
 
 def test_a_port_that_is_repeatedly_moved_away_is_reported() -> None:
