@@ -10,6 +10,8 @@ from lab.errors import StartError
 from lab.spec import LabSpec, Meters
 from lab.wires import Place
 from server.names import HOME, LinkType
+from server.oneswitchd.answers import VirtualPort
+from server.oneswitchd.settling import settled
 from tests.oracle.pools import PORTS
 from tests.oracle.world import NOTICE_S, POLL_S, World
 
@@ -162,22 +164,30 @@ class OneSwitch(World):
         if self.places[port][0] == goal:
             return
         interface = next(name for switch, name in self.interfaces_of(port) if switch == goal)
-        self.daemon.client.move_port(port, goal, interface, "done", 0)
+        _at_rest(lambda: self.daemon.client.move_port(port, goal, interface, "done", 0))
         self.places[port] = (goal, interface)
 
     def execute(self, port: int, switch: int) -> None:
         """Move a port's pipeline to the switch with this index (modulo their number)."""
         goal = self.spec.switches[switch % len(self.spec.switches)].name
-        self.daemon.client.change_executor(port, goal, "done", 0)
+        self._bring(port, goal)
         self._executed.add(port)
 
     def home(self) -> None:
         for port in self._executed:
-            self.daemon.client.change_executor(port, self.spec.executor, "done", 0)
+            self._bring(port, self.spec.executor)
         self._executed.clear()
         names = [switch.name for switch in self.spec.switches]
         for port in self.spec.ports:
             self.move(port.number, names.index(port.switch))
+
+    def _bring(self, port: int, executor: str) -> None:
+        _at_rest(lambda: self.daemon.client.change_executor(port, executor, "done", 0))
+
+
+def _at_rest(request: Callable[[], VirtualPort]) -> None:
+    """Make a request, repeated while oneswitchd moves the port: ports that an earlier script has gathered go home."""
+    settled(request, {"move-in-progress"})
 
 
 def server(switches: int) -> LabSpec:
