@@ -151,7 +151,7 @@ def _map(client: Client, port: InstancePort, location: str, interface: str, owne
 def _unmap(client: Client, port: InstancePort) -> None:
     leave(client, port, executor_too=True)
     try:
-        # Refused while oneswitchd, which gathers the ports, begins such a change again.
+        # Refused while oneswitchd changes the executor again, because it gathers the ports.
         settled(lambda: client.delete_port(port.number, own(client.port(port.number))), {"move-in-progress"})
     except ApiRefusedError as error:
         if error.code != "port-unknown":
