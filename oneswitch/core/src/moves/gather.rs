@@ -256,7 +256,6 @@ impl Moves {
                 port.gathered_from = None;
                 below.server.ports.revision += 1;
             } else if below.switches.check_up(home).is_ok() {
-                self.outcomes.remove(&number);
                 self.change_executor(below, number, executor);
             }
         }

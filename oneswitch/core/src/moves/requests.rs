@@ -59,6 +59,7 @@ impl Moves {
                 port.gathered_from.get_or_insert(own);
             }
         }
+        self.outcomes.remove(&number);
         self.start_move(
             below,
             number,
@@ -99,6 +100,7 @@ impl Moves {
             // Its own executor is the one that was asked for.
             port.gathered_from = None;
         }
+        self.outcomes.remove(&number);
         self.start_move(
             below,
             number,
@@ -113,9 +115,9 @@ impl Moves {
         Ok(())
     }
 
-    /// Prepares the goal of a move: its rules, and the paths to them.
+    /// Prepares the goal of a move: its rules, and the paths to them. The outcome of the port's last move stays for the client that waits
+    /// for it.
     pub fn start_move(&mut self, below: &mut Below<'_>, number: u32, moving: Move) {
-        self.outcomes.remove(&number);
         if let Some(port) = below.server.ports.get_mut(number) {
             port.moving = Some(moving);
         }

@@ -131,6 +131,23 @@ fn a_client_can_wait_for_a_port_that_arrives_before_the_others() {
 }
 
 #[test]
+fn a_move_that_ends_while_the_ports_gather_is_answered_at_once() {
+    let mut lab = Lab::gathering(3, &[0, 1, 2], Some(0));
+    let elsewhere = move_request(&switch_name(1), "if7", MoveUntil::Done);
+    lab.core.begin_move(2, elsewhere, lab.now).unwrap();
+    lab.run();
+    lab.send(1, 1, &normal(1));
+    let outcome = (0..SOON.as_millis()).find_map(|_| {
+        lab.wait(Duration::from_millis(1));
+        lab.core.move_outcome(2)
+    });
+    assert_eq!(outcome, Some(Ok(())));
+    assert_eq!(executed_at(&lab)[1], switch_name(1), "it is gathered next");
+    lab.wait(SOON);
+    assert_eq!(executed_at(&lab), vec![switch_name(0); 3]);
+}
+
+#[test]
 fn ports_that_leave_together_take_their_counters_along_once() {
     for goal in 0..3 {
         let mut lab = Lab::gathering(3, &[0, 0, 1, 1, 2, 2], Some(goal));
