@@ -99,11 +99,12 @@ def own(at: VirtualPort) -> str | None:
 
 
 def is_at_home(at: VirtualPort) -> bool:
-    """Return whether a port's interface is stable: no move, or an operator's move of its executor only.
+    """Return whether a port's interface is stable: no move, or a move of its executor only.
 
-    From the flip on, oneswitchd reports the new interface as the port's, along with the unfinished move.
+    From the flip on, oneswitchd reports the new interface as the port's, along with the unfinished move. While it
+    gathers ports, a move may change both. Only one that leaves an interface has old paths.
     """
-    return at.move is None or at.move.executor != at.executor
+    return at.move is None or (is_to(at.move, at.switch, at.interface) and not at.move.old_paths)
 
 
 def is_to(move: PortMove, location: str, interface: str) -> bool:

@@ -14,7 +14,7 @@ from nfagent.errors import WiringError
 from nfagent.model import InstancePort
 from nfagent.wiring import ServerWiring
 from server.errors import ApiRefusedError
-from server.oneswitchd.answers import PortMove, VirtualPort
+from server.oneswitchd.answers import PortMove, Stage, VirtualPort
 from server.oneswitchd.client import Client
 from tests.daemon.twin import ofctl
 
@@ -31,12 +31,21 @@ class Switch:
         self.home, self.move, self.stage = home, move, stage
         self.asked: list[str] = []
         self.restarts = 0
+        self.is_gathering = False
+        """Whether a move of the interface changes the executor, too."""
         self.unseen: tuple[str, str] | None = None
         """A move that begins once the port has been read."""
 
     def port(self, number: int) -> VirtualPort:
-        executor = "snic0" if self.move == self.home else "home"
-        move = self.move and PortMove(switch=self.move[0], interface=self.move[1], stage=self.stage, executor=executor)
+        leaves = self.move != self.home
+        executor = "snic0" if self.is_gathering or not leaves else "home"
+        move = self.move and PortMove(
+            switch=self.move[0],
+            interface=self.move[1],
+            stage=self.stage,
+            executor=executor,
+            old_paths=("hypervisor",) if leaves else (),
+        )
         at = self.move if self.move is not None and self.stage in ("flipping", "flipped", "quiescing") else self.home
         values: dict[str, Any] = {"number": number, "name": "nf1000", "switch": at[0], "interface": at[1]}
         if self.unseen is not None:
@@ -104,6 +113,47 @@ def test_a_port_gets_home_from_every_state_of_a_move(
     homing.bring(client(switch), PORT, *GOAL, "done")
     assert switch.asked == asked
     assert switch.home == GOAL
+
+
+@pytest.mark.parametrize(
+    ("stage", "until", "asked"),
+    [
+        ("prepared", "flipped", ["continue flipped"]),
+        ("flipping", "flipped", ["continue flipped"]),
+        ("flipped", "done", ["continue done"]),
+    ],
+)
+def test_a_move_that_changes_the_executor_too_is_continued(stage: str, until: Stage, asked: list[str]) -> None:
+    switch = Switch(HOME, GOAL, stage)
+    switch.is_gathering = True
+    homing.bring(client(switch), PORT, *GOAL, until)
+    assert switch.asked == asked
+
+
+def test_leaving_undoes_a_move_that_changes_the_executor_too() -> None:
+    switch = Switch(HOME, GOAL, "prepared")
+    switch.is_gathering = True
+    homing.leave(client(switch), PORT)
+    assert switch.asked == ["abort"]
+
+
+def test_a_move_away_from_where_all_ports_execute_ends(lab_dir: Path) -> None:
+    spec = LabSpec.star(1, 1, mobile=True, substrate="dummy")
+    here = [next((each.switch, each.name) for each in host.interfaces if each.switch == HOME[0]) for host in spec.hosts]
+    goal = next((each.switch, each.name) for each in spec.hosts[0].interfaces if each.switch == ELSEWHERE[0])
+    ports = tuple(
+        dataclasses.replace(port, switch=at[0], interface=at[1]) for port, at in zip(spec.ports, here, strict=True)
+    )
+    spec = dataclasses.replace(spec, executor="home", ports=ports)
+    with Lab(spec).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd, oneswitchd.client as real:
+        oneswitchd.wait_up()
+        ofctl("add-flow", oneswitchd.management, "actions=NORMAL")
+        port = InstancePort(1, "nf1", "02:00:00:00:00:01")
+        stages: tuple[Stage, ...] = ("prepared", "flipped", "done")
+        for until in stages:
+            homing.bring(real, port, *goal, until)
+        at = real.port(1)
+    assert (at.switch, at.interface, at.executor, at.move) == (*goal, HOME[0], None)
 
 
 def test_a_move_that_begins_meanwhile_is_ended() -> None:
