@@ -128,6 +128,7 @@ impl Moves {
             port.base = combine_ports(&port.base, before, minus);
         }
         port.arrive(done.to.clone(), done.executor);
+        port.executor_chosen |= done.replaced.is_some();
         self.end_move(below, number, true);
         let revision = below.server.ports.revision;
         if let Some(port) = below.server.ports.get_mut(number) {

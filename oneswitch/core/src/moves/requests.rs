@@ -96,15 +96,15 @@ impl Moves {
             below.server.release_retired_ids(below.now);
             below.server.ports.allocate_ingress(number)?;
         }
-        if let Some(port) = below.server.ports.get_mut(number) {
-            // Its own executor is the one that was asked for.
-            port.gathered_from = None;
-        }
+        let port = below.server.ports.get_mut(number);
+        // Its own executor is the one that was asked for.
+        let replaced = port.and_then(|port| port.gathered_from.take());
         self.outcomes.remove(&number);
         self.start_move(
             below,
             number,
             Move {
+                replaced,
                 forced: request.force,
                 settle: request.settle,
                 grace: request.grace,
@@ -211,6 +211,9 @@ impl Moves {
         let moving = port.moving.as_ref().ok_or(PortError::NoMove(number))?;
         if moving.stage > MoveStage::Prepared {
             return Err(PortError::MovePastAbort(number));
+        }
+        if moving.replaced.is_some() {
+            port.gathered_from = moving.replaced;
         }
         port.moving = None;
         self.end_move(below, number, false);

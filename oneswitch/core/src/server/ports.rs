@@ -47,6 +47,8 @@ pub struct Move {
     pub executor: Executor,
     pub stage: MoveStage,
     pub until: MoveUntil,
+    /// The own executor of a gathered port, which a client's change replaces; it is put back if the change is undone.
+    pub replaced: Option<Executor>,
     /// Whether it does not wait for bridges that have not confirmed their rules.
     pub forced: bool,
     /// Whether waiting clients were told the reason.
@@ -78,6 +80,7 @@ impl Move {
             executor,
             stage: MoveStage::Preparing,
             until,
+            replaced: None,
             forced: false,
             told_waiting: false,
             settle: Duration::ZERO,
