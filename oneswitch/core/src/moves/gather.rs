@@ -17,6 +17,8 @@ use tracing::info;
 const LIMIT: Duration = Duration::from_secs(10);
 /// The time from the last use of shared state until the ports go home.
 const REST: Duration = Duration::from_secs(30);
+/// The time until ports that could not go home are told again, while changes are in flight.
+const AGAIN: Duration = Duration::from_millis(100);
 /// The time for which data paths may use old flows, before the flip and after it: those of a client's change.
 const SETTLE: Duration = Duration::from_millis(100);
 const GRACE: Duration = Duration::from_millis(500);
@@ -199,6 +201,7 @@ impl Moves {
         let failed = self.gathering.failed.take();
         let is_together = below.server.executors.all().len() == 1;
         if waits_since.is_none() && !self.needs_one_executor(below) {
+            self.traffic.end_choice();
             self.go_home(below);
             return Gathered::Apart;
         }
@@ -206,7 +209,9 @@ impl Moves {
         if is_together {
             return Gathered::Together;
         }
-        if !self.gathering.is_allowed || self.gathering.pause.is_some_and(|p| p > below.now) {
+        let pauses = self.gathering.pause.is_some_and(|p| p > below.now);
+        // A client that waits learns at once whether it fails again.
+        if !self.gathering.is_allowed || pauses && waits_since.is_none() {
             return Gathered::Apart;
         }
         let failed = match (failed, waits_since) {
@@ -220,6 +225,7 @@ impl Moves {
             },
         };
         self.gathering.pause = Some(below.now + LIMIT);
+        self.traffic.end_choice();
         Gathered::Failed(failed)
     }
 
@@ -244,18 +250,20 @@ impl Moves {
         // If a port cannot leave now, it is told again later.
         self.gathering.used = Some(below.now);
         if below.switches.verdicts.changes_in_flight() {
+            self.gathering.used = below.now.checked_sub(REST - AGAIN).or(Some(below.now));
             return;
         }
         let gathered = below.server.ports.gathered();
         let still = gathered.filter(|port| port.moving.is_none());
-        let own = still.filter_map(|p| Some((p.number, p.gathered_from?, p.home.switch)));
+        let own = still.filter_map(|p| Some((p.number, p.gathered_from?, p.home.clone())));
         for (number, executor, home) in own.collect::<Vec<_>>() {
+            let is_up = |switch| below.switches.check_up(switch).is_ok();
             let port = below.server.ports.get_mut(number);
             if let Some(port) = port.filter(|port| port.executor == executor) {
                 // It never left.
                 port.gathered_from = None;
                 below.server.ports.revision += 1;
-            } else if below.switches.check_up(home).is_ok() {
+            } else if is_up(home.switch) && is_up(executor.of(&home)) {
                 self.change_executor(below, number, executor);
             }
         }

@@ -66,6 +66,11 @@ impl Traffic {
         is_ready
     }
 
+    /// Stops waiting for a reading: nothing has to be chosen any more.
+    pub fn end_choice(&mut self) {
+        self.wanted = None;
+    }
+
     fn ask(&mut self, below: &mut Below<'_>) {
         let homes = homes(below);
         let request = MultipartRequest::PortStats { port: port_no::ANY };

@@ -10,10 +10,12 @@ use crate::lab::{switch_name, Lab};
 use crate::refused::{is_addition, refuse};
 use crate::removals::count;
 use crate::statistics::counted;
-use oneswitch_core::{ControllerId, MoveUntil, HOME};
+use oneswitch_core::{Bridge, ControllerId, MoveUntil, HOME};
 use openflow13::{decode, port_no, ErrorCode, FlowMod, GroupModCommand, Message, MeterModCommand};
 use std::time::Duration;
 
+/// At least two readings of the interfaces' counters.
+const SAMPLES: Duration = Duration::from_secs(11);
 const REST: Duration = Duration::from_secs(30);
 const ON_THE_WAY: Duration = Duration::from_millis(50);
 const SOON: Duration = Duration::from_secs(2);
@@ -243,6 +245,96 @@ fn a_refused_copy_ends_the_gathering_at_once() {
     };
     assert_eq!(error.error, ErrorCode::BAD_ACTION_BAD_OUT_PORT);
     assert_eq!(executed_at(&lab), [switch_name(0), switch_name(1)]);
+    // Nor does the pause after a failure delay the answer to the next one.
+    lab.send(1, 2, &normal(3));
+    lab.wait(SOON);
+    assert_eq!(lab.take(1).len(), 1);
+}
+
+#[test]
+fn a_gathered_port_whose_new_executor_is_not_reached_goes_home() {
+    let mut lab = Lab::gathering(2, &[0, 1], Some(0));
+    lab.send(1, 1, &normal(1));
+    lab.wait(SOON);
+    lab.ask(2, &Message::FlowMod(delete(any())));
+    let elsewhere = executor_request(&switch_name(1), MoveUntil::Prepared);
+    lab.core
+        .begin_executor_change(2, &elsewhere, lab.now)
+        .unwrap();
+    lab.run();
+    lab.core.abort_move(2, lab.now).unwrap();
+    lab.wait(2 * REST);
+    assert_eq!(own(&lab), homes(2));
+}
+
+#[test]
+fn an_executor_chosen_where_the_port_is_gathered_stays() {
+    let mut lab = Lab::gathering(2, &[0, 1], Some(0));
+    lab.send(1, 1, &normal(1));
+    lab.wait(SOON);
+    let here = executor_request(&switch_name(0), MoveUntil::Done);
+    lab.core.begin_executor_change(2, &here, lab.now).unwrap();
+    lab.wait(SOON);
+    assert_eq!(lab.core.move_outcome(2), Some(Ok(())));
+    lab.restart();
+    lab.run();
+    assert_eq!(own(&lab)[1], switch_name(0));
+}
+
+#[test]
+fn a_port_goes_home_once_its_own_executor_is_connected() {
+    let mut lab = Lab::gathering(3, &[0, 1], Some(0));
+    let own_one = executor_request(&switch_name(2), MoveUntil::Done);
+    lab.core
+        .begin_executor_change(2, &own_one, lab.now)
+        .unwrap();
+    lab.wait(SOON);
+    lab.send(1, 1, &normal(1));
+    lab.wait(SOON);
+    lab.ask(2, &Message::FlowMod(delete(any())));
+    lab.disconnect_bridge(2, Bridge::Virt);
+    lab.wait(2 * REST);
+    assert!(lab.core.ports()[1].moving.is_none());
+    lab.take(1);
+    lab.send(1, 3, &normal(2));
+    lab.wait(SOON);
+    assert!(lab.take(1).is_empty(), "refused");
+    assert_eq!(lab.cookies()[0], [2]);
+    lab.ask(4, &Message::FlowMod(delete(any())));
+    lab.connect_bridge(2, Bridge::Virt);
+    lab.wait(2 * REST);
+    assert_eq!(own(&lab)[1], switch_name(2));
+}
+
+#[test]
+fn ports_go_home_soon_after_a_change_in_flight() {
+    let mut lab = Lab::gathering(2, &[0, 1], Some(0));
+    lab.send(1, 1, &normal(1));
+    lab.wait(SOON);
+    lab.ask(2, &Message::FlowMod(delete(any())));
+    lab.wait(REST - SOON / 2);
+    lab.virt(0).slow = true;
+    lab.send(1, 3, &plain(7));
+    lab.wait(SOON);
+    assert_eq!(executed_at(&lab), vec![switch_name(0); 2]);
+    lab.virt(0).slow = false;
+    lab.wait(SOON);
+    assert_eq!(own(&lab), homes(2));
+}
+
+#[test]
+fn a_failed_choice_waits_for_no_reading() {
+    let mut lab = Lab::gathering(2, &[0, 0, 1], None);
+    lab.wait(SAMPLES);
+    lab.edge(1).slow = true;
+    lab.send(1, 1, &normal(1));
+    lab.wait(ON_THE_WAY);
+    lab.disconnect(1);
+    lab.run();
+    lab.now += SOON;
+    lab.core.tick(lab.now);
+    let next = lab.core.next_deadline();
+    assert!(next.is_none_or(|next| next > lab.now), "it spins");
 }
 
 #[test]
