@@ -39,7 +39,7 @@ class Report:
         rolled_back_as: outcome of the rollback; None: ``rolled-back``.
         replaced: the new process died after COMMIT and another one replaced it.
         restart_at: where a process continues with the remaining state, because both processes are lost.
-        failures: failures to start a process after COMMIT.
+        failures: failures to start a process in place of one that had the state.
         why: reason for the rollback or restart.
         waits: what it waits for, if the last attempt was blocked.
         undrained: why packets in flight on the old paths may be lost.
@@ -116,7 +116,7 @@ class Journal:
 
     def note(self) -> None:
         """Write the current report."""
-        self._measure()
+        self.measure()
         self.step(self.migration.step)
 
     def look(self) -> None:
@@ -139,12 +139,15 @@ class Journal:
             self.report.steps = [*others, {"step": effect, "at": round(at, 6), "us": took}]
 
     def end(self, change: Change, outcome: Outcome, reason: str | None) -> None:
-        """Record the outcome."""
-        self._measure()
+        """Record the outcome, after `measure`."""
         self.migration = migrations.end(change, self.migration, outcome, reason, self._told())
 
-    def _measure(self) -> None:
-        # Not at every step, because it queries processes while packets may wait.
+    def measure(self) -> None:
+        """Measure the outage so far.
+
+        Not at every step, because it queries processes while packets may wait; nor in a transaction, because it
+        queries oneswitchd, which may not answer for seconds.
+        """
         self.report.outage_us = round(self._outage_s((self.report.freeze_us or 0) / 1e6) * 1e6)
 
     def _told(self) -> dict[str, Any]:

@@ -66,6 +66,7 @@ class StateMigrator:
         for row in processes.of(self._parts.store.read, instance.id):
             move.halt(row, 0.0)
         waited = move.journal.report.waits or f"it was in step {migration.step}"
+        move.journal.measure()
         with self._parts.store.change() as change:
             move.journal.end(change, "cancelled", f"the instance is being deleted; {waited}")
         move.close()

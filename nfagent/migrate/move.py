@@ -296,6 +296,7 @@ class RunningMigration:
 
     def take_over(self, outcome: Outcome, reason: str | None, serving: Running | None, old: Running | None) -> None:
         """Record in one transaction that the new process serves, the old one is gone, and the migration has ended."""
+        self.journal.measure()
         with self.parts.store.change() as change:
             if old is not None:
                 processes.remove(change, old)

@@ -98,7 +98,11 @@ def _revive(move: RunningMigration, row: Running | None) -> Running | None:
     with move.journal.timed("revive"):
         move.end(move.row("incoming"), 0.0)  # only one process may have the state
         begun = move.parts.starter.begin(instance, row.location, "serving", row)
-        return move.parts.starter.launch(instance, begun, adopt=kept.pair)
+        try:
+            return move.parts.starter.launch(instance, begun, adopt=kept.pair)
+        except LaunchError as error:
+            _go_elsewhere(move, row.location, error)
+            raise
 
 
 def replace_new(move: RunningMigration) -> None:

@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from nfagent.control import Control
-from nfagent.errors import ControlUnreachableError
+from nfagent.errors import ControlUnreachableError, LaunchError
 from nfagent.migrate import migrator, protocol
 from nfagent.migrate.journal import Journal
 from nfagent.migrate.keepers import key_of
 from nfagent.migrate.move import RunningMigration
+from nfagent.migrate.outage import Outage
 from nfagent.migrate.peer import Peer
+from nfagent.model import Instance, Running
+from nfagent.starter import Starter
 from nfagent.store import migrations, processes
 from server.processes import wait_gone
 from tests.nfagent.world import World, processes_of, wait_until
@@ -260,6 +263,41 @@ def test_a_way_that_no_marker_passes_causes_a_rollback(own_world: World) -> None
     assert told["outcome"] == "rolled-back"
     assert "so a switch is stalled: only {} arrived" in told["reason"]
     case.check(SOURCE, 3)
+
+
+def test_a_state_that_no_process_can_continue_here_continues_elsewhere(
+    own_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(starter: Starter, instance: Instance, running: Running, **options: Any) -> Running:
+        if options.get("adopt") and running.location == SOURCE:
+            raise LaunchError("its file is gone")
+        return launch(starter, instance, running, **options)
+
+    launch = Starter.launch
+    monkeypatch.setattr(Starter, "launch", refuse)
+    case = Case(own_world)
+    with interrupted("hold", "after", lambda: case.kill("old")):
+        told = case.end(case.begin())
+    assert (told["outcome"], told["report"]["lost_state"]) == ("done", None)
+    case.check(TARGET, 3)
+
+
+def test_an_outage_is_not_measured_while_the_database_is_locked(
+    own_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(outage: Outage, *values: float) -> float:
+        was_free.append(writing.acquire(timeout=20.0))
+        if was_free[-1]:
+            writing.release()
+        return seconds(outage, *values)
+
+    seconds, writing = Outage.seconds, own_world.agent._store._writing
+    was_free: list[bool] = []
+    monkeypatch.setattr(Outage, "seconds", measured)
+    case = Case(own_world)
+    assert case.end(case.begin())["outcome"] == "done"
+    assert was_free
+    assert all(was_free)
 
 
 def test_a_target_without_a_free_slot_is_reported(own_world: World) -> None:
