@@ -152,6 +152,7 @@ impl Core {
         while self.switches.close_batch() {
             self.settle(now);
         }
+        self.follow_hold(now);
         self.release_replies();
     }
 

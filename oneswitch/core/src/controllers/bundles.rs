@@ -164,6 +164,14 @@ impl Bundles {
         self.open.values().map(|bundle| bundle.used + IDLE).min()
     }
 
+    /// Gives the bundles the time back for which messages were held, and as long again for those that still wait in the daemon. A short hold
+    /// changes little: otherwise bundles would never time out while others commit theirs.
+    pub fn extend(&mut self, held: Duration, now: Instant) {
+        for bundle in self.open.values_mut() {
+            bundle.used = (bundle.used + 2 * held).min(now);
+        }
+    }
+
     /// Removes the bundles that have timed out; returns the messages that opened them.
     pub fn timed_out(&mut self, now: Instant) -> Vec<Box<[u8]>> {
         let is_due = |bundle: &Bundle| bundle.used + IDLE <= now;

@@ -18,7 +18,7 @@ use openflow13::{
 use openflow13::{openflow10, openflow14, openflow15};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tracing::{error, warn};
 
 /// Returns the offset of ofp_flow_removed.reason in versions that have all reasons.
@@ -196,6 +196,13 @@ impl Controllers {
     pub fn bundle_deadline(&self) -> Option<Instant> {
         let controllers = self.connections.values();
         controllers.filter_map(|c| c.bundles.deadline()).min()
+    }
+
+    /// Gives bundles the time back for which messages were held.
+    pub fn extend_bundles(&mut self, held: Duration, now: Instant) {
+        for controller in self.connections.values_mut() {
+            controller.bundles.extend(held, now);
+        }
     }
 
     /// Removes the bundles that have been idle for too long; returns the messages that opened them.

@@ -463,8 +463,18 @@ impl Core {
         self.answer_control(incoming, commit.control, result);
     }
 
+    /// Returns when the next bundle times out; `None`: none does while messages are held, which may be for it.
+    pub(in crate::core) fn bundle_deadline(&self) -> Option<Instant> {
+        let deadline = self.controllers.bundle_deadline();
+        deadline.filter(|_| !self.is_holding())
+    }
+
     /// Refuses the bundles that have been idle for too long.
     pub(in crate::core) fn time_bundles_out(&mut self, now: Instant) {
+        self.follow_hold(now);
+        if self.is_holding() {
+            return;
+        }
         for (controller, opener) in self.controllers.take_idle_bundles(now) {
             let Some(place) = self.controllers.get(controller).map(|c| c.place()) else {
                 continue;

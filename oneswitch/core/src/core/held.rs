@@ -17,6 +17,8 @@ use tracing::warn;
 pub struct Held {
     frames: VecDeque<(ControllerId, Box<[u8]>)>,
     since: Option<Instant>,
+    /// When the core began to hold messages, for whatever reason.
+    began: Option<Instant>,
     /// The batch that the first message waits for instead, which commits a bundle.
     until: Option<u64>,
     /// The ports could not be gathered: what needs it is refused.
@@ -63,6 +65,16 @@ impl Core {
             || self.aside.is_some()
             || self.switches.tells_properties()
             || self.switches.tells_version10(&self.server)
+    }
+
+    /// Notes when the core begins to hold messages, and gives bundles the time back once it no longer does.
+    pub(in crate::core) fn follow_hold(&mut self, now: Instant) {
+        if self.is_holding() {
+            self.held.began.get_or_insert(now);
+        } else if let Some(began) = self.held.began.take() {
+            let held = now.saturating_duration_since(began);
+            self.controllers.extend_bundles(held, now);
+        }
     }
 
     /// Holds a message until the messages of a batch are settled.

@@ -19,7 +19,7 @@ impl Core {
             .chain(self.gathering_deadline())
             .chain(self.learning_deadline())
             .chain(self.controllers.next_given_up())
-            .chain(self.controllers.bundle_deadline())
+            .chain(self.bundle_deadline())
             .chain(self.collectors_deadline())
             .chain(self.ages_deadline())
             .chain(self.links_deadline())

@@ -7,6 +7,7 @@ mod aside;
 mod budget;
 mod build;
 mod bundles;
+mod bundles_held;
 mod check;
 mod confirmed;
 mod executors;
