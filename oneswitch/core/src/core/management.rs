@@ -117,6 +117,7 @@ impl Core {
         if port.moving.is_some() {
             return Err(PortError::MoveInProgress(number));
         }
+        // A later port with this number does not get it.
         self.moves.take_outcome(number);
         if let Some(removed) = self.server.ports.retire(number) {
             let last = removed

@@ -22,6 +22,8 @@ impl Engine {
         now: Instant,
     ) {
         let core = &mut self.core;
+        // An earlier event of this round may have ended the move that another client waits for.
+        self.waiting.collect_outcomes(core);
         let result = match request {
             Request::Status => return answer(reply, Ok(Answer::Status(Box::new(self.status())))),
             Request::AwaitUp { controllers } => return self.waiting.up.push((controllers, reply)),

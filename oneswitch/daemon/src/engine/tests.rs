@@ -12,6 +12,7 @@ use crate::events::{Answer, Request};
 use crate::session::{run, Ended, Timing};
 
 mod backlog;
+mod outcomes;
 mod saved;
 
 const SERVER: &str = r#"

@@ -101,8 +101,8 @@ impl Waiting {
         core.ports_are_saved(self.saver.as_ref().map_or(revision, Saver::saved));
     }
 
-    /// Checks which moves have arrived, saves changed ports, and only then releases the answers.
-    pub fn finish_round(&mut self, core: &mut Core) {
+    /// Checks which moves have arrived, or have failed. The next request about the port drops the outcome.
+    pub fn collect_outcomes(&mut self, core: &mut Core) {
         let arrived: Vec<_> = self
             .moves
             .keys()
@@ -116,6 +116,11 @@ impl Waiting {
                 self.settled.push((reply, result));
             }
         }
+    }
+
+    /// Collects outcomes, saves changed ports, and only then releases the answers.
+    pub fn finish_round(&mut self, core: &mut Core) {
+        self.collect_outcomes(core);
         let revision = core.ports_revision();
         let changed = revision != self.saved_revision;
         if !changed && self.settled.is_empty() {

@@ -14,7 +14,7 @@ use crate::journal::restore;
 use crate::server::build_core;
 use crate::state::StateFile;
 
-const SERVER: &str = r#"
+pub(super) const SERVER: &str = r#"
 [oneswitchd]
 datapath_id = "00000000000000a1"
 state = "STATE"
@@ -29,7 +29,7 @@ interface = "vm1"
 "#;
 
 /// Answers as a bridge with nothing but ports, if it would answer.
-fn answer_of(bridge: Bridge, frame: &[u8]) -> Vec<Vec<u8>> {
+pub(super) fn answer_of(bridge: Bridge, frame: &[u8]) -> Vec<Vec<u8>> {
     let (header, message) = decode(frame).unwrap();
     let port = |(number, name): (u32, &str)| Port {
         number,
