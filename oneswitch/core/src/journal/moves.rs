@@ -3,7 +3,7 @@
 //! Write-ahead: journalled before taking effect. A finished move stays until the daemon has saved the port map, which then contains its
 //! result.
 
-use crate::api::{MoveStage, MoveUntil};
+use crate::api::{MoveStage, MoveUntil, HOME};
 use crate::server::counters::counters;
 use crate::server::ports::{Executor, Move, VirtualPort};
 use crate::server::Server;
@@ -21,6 +21,38 @@ pub enum Reached {
     Done,
 }
 
+/// Set in the byte of the progress if the record has an [`OwnExecutor`]; records of earlier versions have none.
+const HAS_OWN: u8 = 0x80;
+
+/// The executor that a port has by choice, by name, while it moves: the saved port map may be older.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnExecutor {
+    pub is_chosen: bool,
+    /// See [`VirtualPort::gathered_from`].
+    pub gathered_from: Option<String>,
+    /// See [`Move::replaced`].
+    pub replaced: Option<String>,
+}
+
+impl OwnExecutor {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.is_chosen.into());
+        for name in [&self.gathered_from, &self.replaced] {
+            put_text(out, name.as_deref().unwrap_or_default());
+        }
+    }
+
+    fn decode(input: &mut &[u8]) -> Option<Self> {
+        let [is_chosen] = array(input)?;
+        let name = |text: String| (!text.is_empty()).then_some(text);
+        Some(Self {
+            is_chosen: is_chosen != 0,
+            gathered_from: name(text(input)?),
+            replaced: name(text(input)?),
+        })
+    }
+}
+
 /// A move: port, progress and goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedMove {
@@ -36,18 +68,22 @@ pub struct SavedMove {
     pub executor: Option<String>,
     /// In the order of `ofp_port_stats`.
     pub counted_before: Option<[u64; 12]>,
+    pub own: Option<OwnExecutor>,
 }
 
 impl SavedMove {
     pub fn of(
-        number: u32,
-        name: &str,
+        port: &VirtualPort,
         moving: &Move,
         is_done: bool,
         switch_name: &impl Fn(usize) -> String,
     ) -> Self {
+        let executor_name = |executor| match executor {
+            Executor::Home => HOME.to_owned(),
+            Executor::At(switch) => switch_name(switch),
+        };
         Self {
-            number,
+            number: port.number,
             reached: match moving.stage {
                 _ if is_done => Reached::Done,
                 MoveStage::Preparing | MoveStage::Prepared => Reached::Old,
@@ -56,7 +92,7 @@ impl SavedMove {
             until: moving.until,
             settle: moving.settle,
             grace: moving.grace,
-            name: name.into(),
+            name: port.name.clone(),
             switch: switch_name(moving.to.switch),
             interface: moving.to.interface.clone(),
             executor: match moving.executor {
@@ -67,6 +103,11 @@ impl SavedMove {
                 .counted_before
                 .clone()
                 .map(|mut stats| counters(&mut stats).map(|counter| *counter)),
+            own: Some(OwnExecutor {
+                is_chosen: port.executor_chosen,
+                gathered_from: port.gathered_from.map(executor_name),
+                replaced: moving.replaced.map(executor_name),
+            }),
         }
     }
 
@@ -82,11 +123,12 @@ impl SavedMove {
 
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend(self.number.to_be_bytes());
-        out.push(match self.reached {
+        let reached = match self.reached {
             Reached::Old => 0,
             Reached::New => 1,
             Reached::Done => 2,
-        });
+        };
+        out.push(reached | if self.own.is_some() { HAS_OWN } else { 0 });
         out.push(match self.until {
             MoveUntil::Prepared => 0,
             MoveUntil::Flipped => 1,
@@ -98,18 +140,19 @@ impl SavedMove {
         }
         let executor = self.executor.as_deref().unwrap_or_default();
         for text in [&self.name, &self.switch, &self.interface, executor] {
-            out.extend((text.len() as u16).to_be_bytes()); // names of a file and of interfaces
-            out.extend(text.as_bytes());
+            put_text(out, text);
         }
         out.push(self.counted_before.is_some().into());
         let baseline = self.counted_before.into_iter().flatten();
         baseline.for_each(|count| out.extend(count.to_be_bytes()));
+        self.own.iter().for_each(|own| own.encode(out));
     }
 
     fn decode(input: &mut &[u8]) -> Option<Self> {
         let number = u32::from_be_bytes(array(input)?);
         let [reached, until] = array(input)?;
-        let reached = match reached {
+        let has_own = reached & HAS_OWN != 0;
+        let reached = match reached & !HAS_OWN {
             0 => Reached::Old,
             1 => Reached::New,
             2 => Reached::Done,
@@ -132,6 +175,11 @@ impl SavedMove {
                 *count = u64::from_be_bytes(array(input)?);
             }
         }
+        let own = if has_own {
+            Some(OwnExecutor::decode(input)?)
+        } else {
+            None
+        };
         Some(Self {
             number,
             reached,
@@ -143,6 +191,7 @@ impl SavedMove {
             interface,
             executor: (!executor.is_empty()).then_some(executor),
             counted_before: (counted != 0).then_some(baseline),
+            own,
         })
     }
 }
@@ -156,7 +205,7 @@ pub fn encode(moves: &[SavedMove]) -> Vec<u8> {
 /// Encodes the moves of a server. Finished ones come first, in their order, so that a goal which another port has left is free.
 pub fn of_server(server: &Server, switch_name: &impl Fn(usize) -> String) -> Vec<u8> {
     let save = |port: &VirtualPort, moving: &Move, is_done: bool| {
-        SavedMove::of(port.number, &port.name, moving, is_done, switch_name)
+        SavedMove::of(port, moving, is_done, switch_name)
     };
     let mut done: Vec<_> = server
         .ports
@@ -179,6 +228,12 @@ pub fn decode(mut bytes: &[u8]) -> Option<Vec<SavedMove>> {
         moves.push(SavedMove::decode(input)?);
     }
     Some(moves)
+}
+
+/// Names of a file, of interfaces and of switches.
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    out.extend((text.len() as u16).to_be_bytes());
+    out.extend(text.as_bytes());
 }
 
 fn text(input: &mut &[u8]) -> Option<String> {

@@ -23,6 +23,12 @@ impl Moves {
         let executor = below
             .switches
             .executor_named(saved.executor.as_deref().unwrap_or(HOME))?;
+        let named = |name: &String| below.switches.executor_named(name);
+        let own = saved.own.as_ref();
+        let gathered_from = own.and_then(|own| own.gathered_from.as_ref());
+        let gathered_from = gathered_from.map(named).transpose()?;
+        let replaced = own.and_then(|own| own.replaced.as_ref());
+        let replaced = replaced.map(named).transpose()?;
         if let Some(other) = below.server.ports.at(&to).filter(|p| p.number != number) {
             return Err(PortError::InterfaceTaken {
                 switch: saved.switch.clone(),
@@ -48,6 +54,9 @@ impl Moves {
             Reached::New => MoveStage::Flipping,
             Reached::Done => {
                 port.arrive(to.clone(), executor);
+                if let Some(own) = own {
+                    (port.executor_chosen, port.gathered_from) = (own.is_chosen, gathered_from);
+                }
                 if executor == Executor::Home {
                     port.ingress_id = None;
                 }
@@ -57,8 +66,12 @@ impl Moves {
                 return Ok(());
             }
         };
+        if let Some(own) = own {
+            (port.executor_chosen, port.gathered_from) = (own.is_chosen, gathered_from);
+        }
         port.moving = Some(Move {
             stage,
+            replaced,
             settle: saved.settle,
             grace: saved.grace,
             counted_before: saved.baseline(),

@@ -253,18 +253,61 @@ fn a_refused_copy_ends_the_gathering_at_once() {
 
 #[test]
 fn a_gathered_port_whose_new_executor_is_not_reached_goes_home() {
-    let mut lab = Lab::gathering(2, &[0, 1], Some(0));
+    for restarts in [false, true] {
+        let mut lab = Lab::gathering(2, &[0, 1], Some(0));
+        lab.send(1, 1, &normal(1));
+        lab.wait(SOON);
+        lab.ask(2, &Message::FlowMod(delete(any())));
+        let elsewhere = executor_request(&switch_name(1), MoveUntil::Prepared);
+        lab.core
+            .begin_executor_change(2, &elsewhere, lab.now)
+            .unwrap();
+        lab.run();
+        if restarts {
+            lab.restart();
+            lab.run();
+        }
+        lab.core.abort_move(2, lab.now).unwrap();
+        lab.wait(2 * REST);
+        assert_eq!(own(&lab), homes(2));
+    }
+}
+
+#[test]
+fn ports_go_home_although_their_map_was_not_saved_while_they_gathered() {
+    for pause in [0, 50, 150, 400, 700, 2000] {
+        let mut lab = Lab::gathering(3, &[0, 1, 2], Some(0));
+        let saved = lab.core.port_configs();
+        lab.saves_ports = false;
+        lab.send(1, 1, &normal(1));
+        lab.wait(Duration::from_millis(pause));
+        lab.restart_with(saved);
+        lab.saves_ports = true;
+        lab.run();
+        lab.ask(2, &Message::FlowMod(delete(any())));
+        lab.wait(3 * REST);
+        assert_eq!(own(&lab), homes(3), "after {pause} ms");
+    }
+}
+
+#[test]
+fn ports_stay_home_although_their_map_was_not_saved_when_they_returned() {
+    let mut lab = Lab::gathering(3, &[0, 1, 2], Some(0));
     lab.send(1, 1, &normal(1));
     lab.wait(SOON);
     lab.ask(2, &Message::FlowMod(delete(any())));
-    let elsewhere = executor_request(&switch_name(1), MoveUntil::Prepared);
-    lab.core
-        .begin_executor_change(2, &elsewhere, lab.now)
-        .unwrap();
-    lab.run();
-    lab.core.abort_move(2, lab.now).unwrap();
+    let saved = lab.core.port_configs();
+    lab.saves_ports = false;
     lab.wait(2 * REST);
-    assert_eq!(own(&lab), homes(2));
+    lab.restart_with(saved);
+    lab.saves_ports = true;
+    lab.run();
+    assert_eq!(own(&lab), homes(3));
+    assert!(lab
+        .core
+        .port_configs()
+        .iter()
+        .all(|port| port.executor.is_none()));
 }
 
 #[test]
