@@ -106,6 +106,13 @@ class Wiring(Protocol):
         """Return location and interface of the ports of ``owner``, by number, to detect lost ones."""
         ...
 
+    def carried(self, location: str) -> dict[str, set[int]]:
+        """Return the numbers of all ports on the interfaces of ``location``, by interface; or raise, but soon.
+
+        A port in a move counts for the interface that it leaves and for the one that it goes to.
+        """
+        ...
+
     def disconnect(self, port: InstancePort) -> None:
         """Remove the port; the interface stays."""
         ...

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from nfagent.catalog import Catalog
-from nfagent.config import AgentConfig
+from nfagent.config import AgentConfig, SlotConfig
 from nfagent.control import Control
-from nfagent.errors import ControlError, ControlUnreachableError, LaunchError
+from nfagent.errors import ControlError, ControlUnreachableError, LaunchError, WiringError
 from nfagent.homing import owner_of
 from nfagent.launch import Launcher, Process, Task
 from nfagent.launch.commands import ARENA_FD, RINGS_FD, command_line
@@ -80,11 +80,14 @@ class Starter:
     def begin(self, instance: Instance, location: str, role: Role, before: Running | None) -> Running:
         """Write the row of a process that is about to start, with a slot of its own.
 
+        oneswitchd maps no port to an interface that another port still has, such as one whose process has died. So the
+        slot with the instance's own ports comes first, and one with others' ports last.
+
         Args:
             instance: to start.
             location: to start it at.
             role: of the process.
-            before: row of the previous attempt, which this replaces.
+            before: row of the previous attempt, whose process has ended; this replaces it, in its slot if possible.
 
         Raises:
             LaunchError: its kind or location is unknown, or no slot is free.
@@ -93,6 +96,7 @@ class Starter:
         key = _key(instance.id, location)
         launcher = self._launcher(location)
         control = str(launcher.control_path(key)) if kind.movable else None
+        carried = self._carried(instance, location)
         with self._store.change() as change:
             if before is not None:
                 processes.remove(change, before)
@@ -101,7 +105,7 @@ class Starter:
                 instance=instance.id,
                 role=role,
                 location=location,
-                slot=self._free_slot(change.db, instance, location),
+                slot=self._free_slot(change.db, instance, location, before, carried),
                 phase="starting",
                 generation=instance.generation,
                 since=time.time(),
@@ -350,19 +354,46 @@ class Starter:
             raise LaunchError(f"unknown location {location!r}; expected one of {', '.join(self._launchers)}")
         return launcher
 
-    def _free_slot(self, db: sqlite3.Connection, instance: Instance, location: str) -> str | None:
+    def _free_slot(
+        self,
+        db: sqlite3.Connection,
+        instance: Instance,
+        location: str,
+        before: Running | None,
+        carried: Mapping[str, Collection[int]],
+    ) -> str | None:
         if not instance.ports:
             return None
-        taken = processes.taken_slots(db, location)
+        own = {port.number for port in instance.ports}
+        kept = before.slot if before is not None and before.location == location else None
+
+        def cost(slot: SlotConfig) -> tuple[int, int]:
+            there = {number for wire in slot.wires[: len(own)] for number in carried.get(wire.edge, ())}
+            is_own = bool(there) or slot.name == kept
+            return 2 if there - own else 0 if is_own else 1, len(slot.wires)
+
+        taken, fit = processes.taken_slots(db, location), self._fitting(instance, location)
+        if free := [slot for slot in fit if slot.name not in taken]:
+            return min(free, key=cost).name
         slots = self._config.find_location(location).slot
-        fit = [slot for slot in slots if len(slot.wires) >= len(instance.ports)]
-        for slot in sorted(fit, key=lambda each: len(each.wires)):
-            if slot.name not in taken:
-                return slot.name
         raise LaunchError(
             f"no free slot with {len(instance.ports)} interface(s) at {location}: of {len(slots)} slots {len(fit)} "
             f"have this many, all taken; add [[location.slot]] to agent.toml or delete an instance"
         )
+
+    def _fitting(self, instance: Instance, location: str) -> list[SlotConfig]:
+        slots = self._config.find_location(location).slot
+        return [slot for slot in slots if len(slot.wires) >= len(instance.ports)]
+
+    def _carried(self, instance: Instance, location: str) -> Mapping[str, Collection[int]]:
+        """Return which ports the interfaces of a location carry, if that matters and oneswitchd answers."""
+        if not instance.ports or len(self._fitting(instance, location)) < 2:
+            return {}
+        try:
+            return self._wiring.carried(location)
+        except WiringError as error:
+            _log.warning("instance %s (%s) gets any slot at %s: %s", instance.name, instance.id, location, error)
+            return {}
 
     def _slot(self, running: Running) -> Slot | None:
         if running.slot is None:

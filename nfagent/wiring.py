@@ -1,6 +1,7 @@
 """Connects virtual ports to slots: plumbing on every switch, mapping in oneswitchd."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -75,6 +76,16 @@ class ServerWiring:
             owned = [port for port in client.ports() if port.owner == owner]
         return {port.number: (port.switch, port.interface) for port in owned if is_at_home(port)}
 
+    def carried(self, location: str) -> dict[str, set[int]]:
+        with _explained("the virtual ports"), self.quick_client() as client:
+            ports = client.ports()
+        carried: defaultdict[str, set[int]] = defaultdict(set)
+        for port in ports:
+            for place in (port, port.move):
+                if place is not None and place.switch == location:
+                    carried[place.interface].add(port.number)
+        return dict(carried)
+
     def disconnect(self, port: InstancePort) -> None:
         with _explained(f"port {port.number} ({port.name})"):
             with self.client() as client:
@@ -113,7 +124,7 @@ class ServerWiring:
 
     def quick_status(self) -> Status:
         """Return oneswitchd's status, or raise as `status`, but soon."""
-        with Client.of(self._config.oneswitchd, _QUICK_S) as client:
+        with self.quick_client() as client:
             return client.status()
 
     def ports(self) -> list[VirtualPort]:
@@ -128,6 +139,10 @@ class ServerWiring:
     def client(self) -> Client:
         """Return a client of oneswitchd."""
         return Client.of(self._config.oneswitchd, _REQUEST_S, _MOVE_S)
+
+    def quick_client(self) -> Client:
+        """Return a client that gives up soon."""
+        return Client.of(self._config.oneswitchd, _QUICK_S)
 
 
 def _patches(numbers: Iterable[int]) -> list[str]:

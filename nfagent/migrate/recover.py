@@ -124,10 +124,11 @@ def replace_new(move: RunningMigration) -> None:
         move.journal.note()
     with move.journal.timed("replace"):
         serving = move.row("serving")
-        move.end(row, 0.0)
+        # Its interface is on the bridge, and the ports' moves lead there: the other process needs the same slot.
+        before = row and move.halt(row, 0.0)
         instance = move.as_running(kept.prepared["config"], serving or row or _require_process(move))
         try:
-            begun = parts.starter.begin(instance, move.target, "incoming", None)
+            begun = parts.starter.begin(instance, move.target, "incoming", before)
             parts.starter.launch(instance, begun, hold=True)
         except LaunchError as error:
             _go_elsewhere(move, move.target, error)

@@ -39,6 +39,11 @@ class FileWiring:
         homes = json.loads(self._path.read_text()) if self._path.exists() else {}
         return {int(number): (home[0], home[1]) for number, home in homes.items()}
 
+    def carried(self, location: str) -> dict[str, set[int]]:
+        """See `nfagent.protocols.Wiring`."""
+        homes = self.homes("anybody").items()
+        return {interface: {number} for number, (place, interface) in homes if place == location}
+
     def _change(self, change: Callable[[dict[str, list[str]]], object]) -> None:
         with self._path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -76,3 +76,10 @@ def test_a_port_of_another_owner_is_left_alone(fake: FakeOneswitchd, wired: Serv
         with pytest.raises(WiringError, match="belongs to somebody"):
             attempt()
     assert fake.ports[1000]["owner"] == "somebody"
+
+
+def test_a_moving_port_is_on_both_interfaces(fake: FakeOneswitchd, wired: ServerWiring) -> None:
+    fake.add(1000, "nf1000", *HOME, move={"switch": "hypervisor", "interface": "vf1", "stage": "prepared"})
+    fake.add(1001, "nf1001", "hypervisor", "vf2", move={"switch": "snic0", "interface": "vf1", "stage": "prepared"})
+    assert wired.carried("hypervisor") == {"vf0": {1000}, "vf1": {1000}, "vf2": {1001}}
+    assert wired.carried("snic0") == {"vf1": {1001}}

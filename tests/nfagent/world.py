@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,10 +90,10 @@ ports = [1, 1]
 command = ["sleep", "100000"]
 [[location]]
 switch = "hypervisor"
-slot = [{{ name = "s0", wires = [{{ edge = "vf0", inside = "lo" }}], enter = ["{fake_enter}"] }}]
+slot = [{home_slots}]
 [[location]]
 switch = "snic0"
-slot = [{{ name = "s1", wires = [{{ edge = "pf0vf0", inside = "lo" }}], enter = ["{fake_enter}"] }}]
+slot = [{snic_slots}]
 [[kind]]
 name = "toy"
 summary = "speaks the control protocol, has a number as its state"
@@ -130,7 +131,7 @@ class FakeQuiescing:
 
 @dataclass
 class FakeWiring:
-    """Remembers where ports are, and fails on request."""
+    """Remembers where ports are, fails on request, and refuses interfaces that other ports have, like oneswitchd."""
 
     places: dict[int, Place] = field(default_factory=dict)
     owners: dict[int, str] = field(default_factory=dict)
@@ -146,6 +147,8 @@ class FakeWiring:
         """See `nfagent.protocols.Wiring`."""
         self._check()
         for port, interface in ports:
+            self._check_free(port, (location, interface))
+            self.moves.pop(port.number, None)
             self.owners[port.number] = owner
             self.places[port.number] = (location, interface)
 
@@ -153,6 +156,15 @@ class FakeWiring:
         """See `nfagent.protocols.Wiring`."""
         self._check()
         return {number: place for number, place in self.places.items() if self.owners.get(number) == owner}
+
+    def carried(self, location: str) -> dict[str, set[int]]:
+        """See `nfagent.protocols.Wiring`."""
+        self._check()
+        carried: defaultdict[str, set[int]] = defaultdict(set)
+        for number, (place, interface) in self._known():
+            if place == location:
+                carried[interface].add(number)
+        return dict(carried)
 
     def disconnect(self, port: InstancePort) -> None:
         """See `nfagent.protocols.Wiring`."""
@@ -175,6 +187,7 @@ class FakeWiring:
     def prepare(self, port: InstancePort, location: str, interface: str) -> None:
         """See `Switching`."""
         self._check()
+        self._check_free(port, (location, interface))
         self.moves[port.number] = (location, interface)
 
     def abort(self, port: InstancePort) -> None:
@@ -223,17 +236,49 @@ class FakeWiring:
         if self.broken:
             raise WiringError("no oneswitchd answers")
 
+    def _known(self) -> list[tuple[int, Place]]:
+        return [*self.places.items(), *self.moves.items()]
+
+    def _check_free(self, port: InstancePort, at: Place) -> None:
+        taken = next((number for number, place in self._known() if place == at and number != port.number), None)
+        if taken is not None:
+            raise WiringError(f"port {port.number}: interface-taken: {at} has port {taken}")
+
 
 def write_files(
-    directory: Path, *, anonymous: str = "nobody", instances: int = 250, period_s: float = 3600, more: str = ""
+    directory: Path,
+    *,
+    anonymous: str = "nobody",
+    instances: int = 250,
+    period_s: float = 3600,
+    more: str = "",
+    has_spares: bool = False,
 ) -> Path:
-    """Write server.toml, agent.toml and tokens; return the path of agent.toml."""
-    toy = Path(__file__).with_name("toy_nf.py")
-    values = {"directory": directory, "python": sys.executable, "toy": toy, "fake_enter": directory / "enter"}
+    """Write server.toml, agent.toml and tokens; return the path of agent.toml.
+
+    Args:
+        directory: of the files.
+        anonymous: as in agent.toml.
+        instances: quota.
+        period_s: of the monitor.
+        more: end of agent.toml.
+        has_spares: whether each location has a second slot.
+    """
+    toy, enter = Path(__file__).with_name("toy_nf.py"), directory / "enter"
+    values = {"directory": directory, "python": sys.executable, "toy": toy}
+
+    def slots(name: str, edge: str) -> str:
+        made = [
+            f'{{ name = "{name}{end}", wires = [{{ edge = "{edge}{end}", inside = "lo" }}], enter = ["{enter}"] }}'
+            for end in ("", "-spare")[: 1 + has_spares]
+        ]
+        return ", ".join(made)
+
     # Replaces nsenter: runs the command, but ignores `ip`.
-    (directory / "enter").write_text('#!/bin/sh\n[ "$1" = ip ] || exec "$@"\n')
-    (directory / "enter").chmod(0o755)
+    enter.write_text('#!/bin/sh\n[ "$1" = ip ] || exec "$@"\n')
+    enter.chmod(0o755)
     (directory / "server.toml").write_text(_SERVER.format(**values))
+    values |= {"home_slots": slots("s0", "vf0"), "snic_slots": slots("s1", "pf0vf0")}
     text = _AGENT.format(**values, anonymous=anonymous, instances=instances, period_s=period_s) + more
     (directory / "agent.toml").write_text(text)
     tokens = directory / "tokens"

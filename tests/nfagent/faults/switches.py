@@ -353,6 +353,9 @@ class FakeWiring(ServerWiring):
     def client(self) -> Any:
         return FakeClient(self._world)
 
+    def quick_client(self) -> Any:
+        return FakeClient(self._world)
+
 
 class FakeSwitching(ServerSwitching):
     """A switching with simulated oneswitchd and datapaths."""
