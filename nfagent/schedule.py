@@ -57,10 +57,18 @@ class Schedule:
 
     def wake(self, key: str) -> None:
         """Schedule a step for a key."""
-        slow = self._is_slow(key)
+        slow = self._looks_slow(key)
         with self._changed:
             self._woken[key] = slow
             self._changed.notify()
+
+    def _looks_slow(self, key: str) -> bool:
+        """Return whether a key's next step is slow, or if that cannot be told: then it must not delay the others."""
+        try:
+            return self._is_slow(key)
+        except Exception:  # noqa: BLE001  a disk error must end neither a thread nor what wakes keys
+            _log.exception("cannot tell whether a step for %s is slow", key)
+            return True
 
     def _work(self) -> None:
         while (key := self._next()) is not None:
@@ -81,7 +89,7 @@ class Schedule:
             while not self._stopping:
                 now = time.monotonic()
                 for key in [key for key, due in self._due.items() if due <= now]:
-                    self._woken[key] = self._is_slow(key)
+                    self._woken[key] = self._looks_slow(key)
                     del self._due[key]
                 slow_are_full = sum(self._busy.values()) >= self._slow_limit
                 free = (

@@ -1,5 +1,6 @@
 """Steps: one at a time per key, none lost."""
 
+import sqlite3
 import threading
 
 from nfagent.schedule import Schedule
@@ -81,3 +82,30 @@ def test_many_slow_steps_do_not_delay_the_others() -> None:
     let_go.set()
     wait_until(lambda: len(slow) == 20)
     schedule.stop(10)
+
+
+def test_a_failure_to_tell_whether_a_step_is_slow_ends_no_thread() -> None:
+    steps: list[str] = []
+    asked: list[str] = []
+    all_done = threading.Event()
+
+    def is_slow(key: str) -> bool:
+        """Fail when the key is woken, and when it becomes due."""
+        asked.append(key)
+        if len(asked) <= 2:
+            raise sqlite3.OperationalError("requested by the test")
+        return False
+
+    def step(key: str) -> float | None:
+        steps.append(key)
+        if len(steps) == 3:
+            all_done.set()
+        return 0.01 if len(steps) < 3 else None
+
+    schedule = Schedule(step, 2, is_slow, 1)
+    schedule.start()
+    schedule.wake("a")
+    assert all_done.wait(30)
+    assert all(thread.is_alive() for thread in schedule._threads)
+    schedule.stop(10)
+    assert steps == ["a"] * 3
