@@ -389,7 +389,7 @@ class Reconciler:
                 self._starter.note(self._starter.halt(row), str(error))
             if not rows:  # the reason needs one
                 self._starter.fail(instance, self._catalog.home, "serving", None, str(error))
-            return self._retry(instance)
+            return self._blocked[instance.id].pause()
         for row in rows:
             self._end_row(row)
         with self._store.change() as change:

@@ -89,6 +89,25 @@ def test_the_return_of_a_switch_ends_the_wait_for_it(
     assert made["id"] not in own_world.agent._reconciler._blocked
 
 
+def test_the_return_of_oneswitchd_ends_the_wait_of_a_deletion(
+    own_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = own_world.wait_status(own_world.create("waits", "wired"), "active")
+    monkeypatch.setattr(reconcile, "_FIRST_RETRY_S", 3600.0)
+    monkeypatch.setattr(reconcile, "_LAST_RETRY_S", 3600.0)
+    own_world.wiring.broken = True
+    own_world.operator.delete(f"{V1}/instances/waits")
+    reconciler = own_world.agent._reconciler
+    own_world.wait(lambda: made["id"] in {*reconciler._blocked, *reconciler._failures})
+    last = own_world.agent._store.last_event
+    own_world.wiring.broken = False
+    assert own_world.show(made)["status"] == "deleting"
+    assert own_world.agent._bulletin.tell("oneswitchd.down", "hypervisor", {"reason": "gone"})
+    assert own_world.agent._bulletin.tell("oneswitchd.up", "hypervisor", {"reason": "back"})
+    assert own_world.agent._store.wait(last, 30.0, ("instance.deleted",))
+    own_world.wait(lambda: made["id"] not in reconciler._blocked)
+
+
 def test_an_instance_that_cannot_start_states_why_and_can_be_deleted(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("broken", "broken"), "error")
     assert "exit status 3" in made["reason"]
