@@ -132,6 +132,7 @@ class Running:
         silent: since when it has not answered, seconds since 1970; None if it answers.
         own_pid: of the network function itself, if ``pid`` is a wrapper that entered its namespaces.
         flavor: with which it was started.
+        last_slot: of a failed process, which has none; its ports may still be there.
     """
 
     incarnation: str
@@ -149,6 +150,7 @@ class Running:
     silent: float | None = None
     own_pid: int | None = None
     flavor: str = ""
+    last_slot: str | None = None
 
 
 @dataclass(frozen=True)

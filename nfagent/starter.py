@@ -122,8 +122,10 @@ class Starter:
             return
         with self._store.change() as change:
             if before is not None:
+                last = before.slot or before.last_slot
+                now = time.time()
                 processes.update(
-                    change, before, phase="error", reason=reason, slot=None, silent=None, since=time.time()
+                    change, before, phase="error", reason=reason, slot=None, last_slot=last, silent=None, since=now
                 )
                 return
             incarnation, now = str(uuid.uuid4()), time.time()
@@ -365,14 +367,15 @@ class Starter:
         if not instance.ports:
             return None
         own = {port.number for port in instance.ports}
-        kept = before.slot if before is not None and before.location == location else None
+        kept = before.slot or before.last_slot if before is not None and before.location == location else None
+        taken, fit = processes.taken_slots(db, location), self._fitting(instance, location)
+        left = processes.left_slots(db, location, instance.id)
 
         def cost(slot: SlotConfig) -> tuple[int, int]:
             there = {number for wire in slot.wires[: len(own)] for number in carried.get(wire.edge, ())}
-            is_own = bool(there) or slot.name == kept
-            return 2 if there - own else 0 if is_own else 1, len(slot.wires)
+            is_own, is_others = bool(there) or slot.name == kept, bool(there - own) or slot.name in left
+            return 2 if is_others else 0 if is_own else 1, len(slot.wires)
 
-        taken, fit = processes.taken_slots(db, location), self._fitting(instance, location)
         if free := [slot for slot in fit if slot.name not in taken]:
             return min(free, key=cost).name
         slots = self._config.find_location(location).slot
@@ -392,7 +395,7 @@ class Starter:
         try:
             return self._wiring.carried(location)
         except WiringError as error:
-            _log.warning("instance %s (%s) gets any slot at %s: %s", instance.name, instance.id, location, error)
+            _log.warning("%s: its slot may have another instance's port: %s", _key(instance.id, location), error)
             return {}
 
     def _slot(self, running: Running) -> Slot | None:

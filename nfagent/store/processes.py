@@ -75,6 +75,15 @@ def taken_slots(db: sqlite3.Connection, location: str) -> set[str]:
     return {row["slot"] for row in rows}
 
 
+def left_slots(db: sqlite3.Connection, location: str, instance: str) -> set[str]:
+    """Return the names of the slots where failed processes of other instances may have left ports."""
+    rows = db.execute(
+        "SELECT last_slot FROM running WHERE location = ? AND instance != ? AND last_slot IS NOT NULL AND slot IS NULL",
+        (location, instance),
+    )
+    return {row["last_slot"] for row in rows}
+
+
 def _running(row: sqlite3.Row) -> Running:
     return Running(**dict(row))
 

@@ -42,8 +42,9 @@ def slot(made: dict[str, Any]) -> str:
     return made["placement"]["slot"]
 
 
+@pytest.mark.parametrize("answers", [True, False])
 def test_instances_that_restart_in_another_order_return_to_their_slots(
-    spacious: World, monkeypatch: pytest.MonkeyPatch
+    spacious: World, monkeypatch: pytest.MonkeyPatch, answers: bool
 ) -> None:
     first, second = (create(spacious, name, SOURCE) for name in ("first", "second"))
     assert (slot(first), slot(second)) == ("s0", "s0-spare")
@@ -60,6 +61,8 @@ def test_instances_that_restart_in_another_order_return_to_their_slots(
         return running
 
     monkeypatch.setattr(Starter, "begin", reversed_begin)
+    if not answers:
+        monkeypatch.setattr(FakeWiring, "carried", MagicMock(side_effect=WiringError("no answer")))
     for made in (first, second):
         os.kill(made["placement"]["pid"], signal.SIGKILL)
     assert has_begun.wait(60)
@@ -68,8 +71,9 @@ def test_instances_that_restart_in_another_order_return_to_their_slots(
         assert slot(spacious.wait_status(made, "active")) == slot(made)
 
 
+@pytest.mark.parametrize("answers", [True, False])
 def test_an_instance_whose_command_has_vanished_blocks_no_other_one(
-    spacious: World, monkeypatch: pytest.MonkeyPatch
+    spacious: World, monkeypatch: pytest.MonkeyPatch, answers: bool
 ) -> None:
     command = spacious.directory / "vanishing"
     command.write_text("#!/bin/sh\nexec sleep 100000\n")
@@ -83,6 +87,8 @@ def test_an_instance_whose_command_has_vanished_blocks_no_other_one(
     spacious.wait(lambda: made["id"] in spacious.agent._reconciler._failures)
     assert "vanishing" in spacious.wait_status(made, "error")["reason"]
     assert slot(made) == "s0"
+    if not answers:
+        monkeypatch.setattr(FakeWiring, "carried", MagicMock(side_effect=WiringError("no answer")))
     assert slot(create(spacious, "new", SOURCE)) == "s0-spare"
 
 

@@ -439,7 +439,7 @@ def test_a_connection_has_the_required_pragmas(store: Store, tmp_path: Path) -> 
         2,
         1,
         10_000,
-        9,
+        10,
     ]
     assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "store/nfagent.lock").stat().st_mode & 0o777 == 0o600
@@ -488,9 +488,9 @@ def test_an_impossible_store_is_reported(tmp_path: Path, store: Store) -> None:
 
 def test_a_store_of_a_newer_agent_is_left_unchanged(tmp_path: Path, store: Store) -> None:
     made = Store(tmp_path / "new")
-    made.read.execute("PRAGMA user_version = 10")
+    made.read.execute("PRAGMA user_version = 11")
     made.close()
-    expected = rf"^{tmp_path}/new/nfagent.db has version 10; this nfagent supports up to 9: use a newer nfagent$"
+    expected = rf"^{tmp_path}/new/nfagent.db has version 11; this nfagent supports up to 10: use a newer nfagent$"
     for _ in range(2):  # the lock is released
         with pytest.raises(StoreError, match=expected):
             Store(tmp_path / "new")
