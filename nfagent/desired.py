@@ -91,7 +91,9 @@ class Desired:
         instance = self.show(client, reference).instance
         if amendment.config is not None:
             amendment = replace(amendment, config=with_secrets(amendment.config, instance.config))
-        pin = self._orders.pin(client, amendment.pin or None) if amendment.pin is not None else None
+        if amendment.pin is not None:
+            client.require_admin("pinning an instance, or removing its pin,")
+        pin = self._orders.pin(client, amendment.pin or None)
         if amendment.config is not None and amendment.config != instance.config:
             kind = self.catalog.kinds.get(instance.kind)
             if kind is not None:

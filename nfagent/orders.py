@@ -17,6 +17,8 @@ from nfagent.named_files import check_files
 from nfagent.protocols import Fitness
 from nfagent.store import Change, instances
 
+_LEVELS = 100  # of a configuration; answers, and the parsers of network functions, accept little more
+
 
 @dataclass(frozen=True)
 class Order:
@@ -155,12 +157,32 @@ def check_room(project: str, what: str, have: int, more: int, most: int) -> None
 
 
 def with_secrets(config: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration with the secrets of the one ``before`` in place of masks."""
+    """Return a configuration with the secrets of the one ``before`` in place of masks.
+
+    Raises:
+        InvalidError: it is nested too deeply, or masks what was no secret.
+    """
+    if _is_deeper(config, _LEVELS):
+        raise InvalidError(
+            "invalid", f"the configuration is nested in more than {_LEVELS} levels; flatten it", "config"
+        )
     try:
         return masking.unmasked(config, before)
     except LookupError as error:
         detail = f"{error.args[0]}: {masking.MASK!r} stands for a secret that is not shown, but there was none; give it"
         raise InvalidError("secret-masked", detail, f"config.{error.args[0]}") from None
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Return whether lists and objects are nested in more levels; not recursive, because clients choose the depth."""
+    left = [(value, 1)]
+    while left:
+        value, level = left.pop()
+        if isinstance(value, dict | list):
+            if level > levels:
+                return True
+            left += [(each, level + 1) for each in (value.values() if isinstance(value, dict) else value)]
+    return False
 
 
 def _port_count(kind: Kind, wanted: int | None) -> int:

@@ -164,6 +164,27 @@ def test_tenants_do_not_see_placement(world: World) -> None:
     assert tenant.get(f"{V1}/instances", params={"project": "other"}).json()["instances"] == []
 
 
+def test_tenants_cannot_remove_a_pin(world: World) -> None:
+    made = world.tenant.post(f"{V1}/instances", json={"name": "held", "kind": "sleeper"}).json()
+    world.wait_status(made, "active")
+    pinned = {"pin": "hypervisor"}
+    assert world.admin.patch(f"{V1}/instances/acme/held", json=pinned).json()["placement"]["pin"] == "hypervisor"
+    refused(world.tenant.patch(f"{V1}/instances/held", json={"pin": None}), 403, "administrators-only")
+    assert world.admin.get(f"{V1}/instances/acme/held").json()["placement"]["pin"] == "hypervisor"
+
+
+@pytest.mark.parametrize("depth", [300, 900])
+def test_a_configuration_that_is_nested_too_deeply_is_refused(world: World, depth: int) -> None:
+    config: dict[str, Any] = {}
+    for _ in range(depth):
+        config = {"deeper": config}
+    order = {"name": "deep", "kind": "sleeper", "config": config}
+    refused(world.operator.post(f"{V1}/instances", json=order), 422, "invalid", "nested")
+    flat = world.create(f"flat-{depth}")
+    refused(world.operator.patch(f"{V1}/instances/{flat['id']}", json={"config": config}), 422, "invalid", "nested")
+    assert world.operator.get(f"{V1}/instances").status_code == 200
+
+
 def test_quotas_and_ports_are_limited(directory: Path) -> None:
     world = World(directory, instances=3)
     try:
