@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from placement import evaluate
-from placement.errors import DeadlineError, InfeasibleError, MoveOrderError, PlacementError
+from placement.errors import DeadlineError, InfeasibleError, MoveOrderError, PinError, PlacementError
 from placement.model import CORES, HOST, Locations, Problem, robust
 from placement.solve import Plan, solve
 
@@ -153,7 +153,7 @@ class Damper:
         held = self._pinned(problem, {nf.name for nf in problem.nfs})
         try:
             return solve(held, self.current, deadline=self.settings.deadline, gap=self.settings.eps / 4)
-        except InfeasibleError:
+        except (InfeasibleError, PinError):  # a new wish may concern NFs that share an sNIC
             return None
 
     def _gain(self, problem: Problem, stay: Plan) -> Plan:
@@ -204,7 +204,7 @@ class Damper:
             for held in (resting, set[str]()):
                 try:
                     return self._solve(self._pinned(problem, held))
-                except InfeasibleError:
+                except (InfeasibleError, PinError):
                     if len(distinct) == 1 and not held:
                         raise
             distinct = distinct[(len(distinct) + 1) // 2 :]

@@ -108,12 +108,17 @@ class Together:
         functions = tuple(
             each if each.instance in new else replace(each, allowed=(each.location,)) for each in known.functions
         )
-        asked = replace(known, functions=functions)
+        ids = {each.name: each.instance for each in functions if each.instance in new}
+        # A new label may keep functions apart that share an sNIC and stay there.
+        apart = tuple(
+            replace(group, pairs=tuple(pair for pair in group.pairs if not ids.keys().isdisjoint(pair)))
+            for group in known.apart
+        )
+        asked = replace(known, functions=functions, apart=apart)
         try:
             plan = solve(ProblemMaker(asked, Costs(), self._crossing_us).problem(Moment()), asked.current())
         except PlacementError:
             return None
-        ids = {each.name: each.instance for each in functions if each.instance in new}
         return {ids[name]: known.locations[place] for name, place in plan.placement.items() if name in ids}
 
     def _at_home(self, view: View) -> View:

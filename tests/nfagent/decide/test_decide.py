@@ -275,6 +275,15 @@ def test_anti_affine_instances_do_not_share_an_snic(world: DecideWorld) -> None:
     assert sorted(name for name, _, _ in world.moves) == ["lb1", "third"]
 
 
+def test_instances_that_must_be_apart_do_not_stop_the_others(world: DecideWorld) -> None:
+    for name in ("one", "two"):
+        world.create(name, NIC, mbps=12.0, labels={APART: "ha"})
+    world.create("busy", mbps=300.0, project="other")
+    world.seconds(15)
+    assert {world.where("one"), world.where("two")} == {HYPERVISOR, NIC}
+    assert ("busy", HYPERVISOR, NIC) in world.moves
+
+
 def test_requests_of_clients_do_not_shorten_the_window(other: Make) -> None:
     world = other(window=30)
     world.create("lb", mbps=300.0)

@@ -51,6 +51,13 @@ def test_a_bound_brings_all_to_the_side_of_the_ports(world: DecideWorld) -> None
     assert places(world, made) == [NIC] * 3
 
 
+def test_a_bound_is_kept_beside_instances_that_must_be_apart(world: DecideWorld) -> None:
+    for name in ("one", "two"):
+        world.create(name, NIC, labels={APART: "ha"})
+    made = ordered(world, 3, f"port:{WIRE}", f"port:{WIRE}", latency_us=BOUND_US)
+    assert places(world, made) == [NIC] * 3
+
+
 def test_a_chain_is_cut_once_where_there_is_room(other: Make) -> None:
     world = other(slots=3)
     world.create("neighbour")  # leaves two slots on the hypervisor
