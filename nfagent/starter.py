@@ -335,20 +335,22 @@ class Starter:
         failed: list[str] = []
         for location, launcher in {id(each): (name, each) for name, each in asked.items()}.values():
             try:
-                keys = launcher.all_keys()
-                # Read the rows after the processes: a row precedes its process, also that of a migration's keeper.
-                spared = kept()
-                known = {_key(each.instance, each.location) for each in processes.everything(self._store.read)}
-                found = [key for key in keys if key not in known and key not in spared]
-                for key in found:
-                    launcher.stop(key, _GRACE_S)
-                strays += found
+                # Ending one may take seconds, in which another one's key can get a row, and a new process.
+                for key in launcher.all_keys():
+                    if self._is_stray(key, kept()):
+                        launcher.stop(key, _GRACE_S)
+                        strays.append(key)
             except LaunchError as error:
                 _log.warning("cannot end strays at %s: %s", location, error)
                 failed.append(location)
         return strays, failed
 
     # ---- parts
+
+    def _is_stray(self, key: str, kept: Collection[str]) -> bool:
+        """Return whether a process has no row: a row precedes its process, also that of a migration's keeper."""
+        known = {_key(each.instance, each.location) for each in processes.everything(self._store.read)}
+        return key not in known and key not in kept
 
     def _launcher(self, location: str) -> Launcher:
         launcher = self._launchers.get(location)

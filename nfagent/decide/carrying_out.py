@@ -64,7 +64,7 @@ class CarryingOut:
             down: locations where nothing can be started.
         """
         while not self.is_over:
-            if self._ordered is None and not self._order(self._left.popleft(), down):
+            if self._ordered is None and not self._order(self._left[0], down):
                 continue
             if not self._follow():
                 return
@@ -76,6 +76,7 @@ class CarryingOut:
             hindrance = _hindrance(view, step, down)
             if hindrance is None:
                 instances.aim(change, step.instance, step.target)
+        self._left.popleft()
         if hindrance is not None:
             self._end(step, "superseded", hindrance, None)
             return False

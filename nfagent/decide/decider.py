@@ -398,7 +398,7 @@ class PlacementDecider:
         """Record the outcome of a decision, once the host's CPU shows it."""
         if self._settling is None or (self._clock() < self._settling[0] and not at_once):
             return
-        done, self._settling = self._settling[1], None
+        _, done = self._settling
         report: dict[str, Any] = {
             "moves": done.moves,
             "host_millicores_before": self._before,
@@ -406,6 +406,7 @@ class PlacementDecider:
         }
         with self._store.change() as change:
             decisions.end(change, done.decision, done.result, report)
+        self._settling = None
 
 
 def _refusal(now: Situation, error: InfeasibleError) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from nfagent.bulletin import Bulletin
 from nfagent.config import AgentConfig
 from nfagent.errors import DiskFullError, LaunchError, WiringError
 from nfagent.locations import Locations, Transition
-from nfagent.store import Store
+from nfagent.starter import Starter
+from nfagent.store import Store, instances, processes
 from nfagent.wiring import ServerWiring
 from server.errors import DatabaseUnreachableError
 from server.oneswitchd.answers import BridgeState, LinkState, Status, SwitchState
@@ -55,6 +56,25 @@ def case(directory: Path) -> Iterator[Case]:
         yield Case(world)
     finally:
         world.close()
+
+
+def test_strays_are_ended_only_as_long_as_they_are_strays(tmp_path: Path) -> None:
+    stray, returns = samples.instance("stray"), samples.instance("returns")
+
+    def stop(key: str, _: float) -> None:
+        """Take so long that another instance starts there."""
+        ended.append(key)
+        with store.change() as change:
+            instances.add(change, returns)
+            processes.add(change, samples.running(returns, TARGET))
+
+    ended: list[str] = []
+    keys = [f"{each.id}.{TARGET}" for each in (stray, returns)]
+    store, launcher = Store(tmp_path), MagicMock(all_keys=lambda: keys, stop=stop)
+    starter = Starter(store, MagicMock(), MagicMock(), {TARGET: launcher}, MagicMock(), MagicMock())
+    assert starter.end_strays(list, TARGET) == ([keys[0]], [])
+    assert ended == keys[:1]
+    store.close()
 
 
 def test_a_location_goes_down_after_a_delay_and_up_immediately(directory: Path) -> None:

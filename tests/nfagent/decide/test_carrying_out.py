@@ -4,11 +4,13 @@ import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from nfagent.decide.carrying_out import CarryingOut, InstanceMove
 from nfagent.decide.setbacks import Setbacks
+from nfagent.errors import DiskFullError
 from nfagent.store import instances, migrations, processes
 from tests.nfagent.decide.world import HYPERVISOR, NIC, DecideWorld
 
@@ -48,6 +50,24 @@ def test_an_instance_that_does_not_become_active_is_moved_back(
     assert (carrying.is_over, carrying.result) == (True, "failed")
     assert "did not become active at snic0" in carrying.moves[0]["reason"]
     assert world.instance("lb").target == HYPERVISOR
+
+
+def test_a_move_that_the_disk_refuses_is_ordered_next(world: DecideWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+    for name in ("first", "second"):
+        world.create(name)
+        steps.append(InstanceMove(world.instance(name).id, name, HYPERVISOR, NIC))
+    carrying = CarryingOut(world.store, 1, steps)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "change", MagicMock(side_effect=DiskFullError("no room")))
+        with pytest.raises(DiskFullError):
+            carrying.advance(frozenset())
+    for _ in steps:
+        carrying.advance(frozenset())
+        world.reconcile()
+    carrying.advance(frozenset())
+    assert carrying.is_over
+    assert [(move["name"], move["outcome"]) for move in carrying.moves] == [("first", "done"), ("second", "done")]
 
 
 def aim(world: DecideWorld, location: str) -> None:
