@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use bytemuck::Zeroable;
 use nf_balancing::{network::Owner, tuple::Address};
-use nf_packet::{rewrite_address, Headers, Side};
+use nf_packet::{rewrite_address, Headers, Side, Version};
 use nf_runtime::Packet;
 
 use crate::{
@@ -26,11 +26,16 @@ const TO_CLIENT: u32 = 2;
 impl Pass<'_> {
     fn fragment_key(packet: &Packet, headers: &Headers) -> FragmentKey {
         let frame = packet.bytes();
+        // The protocol is part of the identity for IPv4 only (RFC 791; RFC 8200, 4.5): behind a fragment's extension headers it is unknown.
+        let protocol = match headers.version {
+            Version::V4 => headers.protocol.into(),
+            Version::V6 => 0,
+        };
         FragmentKey {
             source: headers.source(frame).into(),
             destination: headers.destination(frame).into(),
             id: headers.fragment_id,
-            protocol: headers.protocol.into(),
+            protocol,
         }
     }
 

@@ -92,6 +92,46 @@ fn fragments_follow_their_first() {
     }
 }
 
+/// Splits an IPv6 datagram, with destination options before its UDP header, behind this many bytes.
+fn fragments_with_options(frame: &[u8], at: usize) -> [Vec<u8>; 2] {
+    const UDP: u8 = 17;
+    const FRAGMENT: u8 = 44;
+    const OPTIONS: u8 = 60;
+    let (head, udp) = frame.split_at(54);
+    // One PadN option.
+    let whole = [&[UDP, 0, 1, 4, 0, 0, 0, 0], udp].concat();
+    let piece = |from: usize, part: &[u8], more: bool| {
+        let mut piece = head.to_vec();
+        piece[18..20].copy_from_slice(&(8 + part.len() as u16).to_be_bytes());
+        piece[20] = FRAGMENT;
+        piece.extend([OPTIONS, 0]);
+        piece.extend((from as u16 | u16::from(more)).to_be_bytes());
+        piece.extend(77_u32.to_be_bytes());
+        piece.extend(part);
+        piece
+    };
+    [piece(0, &whole[..at], true), piece(at, &whole[at..], false)]
+}
+
+#[test]
+fn fragments_with_extension_headers_follow_their_first() {
+    let mut lb = lb(
+        json!([{"name": "dns", "address": "2001:db8::1", "port": 53, "protocol": "udp", "mode": "ipip",
+            "backends": [{"name": "a", "address": "fd00::11"}]}]),
+    );
+    let sent = Sent::client(4000, 0)
+        .udp()
+        .of("2001:db8:1::7")
+        .to("2001:db8::1", 53)
+        .payload(&[5; 300]);
+    for fragment in fragments_with_options(&sent.frame(), 104) {
+        let Output::Sent(0, tunnelled) = lb.process(0, &fragment) else {
+            panic!()
+        };
+        assert_eq!(tunnelled[54..], fragment[14..]);
+    }
+}
+
 #[test]
 fn fragments_without_a_first_are_dropped_and_counted() {
     let mut lb = lb(json!([vip("nat", &[11])]));
