@@ -44,9 +44,11 @@ pub struct Comparison<'a> {
     /// Whether it was out of reach before, so that missing rules may have expired unseen.
     pub after_gap: bool,
     pub in_flight: &'a InFlight,
-    /// Whether it tells of the rules that it changes; those that it has written and that were not read, or that are not complete yet.
+    /// Whether it tells of the rules that it changes; those that it has written and that were not read.
     pub learns: bool,
     pub is_unread: &'a dyn Fn(&RuleKey) -> bool,
+    /// Whether a rule lacks what OpenFlow 1.3 cannot say, so that its copy differs.
+    pub is_incomplete: &'a dyn Fn(&RuleKey) -> bool,
     pub memory: &'a Memory,
     pub now: Instant,
 }
@@ -93,7 +95,7 @@ impl Comparison<'_> {
             if in_flight.rules.contains_key(&rule.key) || there.is_some_and(is_plain) {
                 continue;
             }
-            if (self.is_unread)(&rule.key) {
+            if (self.is_unread)(&rule.key) || there.is_some() && (self.is_incomplete)(&rule.key) {
                 continue;
             }
             let copy = copy_of(rule, copies, self.hidden, now);

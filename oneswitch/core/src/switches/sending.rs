@@ -118,8 +118,11 @@ impl Switches {
             flags,
             miss_send_len: WHOLE_PACKET,
         });
-        for switch in self.up().iter() {
-            self.send_to(switch, Bridge::Virt, &physical);
+        for switch in 0..self.list.len() {
+            // One that is being compared has been told the earlier ones.
+            if !self.list[switch].virt.is_down() {
+                self.send_to(switch, Bridge::Virt, &physical);
+            }
         }
         true
     }

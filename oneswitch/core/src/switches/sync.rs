@@ -261,11 +261,10 @@ impl Switches {
             after_gap: inventory.after_gap,
             in_flight: &in_flight,
             learns: self.list[switch].virt.is_watched,
-            is_unread: &|key| {
-                let unread = &self.list[switch].virt.unread;
-                unread.contains(key)
-                    || self.version10.rules.lacks(switch, key)
-                    || self.properties.rules.lacks(switch, key)
+            is_unread: &|key| self.list[switch].virt.unread.contains(key),
+            is_incomplete: &|key| {
+                let rules = [&self.version10.rules, &self.properties.rules];
+                rules.into_iter().any(|rules| rules.lacks(switch, key))
             },
             memory: &self.list[switch].virt.memory,
             now,

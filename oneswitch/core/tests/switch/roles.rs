@@ -6,6 +6,8 @@ use openflow13::{
     config, kind, port_no, AsyncMasks, ErrorCode, FlowMod, GroupModCommand, Message,
     MeterModCommand, PortMod, Role, SwitchConfig, TableMod,
 };
+use std::cell::Cell;
+use std::rc::Rc;
 
 fn role(role: u32, generation_id: u64) -> Message {
     Message::RoleRequest(Role {
@@ -130,6 +132,33 @@ fn a_slave_is_told_of_a_wrong_length_before_it_is_told_that_it_is_one() {
             assert!(is_error(&lab.take(1), error), "kind {kind}, {length} bytes");
         }
     }
+}
+
+#[test]
+fn a_switch_that_is_being_compared_learns_how_to_treat_fragments() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    let told = Rc::new(Cell::new(0));
+    let last = Rc::clone(&told);
+    lab.virt(1).refuse = Some(Box::new(move |message| {
+        if let Message::SetConfig(config) = message {
+            last.set(config.flags);
+        }
+        None
+    }));
+    lab.disconnect(1);
+    lab.virt(1).slow = true;
+    lab.connect(1);
+    lab.flush();
+    lab.ask(
+        1,
+        &Message::SetConfig(SwitchConfig {
+            flags: 1,
+            miss_send_len: 128,
+        }),
+    );
+    lab.virt(1).slow = false;
+    lab.run();
+    assert_eq!(told.get(), 1);
 }
 
 #[test]

@@ -280,6 +280,22 @@ fn later_versions_and_servers_without_such_connections_refuse_it() {
 }
 
 #[test]
+fn a_lost_copy_comes_back_where_it_cannot_be_completed() {
+    let (mut lab, mut patches) = (refusing(&[0]), Patches::new());
+    lab.execute_at(2, Some(0));
+    lab.send_raw(OLD, &rule(0));
+    answer(&mut lab, &mut patches);
+    lab.execute_at(2, None);
+    let incomplete = [Instructions::apply(&output(2))];
+    assert_eq!(rules(&mut lab, 1), incomplete);
+    lab.disconnect(1);
+    lab.virt(1).flows.clear();
+    lab.connect(1);
+    lab.run();
+    assert_eq!(rules(&mut lab, 1), incomplete);
+}
+
+#[test]
 fn copies_are_complete_before_packets_meet_them() {
     let (mut lab, mut patches) = (refusing(&[0, 1]), Patches::new());
     lab.execute_at(2, Some(0));
