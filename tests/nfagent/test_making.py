@@ -123,7 +123,11 @@ class Cancelling:
         assert args == (self.parts, self.migration, self.instance)
         return SimpleNamespace(
             halt=lambda row, seconds: self.done.append((row, seconds)),
-            journal=SimpleNamespace(report=SimpleNamespace(waits=self.waits), end=lambda *told: self.done.append(told)),
+            journal=SimpleNamespace(
+                report=SimpleNamespace(waits=self.waits),
+                measure=lambda: self.done.append("measure"),
+                end=lambda *told: self.done.append(told),
+            ),
             close=lambda: self.done.append("close"),
         )
 
@@ -141,6 +145,7 @@ def test_a_cancelled_migration_ends_its_processes_and_its_keeper(
     assert world.done == [
         ("old", 0.0),
         ("new", 0.0),
+        "measure",
         ("change", "cancelled", f"the instance is being deleted; {reason}"),
         "close",
         "end keeper 5",
