@@ -160,7 +160,7 @@ def with_secrets(config: dict[str, Any], before: dict[str, Any]) -> dict[str, An
     """Return a configuration with the secrets of the one ``before`` in place of masks.
 
     Raises:
-        InvalidError: it is nested too deeply, or masks what was no secret.
+        InvalidError: it is nested too deeply, or masks a value that was not a secret.
     """
     if _is_deeper(config, _LEVELS):
         raise InvalidError(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use oneswitch_core::{Claim, ExecutorRequest, MoveRequest, MoveStage, MoveUntil, PortView, HOME};
 
-use super::saved::{answer_of, SERVER};
+use super::saved::{answer_all, SERVER};
 use super::*;
 use crate::events::Reply;
 use crate::server::build_core;
@@ -32,16 +32,7 @@ fn answer_until(core: &mut Core, now: StdInstant, is_so: impl Fn(&Core) -> bool)
         }
         let outputs = core.take_outputs();
         assert!(!outputs.is_empty(), "it came to rest before");
-        for (destination, bytes) in outputs {
-            let Destination::Switch(switch, bridge) = destination else {
-                continue;
-            };
-            for (_, frame) in messages(&bytes) {
-                for reply in answer_of(bridge, frame) {
-                    core.switch_message(switch, bridge, &reply, now);
-                }
-            }
-        }
+        answer_all(core, outputs, now);
         if is_so(core) {
             return;
         }

@@ -29,7 +29,7 @@ interface = "vm1"
 "#;
 
 /// Answers as a bridge with nothing but ports, if it would answer.
-pub(super) fn answer_of(bridge: Bridge, frame: &[u8]) -> Vec<Vec<u8>> {
+fn answer_of(bridge: Bridge, frame: &[u8]) -> Vec<Vec<u8>> {
     let (header, message) = decode(frame).unwrap();
     let port = |(number, name): (u32, &str)| Port {
         number,
@@ -71,14 +71,19 @@ fn settle(core: &mut Core, journal: &mut Journal, now: StdInstant) {
         if outputs.is_empty() {
             return;
         }
-        for (destination, bytes) in outputs {
-            let Destination::Switch(switch, bridge) = destination else {
-                continue;
-            };
-            for (_, frame) in messages(&bytes) {
-                for reply in answer_of(bridge, frame) {
-                    core.switch_message(switch, bridge, &reply, now);
-                }
+        answer_all(core, outputs, now);
+    }
+}
+
+/// Answers for the switch what the core has sent it.
+pub(super) fn answer_all(core: &mut Core, outputs: Vec<(Destination, Vec<u8>)>, now: StdInstant) {
+    for (destination, bytes) in outputs {
+        let Destination::Switch(switch, bridge) = destination else {
+            continue;
+        };
+        for (_, frame) in messages(&bytes) {
+            for reply in answer_of(bridge, frame) {
+                core.switch_message(switch, bridge, &reply, now);
             }
         }
     }
