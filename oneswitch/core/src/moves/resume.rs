@@ -3,7 +3,7 @@
 use crate::api::{MoveStage, PortError, HOME};
 use crate::journal::moves::{Reached, SavedMove};
 use crate::moves::Moves;
-use crate::server::ports::{Executor, Move};
+use crate::server::ports::{Executor, Move, VirtualPort};
 use crate::switches::Below;
 use tracing::{info, warn};
 
@@ -49,14 +49,17 @@ impl Moves {
         let revision = below.server.ports.revision + 1;
         let port = below.server.ports.get_mut(number);
         let port = port.ok_or(PortError::PortUnknown(number))?;
+        let keep_own = |port: &mut VirtualPort| {
+            if let Some(own) = own {
+                (port.executor_chosen, port.gathered_from) = (own.is_chosen, gathered_from);
+            }
+        };
         let stage = match saved.reached {
             Reached::Old => MoveStage::Preparing,
             Reached::New => MoveStage::Flipping,
             Reached::Done => {
                 port.arrive(to.clone(), executor);
-                if let Some(own) = own {
-                    (port.executor_chosen, port.gathered_from) = (own.is_chosen, gathered_from);
-                }
+                keep_own(port);
                 if executor == Executor::Home {
                     port.ingress_id = None;
                 }
@@ -66,9 +69,7 @@ impl Moves {
                 return Ok(());
             }
         };
-        if let Some(own) = own {
-            (port.executor_chosen, port.gathered_from) = (own.is_chosen, gathered_from);
-        }
+        keep_own(port);
         port.moving = Some(Move {
             stage,
             replaced,
